@@ -1,0 +1,57 @@
+# `make help` explains every target.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE   ?= spendhook:$(VERSION)
+FUZZTIME ?= 10s
+ARGS    ?=
+
+GO      ?= go
+TOOL    := $(GO) tool -modfile=tools.mod
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Explain every target
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## Build and start a demo on loopback (more flags: make run ARGS="--listen 127.0.0.1:8081")
+	@scripts/ensure-redis --soft
+	bin/spendhook serve --dev --demo $(ARGS)
+
+.PHONY: build
+build: ## Build bin/spendhook
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spendhook ./cmd/spendhook
+
+.PHONY: test
+test: ## Run the tests with the race detector (installs redis-server if it is missing)
+	@scripts/ensure-redis
+	$(GO) test -race -timeout 15m ./...
+
+.PHONY: test-faults
+test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
+	@scripts/ensure-redis
+	@grep -rl --include='*_test.go' '^//go:build faults' . | xargs -n1 dirname | sort -u | \
+		xargs -r $(GO) test -race -tags faults -p 1 -timeout 40m
+
+.PHONY: lint
+lint: ## Check style, formatting and the import graph
+	$(TOOL) golangci-lint run --allow-parallel-runners ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (10s)
+	scripts/fuzz $(FUZZTIME)
+
+.PHONY: generate
+generate: ## Rewrite the generated code (API types from the OpenAPI document)
+	$(GO) generate ./...
+
+.PHONY: docker
+docker: ## Build the container image
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+.PHONY: tidy
+tidy: ## Tidy both module files and format the code
+	$(GO) mod tidy
+	$(TOOL) golangci-lint fmt ./...

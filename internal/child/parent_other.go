@@ -1,0 +1,14 @@
+//go:build !linux
+
+package child
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent can only separate the process groups here: a child left over
+// from a killed parent is found and stopped at the next start.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+}

@@ -1,0 +1,111 @@
+// Package redistest gives tests a real Redis: one server per test binary, a
+// database of its own per test, or a private server that a test may break.
+package redistest
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+const databases = 1024
+
+// shared is the one server of this test binary; free holds the database
+// numbers that no running test owns.
+var shared struct {
+	sync.Mutex
+	server *process
+	free   []int
+}
+
+// New returns a client on an empty database that only this test uses. It is
+// closed and flushed when the test ends, and safe with t.Parallel.
+func New(tb testing.TB) redis.UniversalClient {
+	tb.Helper()
+	server, db, err := take()
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	c := server.client(db)
+	tb.Cleanup(func() {
+		_ = c.Close() // the test may have closed it already
+		giveBack(tb, server, db)
+	})
+	return c
+}
+
+// Main is the body of a TestMain: it runs the tests, stops the shared server
+// and then fails when a goroutine was left behind.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(stopping{m})
+}
+
+type stopping struct{ m *testing.M }
+
+// Run runs the tests and then stops the server, before goleak looks.
+func (s stopping) Run() int {
+	defer stopShared()
+	return s.m.Run()
+}
+
+func take() (*process, int, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		if err := startShared(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if len(shared.free) == 0 {
+		return nil, 0, errTooMany
+	}
+	db := shared.free[0]
+	shared.free = shared.free[1:]
+	return shared.server, db, nil
+}
+
+func giveBack(tb testing.TB, server *process, db int) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c := server.client(db)
+	defer c.Close()
+	if err := c.FlushDB(ctx).Err(); err != nil {
+		tb.Errorf("redistest: flush database %d: %v", db, err)
+		return
+	}
+	shared.Lock()
+	defer shared.Unlock()
+	shared.free = append(shared.free, db)
+}
+
+func startShared() error {
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return err
+	}
+	p, err := launch(dir, nil)
+	if err != nil {
+		return err
+	}
+	shared.server = p
+	for db := range databases {
+		shared.free = append(shared.free, db)
+	}
+	return nil
+}
+
+func stopShared() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		return
+	}
+	shared.server.child.Kill()
+	_ = os.RemoveAll(shared.server.dir)
+}
