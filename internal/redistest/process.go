@@ -73,6 +73,7 @@ func (p *process) client(db int) *redis.Client {
 		Addr:                  filepath.Join(p.dir, "redis.sock"),
 		DB:                    db,
 		ContextTimeoutEnabled: true,
+		DialerRetries:         1,
 	})
 }
 

@@ -1,0 +1,78 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const slots = 16384
+
+// Cluster starts a private Redis Cluster of n masters (no replicas) that ends
+// with the test, and returns once every slot is served. A client for it is
+// redis.NewClusterClient with the servers' Addr.
+func Cluster(tb testing.TB, n int) []*Server {
+	tb.Helper()
+	servers := make([]*Server, n)
+	for i := range servers {
+		servers[i] = Start(tb, Options{TCP: true, Args: []string{
+			"--cluster-enabled", "yes", "--databases", "1",
+			"--cluster-port", strconv.Itoa(freePort(tb)),
+		}})
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), 60*time.Second)
+	defer cancel()
+	for i, s := range servers {
+		shareOut(ctx, tb, s, i*slots/n, (i+1)*slots/n-1)
+		introduce(ctx, tb, s, servers[0])
+	}
+	for _, s := range servers {
+		waitForSlots(ctx, tb, s.Client(), n)
+	}
+	return servers
+}
+
+func shareOut(ctx context.Context, tb testing.TB, s *Server, from, to int) {
+	tb.Helper()
+	if err := s.Client().Do(ctx, "CLUSTER", "ADDSLOTSRANGE", from, to).Err(); err != nil {
+		tb.Fatalf("redistest: share out slots: %v", err)
+	}
+}
+
+func introduce(ctx context.Context, tb testing.TB, s, to *Server) {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(to.Addr())
+	busPort, err := to.Client().ConfigGet(ctx, "cluster-port").Result()
+	if err == nil {
+		err = s.Client().Do(ctx, "CLUSTER", "MEET", host, port, busPort["cluster-port"]).Err()
+	}
+	if err != nil {
+		tb.Fatalf("redistest: introduce the masters: %v", err)
+	}
+}
+
+func waitForSlots(ctx context.Context, tb testing.TB, c redis.UniversalClient, masters int) {
+	tb.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !allServed(ctx, c, masters) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatalf("redistest: the cluster is not ready: %v", c.ClusterInfo(ctx))
+		}
+	}
+}
+
+// allServed is this node's own view: it knows every master and every slot.
+func allServed(ctx context.Context, c redis.UniversalClient, masters int) bool {
+	info := c.ClusterInfo(ctx).Val()
+	return strings.Contains(info, "cluster_state:ok\r") &&
+		strings.Contains(info, "cluster_slots_ok:"+strconv.Itoa(slots)+"\r") &&
+		strings.Contains(info, "cluster_size:"+strconv.Itoa(masters)+"\r")
+}

@@ -1,0 +1,137 @@
+package redistest
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options shape a private server; the zero value keeps nothing over a restart.
+type Options struct {
+	AOF  bool     // append-only file, fsync every second: data survives Kill
+	TCP  bool     // listen on 127.0.0.1 too, at a port that stays over restarts
+	Args []string // further redis-server arguments, after the others
+}
+
+// Server is a private server for a test that breaks it. It ends with the test.
+// Its methods are safe for concurrent use and fail the test on an error.
+type Server struct {
+	tb   testing.TB
+	args []string
+	dir  string
+	port int
+
+	mu      sync.Mutex
+	process *process
+}
+
+// Start runs a private server and waits until it answers.
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
+	s := &Server{tb: tb, dir: shortTempDir(tb)}
+	if o.AOF {
+		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", "everysec")
+	}
+	if o.TCP {
+		s.port = freePort(tb)
+		s.args = append(s.args, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1")
+	}
+	s.args = append(s.args, o.Args...)
+	tb.Cleanup(s.Kill)
+	s.Restart()
+	return s
+}
+
+// Socket is the path of the server's unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
+
+// Addr is host:port with Options.TCP, else the path of the socket.
+func (s *Server) Addr() string {
+	if s.port == 0 {
+		return s.Socket()
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+}
+
+// URL is the server's address as a redis:// or unix:// URL.
+func (s *Server) URL() string {
+	if s.port == 0 {
+		return "unix://" + s.Socket()
+	}
+	return "redis://" + s.Addr()
+}
+
+// Client is a new client on the server's socket, closed when the test ends.
+func (s *Server) Client() redis.UniversalClient {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.process.client(0)
+	s.tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Kill ends the server with SIGKILL; killing a dead server does nothing.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		s.process.child.Kill()
+	}
+}
+
+// Restart kills the server if it runs and starts it again on the same files
+// and address; it returns once the server answers.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := launch(s.dir, s.args)
+	if err != nil {
+		s.tb.Fatalf("redistest: %v", err)
+	}
+	s.process = p
+}
+
+// Pause stops the server's clock with SIGSTOP: connections stay open, nothing
+// answers, until Resume.
+func (s *Server) Pause() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.tb.Helper(); s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig os.Signal) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.process.child.Signal(sig); err != nil {
+		s.tb.Errorf("redistest: %v to the server: %v", sig, err)
+	}
+}
+
+// shortTempDir is not tb.TempDir: a socket's path has at most ~107 bytes.
+func shortTempDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "redistest-") //nolint:usetesting // see above
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // answers at once
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
