@@ -1,0 +1,5 @@
+// Package gen holds the types and the server interface generated from
+// api/openapi.yaml, which is the source of both. Do not edit openapi.gen.go.
+package gen
+
+//go:generate go tool -modfile=../../tools.mod oapi-codegen -config config.yaml ../openapi.yaml
