@@ -1,0 +1,129 @@
+package redisx
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Status is what Check found. Problems make the daemon unready; Warnings are
+// for people. Each names the server when there are several.
+type Status struct {
+	Up       bool
+	Problems []string
+	Warnings []string
+}
+
+// Check asks every master how it is, within 1.5 s. It uses INFO rather than
+// CONFIG, which managed services refuse.
+func (r *Redis) Check(ctx context.Context) Status {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if r.memory {
+		s := ping(ctx, r.client)
+		s.warn("Redis is in memory: nothing survives a restart")
+		return s
+	}
+	if c, ok := r.client.(*redis.ClusterClient); ok {
+		return checkCluster(ctx, c)
+	}
+	return checkServer(ctx, r.client)
+}
+
+func checkCluster(ctx context.Context, c *redis.ClusterClient) Status {
+	all := Status{Up: true}
+	var mu sync.Mutex
+	err := c.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		s := checkServer(ctx, master)
+		mu.Lock()
+		defer mu.Unlock()
+		all.merge(s, master.Options().Addr+": ")
+		return nil
+	})
+	if err != nil {
+		all.down("Redis Cluster does not answer: %v", err)
+	}
+	slices.Sort(all.Problems)
+	slices.Sort(all.Warnings)
+	return all
+}
+
+func checkServer(ctx context.Context, c redis.UniversalClient) Status {
+	s := ping(ctx, c)
+	if !s.Up {
+		return s
+	}
+	text, err := c.Info(ctx).Result()
+	if err != nil {
+		s.warn("Redis refuses INFO, so its eviction policy and persistence are unknown: %v", err)
+		return s
+	}
+	s.judge(parseInfo(text))
+	return s
+}
+
+func ping(ctx context.Context, c redis.UniversalClient) Status {
+	s := Status{Up: true}
+	if err := c.Ping(ctx).Err(); err != nil {
+		s.down("Redis does not answer: %v", err)
+	}
+	return s
+}
+
+// judge reads the fields of INFO that decide whether data can be trusted to it.
+func (s *Status) judge(info map[string]string) {
+	switch policy := info["maxmemory_policy"]; policy {
+	case "noeviction":
+	case "":
+		s.warn("Redis does not tell its maxmemory-policy: it must be noeviction")
+	default:
+		s.problem("Redis may evict accepted events: maxmemory-policy is %s, set it to noeviction", policy)
+	}
+	if info["role"] == "slave" {
+		s.problem("Redis is a read-only replica: connect to its master")
+	}
+	if info["aof_enabled"] == "0" {
+		s.warn("Redis has its append-only file off: a crash of Redis loses accepted events, set appendonly to yes")
+	}
+	if info["aof_last_write_status"] == "err" {
+		s.problem("Redis cannot write its append-only file: is its disk full?")
+	}
+}
+
+// parseInfo reads "key:value" lines.
+func parseInfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[key] = value
+		}
+	}
+	return info
+}
+
+func (s *Status) merge(other Status, prefix string) {
+	s.Up = s.Up && other.Up
+	for _, p := range other.Problems {
+		s.problem("%s%s", prefix, p)
+	}
+	for _, w := range other.Warnings {
+		s.warn("%s%s", prefix, w)
+	}
+}
+
+func (s *Status) down(format string, args ...any) {
+	s.Up = false
+	s.problem(format, args...)
+}
+
+func (s *Status) problem(format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
+func (s *Status) warn(format string, args ...any) {
+	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+}

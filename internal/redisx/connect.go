@@ -1,0 +1,119 @@
+package redisx
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// A dead Redis must be an error soon enough for a 503 within two seconds.
+	commandTimeout = 1500 * time.Millisecond
+	dialTimeout    = time.Second
+	minPool        = 64
+)
+
+var (
+	// errURL never quotes the address: it may hold a password.
+	errURL        = errors.New(`redis: the address is not a URL (a "/", "@" or ":" in a password is written %2F, %40, %3A)`)
+	errScheme     = errors.New("redis: the address starts with none of embedded, redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://")
+	errMasterName = errors.New("redis: a Sentinel address needs ?master_name=")
+	noUpgrades    = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+)
+
+// connect builds a client for an address; it does no I/O.
+func connect(raw string) (redis.UniversalClient, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, errURL
+	}
+	plain, kind, _ := strings.Cut(u.Scheme, "+")
+	u.Scheme = plain
+	switch {
+	case kind == "" && (plain == "redis" || plain == "rediss" || plain == "unix"):
+		return standalone(u)
+	case plain != "redis" && plain != "rediss":
+		return nil, errScheme
+	case kind == "sentinel":
+		return sentinel(u)
+	case kind == "cluster":
+		return cluster(u)
+	}
+	return nil, errScheme
+}
+
+func standalone(u *url.URL) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("redis: read the address: %w", err)
+	}
+	return newStandalone(o), nil
+}
+
+func newStandalone(o *redis.Options) *redis.Client {
+	o.MaintNotificationsConfig = noUpgrades
+	o.ContextTimeoutEnabled = true
+	setDefault(&o.MaxRetries, 1)
+	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
+	c := redis.NewClient(o)
+	c.AddHook(deadline{o.ReadTimeout})
+	return c
+}
+
+func sentinel(u *url.URL) (redis.UniversalClient, error) {
+	o, err := redis.ParseFailoverURL(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("redis: read the Sentinel address: %w", err)
+	}
+	if o.MasterName == "" {
+		return nil, errMasterName
+	}
+	o.ContextTimeoutEnabled = true
+	setDefault(&o.MaxRetries, 1)
+	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
+	c := redis.NewFailoverClient(o)
+	c.AddHook(deadline{o.ReadTimeout})
+	return c, nil
+}
+
+func cluster(u *url.URL) (redis.UniversalClient, error) {
+	o, err := redis.ParseClusterURL(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("redis: read the Cluster address: %w", err)
+	}
+	o.MaintNotificationsConfig = noUpgrades
+	o.ContextTimeoutEnabled = true
+	bounds{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, &o.DialerRetries, &o.PoolSize}.fill()
+	c := redis.NewClusterClient(o)
+	c.AddHook(deadline{o.ReadTimeout})
+	return c, nil
+}
+
+// bounds are the options that all three kinds of client have.
+type bounds struct {
+	dial, read, write, poolWait *time.Duration
+	dials, pool                 *int
+}
+
+// fill sets what the address left open.
+func (b bounds) fill() {
+	setDefault(b.dial, dialTimeout)
+	setDefault(b.read, commandTimeout)
+	setDefault(b.write, *b.read)
+	setDefault(b.poolWait, max(*b.read, commandTimeout))
+	setDefault(b.dials, 1)
+	setDefault(b.pool, max(minPool, 16*runtime.GOMAXPROCS(0)))
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}

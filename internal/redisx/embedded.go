@@ -1,0 +1,197 @@
+package redisx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/child"
+)
+
+var errNoServer = errors.New("no redis-server or valkey-server on PATH: install the package redis-server (or redis, valkey), or give the address of a running Redis with --redis or SPENDHOOK_REDIS")
+
+const (
+	stopTimeout = 10 * time.Second
+	minBackoff  = 100 * time.Millisecond
+	maxBackoff  = 5 * time.Second
+	stableAfter = 30 * time.Second // a server that lived this long restarts at once
+)
+
+// embedded runs a Redis server as a child and keeps it running.
+type embedded struct {
+	binary string
+	home   *home
+	client *redis.Client
+	log    *slog.Logger
+	cancel context.CancelFunc // ends the supervisor
+	done   chan struct{}
+}
+
+func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
+	binary, err := findServer()
+	if err != nil {
+		return nil, err
+	}
+	h, err := openHome(filepath.Join(o.DataDir, "redis"))
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{binary: binary, home: h, log: o.Logger, done: make(chan struct{})}
+	e.client = newStandalone(&redis.Options{Network: "unix", Addr: h.socket})
+	c, err := e.start(ctx)
+	if err != nil {
+		return nil, errors.Join(err, e.client.Close(), h.close())
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	e.cancel = cancel
+	go e.supervise(life, c)
+	return &Redis{client: e.client, stop: e.stop}, nil
+}
+
+func findServer() (string, error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errNoServer
+}
+
+// start runs the child and waits until it has loaded its data.
+func (e *embedded) start(ctx context.Context) (*child.Process, error) {
+	lock, err := e.home.lockServer(ctx, e.client)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()           // the child has inherited it
+	_ = os.Remove(e.home.socket) // a dead server's: nobody listens there
+	output := &lines{log: e.log}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), e.binary, e.args()...) //nolint:gosec // found on PATH; our own arguments
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.ExtraFiles = []*os.File{lock}
+	cmd.WaitDelay = time.Second // a child of the child may hold the pipe
+	c, err := child.Start(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", e.binary, err)
+	}
+	if err := e.waitReady(ctx, c); err != nil {
+		c.Kill()
+		return nil, fmt.Errorf("start %s: %w: %s", e.binary, err, output.last())
+	}
+	e.log.Info("embedded Redis is up", "binary", e.binary, "pid", c.Pid(), "dir", e.home.dir)
+	return c, nil
+}
+
+func (e *embedded) args() []string {
+	return []string{
+		"--port", "0",
+		"--unixsocket", e.home.socket,
+		"--unixsocketperm", "700",
+		"--dir", e.home.dir,
+		"--daemonize", "no",
+		"--appendonly", "yes",
+		"--appendfsync", "everysec",
+		"--save", "",
+		"--maxmemory-policy", "noeviction",
+	}
+}
+
+var errEnded = errors.New("the server ended at once")
+
+// waitReady takes as long as loading the data takes.
+func (e *embedded) waitReady(ctx context.Context, c *child.Process) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !e.ready(ctx) {
+		select {
+		case <-tick.C:
+		case <-c.Done():
+			return errEnded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// ready dials only once there is a socket: go-redis holds back after failures.
+func (e *embedded) ready(ctx context.Context) bool {
+	_, err := os.Stat(e.home.socket)
+	return err == nil && e.client.Ping(ctx).Err() == nil
+}
+
+// supervise starts the child anew whenever it ends, until ctx is done.
+func (e *embedded) supervise(ctx context.Context, c *child.Process) {
+	defer close(e.done)
+	backoff := minBackoff
+	for {
+		if c != nil && e.watch(ctx, c) {
+			backoff = minBackoff
+		}
+		if !pause(ctx, backoff) {
+			return
+		}
+		backoff = min(2*backoff, maxBackoff)
+		var err error
+		if c, err = e.start(ctx); err != nil && ctx.Err() == nil {
+			e.log.Error("embedded Redis does not start", "error", err)
+		}
+	}
+}
+
+// watch returns once the child has ended, and whether it had been stable. It
+// ends the child itself when ctx is done.
+func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
+	t := time.NewTimer(stableAfter)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			stable = true
+		case <-c.Done():
+			e.log.Error("embedded Redis ended by itself", "error", c.Err())
+			return stable
+		case <-ctx.Done():
+			e.terminate(c)
+			return stable
+		}
+	}
+}
+
+// terminate asks the server to write its data out and end.
+func (e *embedded) terminate(c *child.Process) {
+	_ = c.Signal(syscall.SIGTERM) // fails only when it is gone
+	t := time.NewTimer(stopTimeout)
+	defer t.Stop()
+	select {
+	case <-c.Done():
+	case <-t.C:
+		e.log.Error("embedded Redis did not stop in time and was killed")
+		c.Kill()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (e *embedded) stop() error {
+	e.cancel()
+	<-e.done
+	return e.home.close()
+}

@@ -1,0 +1,118 @@
+package redisx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	maxSocketPath = 100 // the kernel's limit is 104 to 108 bytes
+	lockPatience  = 2 * time.Second
+	lockPoll      = 20 * time.Millisecond
+)
+
+// home is the folder of an embedded server: its data, its socket and two
+// locks. "daemon.lock" keeps a second daemon out. "server.lock" is inherited
+// by the server, so that it stays taken for as long as any server writes here,
+// whatever became of the daemon that started it. The kernel frees both.
+type home struct {
+	dir    string
+	socket string
+	temp   string // the socket's own folder, when dir is too long a path
+	lock   *os.File
+}
+
+func openHome(dir string) (*home, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := makePrivate(dir); err != nil {
+		return nil, err
+	}
+	h := &home{dir: dir}
+	if h.lock, err = lockFile(filepath.Join(dir, "daemon.lock"), lockPatience); err != nil {
+		return nil, fmt.Errorf("data directory %s: another daemon uses it: %w", filepath.Dir(dir), err)
+	}
+	if err := h.placeSocket(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// makePrivate refuses other users the folder, which is all that guards the
+// socket: the server asks for no password.
+func makePrivate(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	return os.Chmod(dir, 0o700) //nolint:gosec // a folder needs its x bit
+}
+
+func (h *home) placeSocket() (err error) {
+	h.socket = filepath.Join(h.dir, "redis.sock")
+	if len(h.socket) <= maxSocketPath {
+		return nil
+	}
+	if h.temp, err = os.MkdirTemp("", "spendhook-"); err != nil {
+		return fmt.Errorf("make a folder for the socket: %w", err)
+	}
+	h.socket = filepath.Join(h.temp, "redis.sock")
+	return nil
+}
+
+// lockServer waits for a server that a killed daemon left behind, first for
+// the kernel to end it, then by asking it to stop.
+func (h *home) lockServer(ctx context.Context, c *redis.Client) (*os.File, error) {
+	path := filepath.Join(h.dir, "server.lock")
+	lock, err := lockFile(path, lockPatience)
+	if !errors.Is(err, errLocked) {
+		return lock, err
+	}
+	_ = c.Shutdown(ctx).Err() // the connection ends without an answer
+	if lock, err = lockFile(path, stopTimeout); err != nil {
+		return nil, fmt.Errorf("data directory %s: a server left from an earlier run still writes to it: %w", filepath.Dir(h.dir), err)
+	}
+	return lock, nil
+}
+
+func (h *home) close() error {
+	if h.temp != "" {
+		_ = os.RemoveAll(h.temp)
+	}
+	return h.lock.Close()
+}
+
+var errLocked = errors.New("locked")
+
+// lockFile takes an exclusive lock that ends with the file's last descriptor.
+func lockFile(path string, patience time.Duration) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	tick := time.NewTicker(lockPoll)
+	defer tick.Stop()
+	for tryLock(f) != nil {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			_ = f.Close()
+			return nil, fmt.Errorf("%s: %w", path, errLocked)
+		}
+	}
+	return f, nil
+}
+
+func tryLock(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}

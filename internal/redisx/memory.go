@@ -1,0 +1,57 @@
+package redisx
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// miniredis has no clock: times to live pass only when it is told so.
+const memoryTick = 200 * time.Millisecond
+
+// openMemory runs miniredis on a loopback port with a password of its own.
+func openMemory(log *slog.Logger) (*Redis, error) {
+	log.Warn("NOT DURABLE: no redis-server or valkey-server on PATH, everything is kept in memory and lost when this process ends")
+	password := rand.Text()
+	m := miniredis.NewMiniRedis()
+	m.RequireAuth(password)
+	if err := m.Start(); err != nil {
+		return nil, fmt.Errorf("start the in-memory Redis: %w", err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		passTime(m, stop)
+	}()
+	return &Redis{
+		client: newStandalone(&redis.Options{Addr: m.Addr(), Password: password}),
+		memory: true,
+		stop: func() error {
+			close(stop)
+			<-done
+			m.Close()
+			return nil
+		},
+	}, nil
+}
+
+func passTime(m *miniredis.Miniredis, stop <-chan struct{}) {
+	tick := time.NewTicker(memoryTick)
+	defer tick.Stop()
+	var last time.Time
+	for {
+		select {
+		case now := <-tick.C:
+			if !last.IsZero() {
+				m.FastForward(now.Sub(last))
+			}
+			last = now
+		case <-stop:
+			return
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// Package redisx connects the daemon to its Redis: one that is given by
+// address, a child process that it manages, or memory as the last resort.
+package redisx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Embedded is the Options.URL for a server that the daemon runs by itself.
+const Embedded = "embedded"
+
+// Options say which Redis to use.
+type Options struct {
+	// URL is Embedded (also when empty), or the address of a running Redis in
+	// go-redis's own form. For Sentinel and Cluster the scheme says so:
+	//
+	//	redis://user:password@host:6379/0
+	//	rediss://host:6380                     (TLS)
+	//	unix:///run/redis.sock?db=0
+	//	redis+sentinel://host:26379?addr=host2:26379&master_name=main&password=...
+	//	redis+cluster://user:password@host:7000?addr=host2:7000
+	//
+	// rediss+sentinel and rediss+cluster use TLS. The user and password before
+	// a Sentinel's host are the Sentinel's own. read_timeout (1.5s) in the query
+	// also bounds each command as a whole.
+	URL string
+	// DataDir holds the files of an embedded server, in its folder "redis".
+	DataDir string
+	// AllowMemory permits an in-process stand-in when no server is on PATH.
+	AllowMemory bool
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Redis is an open connection pool, with the server behind it when embedded.
+// It is safe for concurrent use.
+type Redis struct {
+	client redis.UniversalClient
+	memory bool
+	stop   func() error
+}
+
+// Open connects to Redis. A Redis given by address need not be up: Check says
+// whether it is, and the client finds it when it comes. An embedded server has
+// loaded its data when Open returns; ctx ends the wait for that.
+func Open(ctx context.Context, o Options) (*Redis, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.URL != "" && o.URL != Embedded {
+		c, err := connect(o.URL)
+		if err != nil {
+			return nil, err
+		}
+		return &Redis{client: c, stop: func() error { return nil }}, nil
+	}
+	r, err := openEmbedded(ctx, o)
+	if errors.Is(err, errNoServer) && o.AllowMemory {
+		return openMemory(o.Logger)
+	}
+	return r, err
+}
+
+// Client is the one client that the whole daemon shares.
+func (r *Redis) Client() redis.UniversalClient { return r.client }
+
+// Durable is false when what is written does not survive a restart.
+func (r *Redis) Durable() bool { return !r.memory }
+
+// Close closes the client and then stops an embedded server, which writes its
+// data out first. Call it after everything that uses the client.
+func (r *Redis) Close() error {
+	return errors.Join(r.client.Close(), r.stop())
+}
+
+// LogTo sends what go-redis itself has to say to l, at debug level. It is for
+// the whole process: call it before Open.
+func LogTo(l *slog.Logger) { redis.SetLogger(bridge{l}) }
+
+type bridge struct{ log *slog.Logger }
+
+// Printf is go-redis's logging interface.
+func (b bridge) Printf(ctx context.Context, format string, v ...any) {
+	b.log.DebugContext(ctx, "go-redis", "message", fmt.Sprintf(format, v...))
+}

@@ -1,0 +1,277 @@
+package redisx_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"spendhook/internal/redisx"
+)
+
+const helperDir = "REDISX_HELPER_DIR"
+
+// TestMain doubles as the daemon that TestHardKilledDaemon kills.
+func TestMain(m *testing.M) {
+	redisx.LogTo(slog.New(slog.DiscardHandler))
+	if dir := os.Getenv(helperDir); dir != "" {
+		beDaemon(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// beDaemon writes k, prints its server's pid and waits to be killed.
+func beDaemon(dir string) {
+	ctx := context.Background()
+	r, err := redisx.Open(ctx, redisx.Options{DataDir: dir})
+	if err != nil {
+		os.Exit(1)
+	}
+	if err := r.Client().Set(ctx, "k", "v", 0).Err(); err != nil {
+		os.Exit(1)
+	}
+	_, _ = io.WriteString(os.Stdout, serverPid(ctx, r.Client()))
+	_ = os.Stdout.Close()
+	select {}
+}
+
+func TestEmbeddedKeepsItsDataOverAStop(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, before := range []string{"", "v"} {
+		r := open(t, redisx.Options{DataDir: dir})
+		if got := r.Client().Get(t.Context(), "k").Val(); got != before {
+			t.Errorf("k = %q, want %q", got, before)
+		}
+		setK(t, r.Client())
+		if !r.Durable() {
+			t.Error("an embedded server is not durable")
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+func TestEmbeddedIsPrivate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "redis"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, open(t, redisx.Options{DataDir: dir}))
+	for _, path := range []string{"redis", "redis/redis.sock"} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			t.Errorf("%s is open to others: %v", path, mode)
+		}
+	}
+}
+
+func TestKilledServerComesBackWithItsData(t *testing.T) {
+	t.Parallel()
+	r := open(t, redisx.Options{DataDir: t.TempDir()})
+	defer closeIt(t, r)
+	setK(t, r.Client())
+	first := serverPid(t.Context(), r.Client())
+	for range 3 {
+		pid := serverPid(t.Context(), r.Client())
+		kill(t, pid)
+		waitFor(t, func() bool {
+			now := serverPid(t.Context(), r.Client())
+			return now != "" && now != pid
+		})
+	}
+	if got := r.Client().Get(t.Context(), "k").Val(); got != "v" {
+		t.Errorf("k = %q, want v", got)
+	}
+	if serverPid(t.Context(), r.Client()) == first {
+		t.Error("the server was never restarted")
+	}
+}
+
+func TestHardKilledDaemon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), helperDir+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+
+	r := open(t, redisx.Options{DataDir: dir}) // at once, not after Wait
+	defer closeIt(t, r)
+	_ = cmd.Wait()
+	if got := r.Client().Get(t.Context(), "k").Val(); got != "v" {
+		t.Errorf("k = %q, want v", got)
+	}
+	if now := serverPid(t.Context(), r.Client()); now == string(pid) {
+		t.Error("the killed daemon's server is still in use")
+	}
+}
+
+func TestLeftoverServerIsStopped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := open(t, redisx.Options{DataDir: dir})
+	setK(t, r.Client())
+	closeIt(t, r)
+
+	// A server that no daemon owns any more, as where there is no Pdeathsig.
+	home := filepath.Join(dir, "redis")
+	lock, err := os.OpenFile(filepath.Join(home, "server.lock"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(home, "redis.sock")
+	left := exec.CommandContext(t.Context(), "redis-server", "--port", "0", "--unixsocket", socket, "--dir", home, "--appendonly", "yes")
+	left.ExtraFiles = []*os.File{lock}
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Close()
+	waitFor(t, func() bool { _, err := os.Stat(socket); return err == nil })
+
+	r = open(t, redisx.Options{DataDir: dir})
+	defer closeIt(t, r)
+	if err := left.Wait(); err != nil {
+		t.Errorf("the leftover server did not stop in order: %v", err)
+	}
+	if got := r.Client().Get(t.Context(), "k").Val(); got != "v" {
+		t.Errorf("k = %q, want v", got)
+	}
+}
+
+func TestDataDirIsForOneDaemon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := open(t, redisx.Options{DataDir: dir})
+	defer closeIt(t, r)
+	_, err := redisx.Open(t.Context(), redisx.Options{DataDir: dir})
+	if err == nil || !strings.Contains(err.Error(), "another daemon uses it") {
+		t.Fatalf("second Open: %v", err)
+	}
+	setK(t, r.Client()) // the first is unharmed
+}
+
+func TestLongDataDir(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 25))
+	closeIt(t, open(t, redisx.Options{DataDir: dir}))
+}
+
+func TestBrokenDataIsAnErrorThatSaysSo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	aof := filepath.Join(dir, "redis", "appendonlydir")
+	if err := os.MkdirAll(aof, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(aof, "appendonly.aof.manifest"), []byte("rubbish\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := redisx.Open(t.Context(), redisx.Options{DataDir: dir})
+	if err == nil || !strings.Contains(err.Error(), "AOF manifest") {
+		t.Fatalf("Open on a broken manifest: %v", err)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := redisx.Open(t.Context(), redisx.Options{DataDir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "install") {
+		t.Fatalf("Open without a server: %v, want what to install", err)
+	}
+	var log strings.Builder
+	r := open(t, redisx.Options{AllowMemory: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	defer closeIt(t, r)
+	if r.Durable() || !strings.Contains(log.String(), "NOT DURABLE") {
+		t.Errorf("memory is taken for durable; log: %s", &log)
+	}
+	s := r.Check(t.Context())
+	if !s.Up || len(s.Problems) != 0 || len(s.Warnings) != 1 {
+		t.Errorf("Check = %+v, want up with one warning", s)
+	}
+	if err := r.Client().Set(t.Context(), "short", "v", 300*time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return errors.Is(r.Client().Get(t.Context(), "short").Err(), redis.Nil) })
+}
+
+func open(t *testing.T, o redisx.Options) *redisx.Redis {
+	t.Helper()
+	r, err := redisx.Open(t.Context(), o)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	return r
+}
+
+func closeIt(t *testing.T, r *redisx.Redis) {
+	t.Helper()
+	if err := r.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func setK(t *testing.T, c redis.UniversalClient) {
+	t.Helper()
+	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatalf("SET k: %v", err)
+	}
+}
+
+func serverPid(ctx context.Context, c redis.UniversalClient) string {
+	return c.InfoMap(ctx, "server").Item("Server", "process_id")
+}
+
+func kill(t *testing.T, pid string) {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("the condition did not come true within 20 s")
+		}
+	}
+}
