@@ -1,0 +1,124 @@
+// Package idempotency lets a request that is sent twice with the same
+// Idempotency-Key run once: the second gets the first one's answer.
+package idempotency
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrReused is returned when the key came with another request before.
+	ErrReused = errors.New("idempotency: the key was used for another request")
+	// ErrInProgress is returned while the first request with the key runs.
+	ErrInProgress = errors.New("idempotency: a request with this key is in progress")
+)
+
+// Response is the answer to repeat.
+type Response struct {
+	Status int         `json:"status"`
+	Header http.Header `json:"header"` // only what is to be repeated
+	Body   []byte      `json:"body"`
+}
+
+// Options configure a Store.
+type Options struct {
+	Client redis.UniversalClient
+	// TTL is how long an answer is kept; 24 h when zero.
+	TTL time.Duration
+	// ClaimTTL is how long a request may run before it is taken for dead and its
+	// key is free again; 1 min when zero. It must exceed the server's time-outs.
+	ClaimTTL time.Duration
+}
+
+// Store keeps the answers in Redis. It is safe for concurrent use, also by
+// several replicas.
+type Store struct {
+	client        redis.UniversalClient
+	ttl, claimTTL time.Duration
+}
+
+// New returns a Store.
+func New(o Options) *Store {
+	if o.TTL == 0 {
+		o.TTL = 24 * time.Hour
+	}
+	if o.ClaimTTL == 0 {
+		o.ClaimTTL = time.Minute
+	}
+	return &Store{client: o.Client, ttl: o.TTL, claimTTL: o.ClaimTTL}
+}
+
+var (
+	//go:embed lua/begin.lua
+	beginLua string
+	//go:embed lua/finish.lua
+	finishLua string
+	//go:embed lua/abort.lua
+	abortLua string
+
+	beginScript  = redis.NewScript(beginLua)
+	finishScript = redis.NewScript(finishLua)
+	abortScript  = redis.NewScript(abortLua)
+)
+
+// Begin claims the key for a request, which then must end in Finish or Abort.
+// It returns the saved response instead when the request was answered before,
+// ErrInProgress while it runs elsewhere, and ErrReused when the fingerprint (of
+// the method, path and body) differs. Keys of different scopes (a client, a
+// company) do not meet.
+func (s *Store) Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*Response, error) {
+	reply, err := beginScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], s.claimTTL.Milliseconds()).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("claim the idempotency key: %w", err)
+	}
+	switch reply[0] {
+	case "claimed":
+		return nil, nil // nothing saved and nothing wrong: the caller runs the request
+	case "busy":
+		return nil, ErrInProgress
+	case "reused":
+		return nil, ErrReused
+	}
+	var saved Response
+	if err := json.Unmarshal([]byte(reply[1]), &saved); err != nil {
+		return nil, fmt.Errorf("read the saved response: %w", err)
+	}
+	return &saved, nil
+}
+
+// Finish saves the answer of a claimed request. The first answer stays.
+func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]byte, r Response) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write the response: %w", err)
+	}
+	if err := finishScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], text, s.ttl.Milliseconds()).Err(); err != nil {
+		return fmt.Errorf("save the response: %w", err)
+	}
+	return nil
+}
+
+// Abort gives the key of a claimed request back, after one that changed nothing
+// (a 4xx or 5xx): it can then be sent again.
+func (s *Store) Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error {
+	if err := abortScript.Run(ctx, s.client, keys(scope, key), fingerprint[:]).Err(); err != nil {
+		return fmt.Errorf("give the idempotency key back: %w", err)
+	}
+	return nil
+}
+
+// keys hashes what clients choose, so that it can neither be long nor clash.
+func keys(scope, key string) []string {
+	sum := sha256.Sum256([]byte(scope + "\x00" + key))
+	return []string{"sh:idem:" + hex.EncodeToString(sum[:])}
+}
