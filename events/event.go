@@ -1,0 +1,147 @@
+// Package events accepts each event id exactly once, durably and together with
+// its pending dispatch, and reads back what was accepted.
+package events
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+)
+
+// Event is what a source system reports. Decode it with
+// github.com/go-json-experiment/json, whose options (such as
+// RejectUnknownMembers) hold inside it, and encode it with Body.
+type Event struct {
+	ID          string    // 1..128 of [A-Za-z0-9_-], unique within the company
+	CompanyUUID uuid.UUID // whose subscribers are told
+	Type        string    // [A-Z][A-Z0-9_]{0,63}; "event" in JSON
+	Timestamp   time.Time // the source's own; millisecond precision
+	// Metadata is a JSON object as it was sent; nil stands for {}.
+	Metadata     jsontext.Value
+	ErrorCode    string // "" is left out of the body
+	ErrorMessage string // "" is left out of the body
+}
+
+// wire is the record of specification section 6: seven names, in its order.
+type wire struct {
+	ID           string         `json:"id"`
+	CompanyUUID  uuid.UUID      `json:"companyUuid"`
+	Type         string         `json:"event"`
+	Timestamp    timestamp      `json:"timestamp"`
+	Metadata     jsontext.Value `json:"metadata"`
+	ErrorCode    string         `json:"errorCode,omitzero"`
+	ErrorMessage string         `json:"errorMessage,omitzero"`
+}
+
+// UnmarshalJSONFrom reads one record. The timestamp may be an RFC 3339 string
+// or a number of epoch milliseconds and is kept in UTC, cut to milliseconds.
+// Only the shape is checked here; the rules are Validate's.
+func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	var w wire
+	if err := json.UnmarshalDecode(dec, &w); err != nil {
+		return err
+	}
+	*e = Event{
+		ID: w.ID, CompanyUUID: w.CompanyUUID, Type: w.Type, Timestamp: time.Time(w.Timestamp),
+		Metadata: w.Metadata, ErrorCode: w.ErrorCode, ErrorMessage: w.ErrorMessage,
+	}
+	if e.Metadata.Kind() == jsontext.KindNull {
+		e.Metadata = nil
+	}
+	return nil
+}
+
+// Body is the canonical record: the names in the specification's order,
+// metadata members sorted as in RFC 8785 section 3.2.3, shortest strings, no
+// white space, number literals as they were sent. Events that say the same have
+// the same body, so it is the fingerprint of the content, and exactly these
+// bytes are stored, signed and sent. It fails on metadata that is not JSON, on
+// text that is not UTF-8 and on a year beyond 9999.
+func (e *Event) Body() ([]byte, error) {
+	w := wire{
+		ID: e.ID, CompanyUUID: e.CompanyUUID, Type: e.Type, Timestamp: timestamp(e.Timestamp),
+		Metadata: e.Metadata, ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage,
+	}
+	if w.Metadata == nil {
+		w.Metadata = jsontext.Value("{}")
+	}
+	body, err := json.Marshal(&w, jsontext.ReorderRawObjects(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	return body, nil
+}
+
+// ParseBody reads back what Body wrote. An unknown member is an error.
+func ParseBody(body []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(body, &e, json.RejectUnknownMembers(true)); err != nil {
+		return Event{}, fmt.Errorf("decode event: %w", err)
+	}
+	return e, nil
+}
+
+var (
+	errTimestamp = errors.New("must be an RFC 3339 date-time or whole epoch milliseconds")
+	errYear      = errors.New("timestamp must lie in the years 0 to 9999")
+)
+
+// timestamp is written as RFC 3339 in UTC with milliseconds.
+type timestamp time.Time
+
+// MarshalJSONTo is part of encoding a body.
+func (t timestamp) MarshalJSONTo(enc *jsontext.Encoder) error {
+	utc := time.Time(t).UTC()
+	if utc.Year() < 0 || utc.Year() > 9999 {
+		return errYear
+	}
+	return enc.WriteToken(jsontext.String(utc.Format("2006-01-02T15:04:05.000Z")))
+}
+
+// UnmarshalJSONFrom is part of decoding a record; null leaves the zero time.
+func (t *timestamp) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	token, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	parsed := time.Time{}
+	switch token.Kind() {
+	case jsontext.KindNull:
+	case jsontext.KindString:
+		parsed, err = parseTime(token.String())
+	case jsontext.KindNumber:
+		parsed, err = parseMillis(token.String())
+	default:
+		err = errTimestamp
+	}
+	*t = timestamp(parsed)
+	return err
+}
+
+func parseTime(text string) (time.Time, error) {
+	var t time.Time
+	if err := t.UnmarshalText([]byte(text)); err != nil { // strict, unlike time.Parse
+		return time.Time{}, errTimestamp
+	}
+	t = t.UTC().Truncate(time.Millisecond)
+	if t.Year() < 0 || t.Year() > 9999 {
+		return time.Time{}, errTimestamp
+	}
+	return t, nil
+}
+
+func parseMillis(text string) (time.Time, error) {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms < 0 || ms > maxMillis {
+		return time.Time{}, errTimestamp
+	}
+	return time.UnixMilli(ms).UTC(), nil
+}
+
+// maxMillis is the end of the year 9999.
+const maxMillis = 253402300799999

@@ -1,0 +1,35 @@
+-- Reads one page of a company's index, by (score, member). A cursor whose
+-- member is gone goes on at its score: members leave in ascending order only,
+-- so none is missed and none comes twice.
+-- KEYS: 1 index
+-- ARGV: 1 'desc' or 'asc', 2 lowest ms, 3 highest ms, 4 count,
+--       5 cursor ms, 6 cursor member ('' to start)
+-- Returns member, score, member, score, ... strictly after the cursor.
+local desc = ARGV[1] == 'desc'
+local first, past
+if desc then
+  first = redis.call('ZCOUNT', KEYS[1], '(' .. ARGV[3], '+inf')
+else
+  first = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. ARGV[2])
+end
+if ARGV[6] == '' then
+  past = 0
+elseif tonumber(redis.call('ZSCORE', KEYS[1], ARGV[6]) or -1) == tonumber(ARGV[5]) then
+  past = 1 + redis.call(desc and 'ZREVRANK' or 'ZRANK', KEYS[1], ARGV[6])
+elseif desc then
+  past = redis.call('ZCOUNT', KEYS[1], ARGV[5], '+inf')
+else
+  past = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. ARGV[5])
+end
+first = math.max(first, past)
+
+local got = redis.call(desc and 'ZREVRANGE' or 'ZRANGE', KEYS[1], first, first + ARGV[4] - 1, 'WITHSCORES')
+local page = {}
+for i = 1, #got, 2 do
+  local score = tonumber(got[i + 1])
+  if score >= tonumber(ARGV[2]) and score <= tonumber(ARGV[3]) then
+    page[#page + 1] = got[i]
+    page[#page + 1] = got[i + 1]
+  end
+end
+return page

@@ -1,0 +1,47 @@
+package events
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Metrics counts events by what became of them. It is safe for concurrent use.
+type Metrics struct {
+	accepted, duplicate, conflict, invalid, unavailable prometheus.Counter
+}
+
+// NewMetrics registers spendhook_events_total with reg; nil counts unseen.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	events := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_events_total",
+		Help: "Events submitted, by result.",
+	}, []string{"result"})
+	return &Metrics{
+		accepted:    events.WithLabelValues("accepted"),
+		duplicate:   events.WithLabelValues("duplicate"),
+		conflict:    events.WithLabelValues("conflict"),
+		invalid:     events.WithLabelValues("invalid"),
+		unavailable: events.WithLabelValues("unavailable"),
+	}
+}
+
+func (m *Metrics) count(results []Result) {
+	for _, r := range results {
+		m.counter(r).Inc()
+	}
+}
+
+func (m *Metrics) counter(r Result) prometheus.Counter {
+	switch {
+	case errors.Is(r.Err, ErrConflict):
+		return m.conflict
+	case r.Err != nil:
+		return m.invalid
+	case r.Status == Duplicate:
+		return m.duplicate
+	default:
+		return m.accepted
+	}
+}

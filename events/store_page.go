@@ -1,0 +1,93 @@
+package events
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/page.lua
+var pageSource string
+
+var pageScript = redis.NewScript(pageSource)
+
+// place is one entry of a company's index, and a position just after it; the
+// zero place is the start.
+type place struct {
+	ms int64
+	id string
+}
+
+// The words of page.lua.
+const (
+	ascending  = "asc"
+	descending = "desc"
+)
+
+// span is what a page is taken from: a company's index between two times in
+// unix ms, both included.
+type span struct {
+	company   uuid.UUID
+	low, high int64
+	order     string // ascending or descending
+}
+
+// span clips from and to, nil meaning open, to what can still be kept.
+func (s *Store) span(company uuid.UUID, from, to *time.Time, order string) span {
+	sp := span{company: company, low: s.now().Add(-s.retention - grace).UnixMilli(), high: maxMillis, order: order}
+	if from != nil {
+		sp.low = max(sp.low, ceilMillis(*from))
+	}
+	if to != nil {
+		sp.high = min(sp.high, to.UnixMilli())
+	}
+	return sp
+}
+
+// ceilMillis is the first whole millisecond that is not before t.
+func ceilMillis(t time.Time) int64 {
+	return t.Add(time.Millisecond - time.Nanosecond).UnixMilli()
+}
+
+// page reads up to n places of the span after the given one; fewer than n
+// means that there are no more.
+func (s *Store) page(ctx context.Context, sp span, after place, n int) ([]place, error) {
+	got, err := pageScript.Run(ctx, s.client, []string{IndexKey(sp.company)},
+		sp.order, sp.low, sp.high, n, after.ms, after.id).StringSlice()
+	if err != nil {
+		return nil, unavailable("read index", err)
+	}
+	places := make([]place, 0, len(got)/2)
+	for pair := range slices.Chunk(got, 2) {
+		ms, err := strconv.ParseFloat(pair[1], 64) // scores of 13 digits are exact
+		if err != nil {
+			return nil, unavailable("read index", err)
+		}
+		places = append(places, place{ms: int64(ms), id: pair[0]})
+	}
+	return places, nil
+}
+
+// companies lists the companies of a partition, sorted, that accepted an event
+// at low (unix ms) or later.
+func (s *Store) companies(ctx context.Context, partition int, low int64) ([]uuid.UUID, error) {
+	names, err := s.client.ZRangeByScore(ctx, CompaniesKey(partition), &redis.ZRangeBy{
+		Min: strconv.FormatInt(low, 10), Max: "+inf",
+	}).Result()
+	if err != nil {
+		return nil, unavailable("read companies", err)
+	}
+	slices.Sort(names)
+	found := make([]uuid.UUID, 0, len(names))
+	for _, name := range names {
+		if company, err := uuid.Parse(name); err == nil { // ours are always well formed
+			found = append(found, company)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,97 @@
+package events
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/internal/invalid"
+)
+
+const (
+	maxErrorCode    = 128  // bytes
+	maxErrorMessage = 4096 // bytes
+
+	defaultMaxMetadata = 256 << 10 // bytes
+)
+
+// Limits bounds what is accepted. The zero value of a duration or size refuses
+// everything past it, so set them all; a nil Catalogue allows every type.
+type Limits struct {
+	Retention   time.Duration // how far back a timestamp may lie, and ids are remembered
+	MaxFuture   time.Duration // how far ahead of now a timestamp may lie
+	MaxMetadata int           // bytes, as sent
+	Catalogue   *Catalogue
+}
+
+// Validate tells everything that is wrong with e at once, as an
+// *invalid.Error. Codes beside REQUIRED, INVALID and TOO_LONG: EVENT_TOO_OLD,
+// EVENT_IN_FUTURE, UNKNOWN_EVENT_TYPE.
+func (e *Event) Validate(now time.Time, limits Limits) error {
+	problems := &invalid.Error{}
+	e.checkNames(problems, limits.Catalogue)
+	e.checkTime(problems, now, limits)
+	e.checkMetadata(problems, limits.MaxMetadata)
+	checkLength(problems, "errorCode", e.ErrorCode, maxErrorCode)
+	checkLength(problems, "errorMessage", e.ErrorMessage, maxErrorMessage)
+	return problems.OrNil()
+}
+
+func (e *Event) checkNames(problems *invalid.Error, catalogue *Catalogue) {
+	switch {
+	case e.ID == "":
+		problems.Add("id", "REQUIRED", "is required")
+	case !validID(e.ID):
+		problems.Add("id", "INVALID", "must be 1 to 128 of A-Z, a-z, 0-9, _ and -")
+	}
+	if e.CompanyUUID == uuid.Nil {
+		problems.Add("companyUuid", "REQUIRED", "is required")
+	}
+	switch {
+	case e.Type == "":
+		problems.Add("event", "REQUIRED", "is required")
+	case !validType(e.Type):
+		problems.Add("event", "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
+	case !catalogue.Allows(e.Type):
+		problems.Add("event", "UNKNOWN_EVENT_TYPE", "is not in the event catalogue")
+	}
+}
+
+// validType reports whether name matches [A-Z][A-Z0-9_]{0,63}.
+func validType(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 64
+}
+
+func (e *Event) checkTime(problems *invalid.Error, now time.Time, limits Limits) {
+	switch {
+	case e.Timestamp.IsZero():
+		problems.Add("timestamp", "REQUIRED", "is required")
+	case e.Timestamp.Before(now.Add(-limits.Retention)):
+		problems.Add("timestamp", "EVENT_TOO_OLD", "is older than the retention time of %s", limits.Retention)
+	case e.Timestamp.After(now.Add(limits.MaxFuture)):
+		problems.Add("timestamp", "EVENT_IN_FUTURE", "is more than %s ahead of this server's clock", limits.MaxFuture)
+	}
+}
+
+func (e *Event) checkMetadata(problems *invalid.Error, limit int) {
+	switch {
+	case e.Metadata == nil:
+	case len(e.Metadata) > limit:
+		problems.Add("metadata", "TOO_LONG", "is longer than %d bytes", limit)
+	case e.Metadata.Kind() != jsontext.KindBeginObject:
+		problems.Add("metadata", "INVALID", "must be a JSON object")
+	}
+}
+
+func checkLength(problems *invalid.Error, field, text string, limit int) {
+	if len(text) > limit {
+		problems.Add(field, "TOO_LONG", "is longer than %d bytes", limit)
+	}
+}
