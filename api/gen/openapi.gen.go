@@ -117,19 +117,19 @@ func (e EventStatus) Valid() bool {
 
 // Defines values for HealthState.
 const (
-	Disabled HealthState = "disabled"
-	Failing  HealthState = "failing"
-	Healthy  HealthState = "healthy"
+	HealthStateDisabled HealthState = "disabled"
+	HealthStateFailing  HealthState = "failing"
+	HealthStateHealthy  HealthState = "healthy"
 )
 
 // Valid indicates whether the value is a known member of the HealthState enum.
 func (e HealthState) Valid() bool {
 	switch e {
-	case Disabled:
+	case HealthStateDisabled:
 		return true
-	case Failing:
+	case HealthStateFailing:
 		return true
-	case Healthy:
+	case HealthStateHealthy:
 		return true
 	default:
 		return false
@@ -138,19 +138,19 @@ func (e HealthState) Valid() bool {
 
 // Defines values for JobKind.
 const (
-	CANCEL  JobKind = "CANCEL"
-	RECOVER JobKind = "RECOVER"
-	RELEASE JobKind = "RELEASE"
+	JobKindCANCEL  JobKind = "CANCEL"
+	JobKindRECOVER JobKind = "RECOVER"
+	JobKindRELEASE JobKind = "RELEASE"
 )
 
 // Valid indicates whether the value is a known member of the JobKind enum.
 func (e JobKind) Valid() bool {
 	switch e {
-	case CANCEL:
+	case JobKindCANCEL:
 		return true
-	case RECOVER:
+	case JobKindRECOVER:
 		return true
-	case RELEASE:
+	case JobKindRELEASE:
 		return true
 	default:
 		return false
@@ -159,19 +159,19 @@ func (e JobKind) Valid() bool {
 
 // Defines values for JobStatus.
 const (
-	COMPLETED JobStatus = "COMPLETED"
-	QUEUED    JobStatus = "QUEUED"
-	RUNNING   JobStatus = "RUNNING"
+	JobStatusCOMPLETED JobStatus = "COMPLETED"
+	JobStatusQUEUED    JobStatus = "QUEUED"
+	JobStatusRUNNING   JobStatus = "RUNNING"
 )
 
 // Valid indicates whether the value is a known member of the JobStatus enum.
 func (e JobStatus) Valid() bool {
 	switch e {
-	case COMPLETED:
+	case JobStatusCOMPLETED:
 		return true
-	case QUEUED:
+	case JobStatusQUEUED:
 		return true
-	case RUNNING:
+	case JobStatusRUNNING:
 		return true
 	default:
 		return false
@@ -180,13 +180,13 @@ func (e JobStatus) Valid() bool {
 
 // Defines values for JwkAlg.
 const (
-	ES256 JwkAlg = "ES256"
+	JwkAlgES256 JwkAlg = "ES256"
 )
 
 // Valid indicates whether the value is a known member of the JwkAlg enum.
 func (e JwkAlg) Valid() bool {
 	switch e {
-	case ES256:
+	case JwkAlgES256:
 		return true
 	default:
 		return false
@@ -195,13 +195,13 @@ func (e JwkAlg) Valid() bool {
 
 // Defines values for JwkCrv.
 const (
-	P256 JwkCrv = "P-256"
+	JwkCrvP256 JwkCrv = "P-256"
 )
 
 // Valid indicates whether the value is a known member of the JwkCrv enum.
 func (e JwkCrv) Valid() bool {
 	switch e {
-	case P256:
+	case JwkCrvP256:
 		return true
 	default:
 		return false
@@ -210,13 +210,13 @@ func (e JwkCrv) Valid() bool {
 
 // Defines values for JwkKty.
 const (
-	EC JwkKty = "EC"
+	JwkKtyEC JwkKty = "EC"
 )
 
 // Valid indicates whether the value is a known member of the JwkKty enum.
 func (e JwkKty) Valid() bool {
 	switch e {
-	case EC:
+	case JwkKtyEC:
 		return true
 	default:
 		return false
@@ -225,13 +225,13 @@ func (e JwkKty) Valid() bool {
 
 // Defines values for JwkUse.
 const (
-	Sig JwkUse = "sig"
+	JwkUseSig JwkUse = "sig"
 )
 
 // Valid indicates whether the value is a known member of the JwkUse enum.
 func (e JwkUse) Valid() bool {
 	switch e {
-	case Sig:
+	case JwkUseSig:
 		return true
 	default:
 		return false
@@ -245,6 +245,7 @@ const (
 	SubscriberExplanationOutcomeDEAD          SubscriberExplanationOutcome = "DEAD"
 	SubscriberExplanationOutcomeDELIVERED     SubscriberExplanationOutcome = "DELIVERED"
 	SubscriberExplanationOutcomeDISABLED      SubscriberExplanationOutcome = "DISABLED"
+	SubscriberExplanationOutcomeNOTMATCHED    SubscriberExplanationOutcome = "NOT_MATCHED"
 	SubscriberExplanationOutcomeNOTSUBSCRIBED SubscriberExplanationOutcome = "NOT_SUBSCRIBED"
 	SubscriberExplanationOutcomePENDING       SubscriberExplanationOutcome = "PENDING"
 )
@@ -262,6 +263,8 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 		return true
 	case SubscriberExplanationOutcomeDISABLED:
 		return true
+	case SubscriberExplanationOutcomeNOTMATCHED:
+		return true
 	case SubscriberExplanationOutcomeNOTSUBSCRIBED:
 		return true
 	case SubscriberExplanationOutcomePENDING:
@@ -273,13 +276,13 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 
 // Defines values for WebhookKeyAlgorithm.
 const (
-	Ed25519 WebhookKeyAlgorithm = "ed25519"
+	WebhookKeyAlgorithmEd25519 WebhookKeyAlgorithm = "ed25519"
 )
 
 // Valid indicates whether the value is a known member of the WebhookKeyAlgorithm enum.
 func (e WebhookKeyAlgorithm) Valid() bool {
 	switch e {
-	case Ed25519:
+	case WebhookKeyAlgorithmEd25519:
 		return true
 	default:
 		return false
@@ -565,7 +568,7 @@ type RecoverRequest struct {
 	DryRun *bool     `json:"dryRun,omitempty"`
 	Since  time.Time `json:"since"`
 
-	// Statuses Only deliveries that ended so; what was never sent because of a disabled subscriber is always included.
+	// Statuses The statuses of existing deliveries to send again, DEAD when absent; what was never sent because the subscriber was disabled is always included.
 	Statuses *[]DeliveryStatus `json:"statuses,omitempty"`
 
 	// Until Now when absent.

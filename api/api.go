@@ -1,0 +1,145 @@
+// Package api is HTTP in and out: the OpenAPI document and what it promises,
+// access tokens, strict decoding, problem documents, paging, and one file of
+// handlers for each resource. Handlers hold no rules of the domain.
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/api/gen"
+	"spendhook/events"
+)
+
+// Options are what the API needs. The domain's parts, Keys and Verifier are
+// required; the rest has defaults.
+type Options struct {
+	Subscribers Subscribers
+	Publisher   Publisher
+	Events      Events
+	Catalogue   *events.Catalogue
+	Deliveries  Deliveries
+	Recovery    Recovery
+	Idempotency Idempotency
+	Keys        *KeyStore
+	Verifier    *Verifier
+
+	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
+	// when deliveries are not signed so.
+	WebhookKeys bool
+	// Timeout bounds an answer, counted from when its request is read; 0 means
+	// 1.5 s. TestTimeout is that of a test delivery; 0 means 20 s.
+	Timeout, TestTimeout time.Duration
+
+	Now     func() time.Time // nil means time.Now
+	NewID   func() string    // of requests; nil means a random UUID
+	Logger  *slog.Logger     // nil means slog.Default
+	Metrics *Metrics         // nil counts unseen
+}
+
+type server struct {
+	opts     Options
+	document []byte
+	routes   routes
+	router   *mux.Router
+}
+
+// The generated code knows the server by its methods.
+var _ gen.ServerInterface = (*server)(nil)
+
+// New returns the handler of the public listener. It is safe for concurrent
+// use and starts no goroutine. The error is a broken document.
+func New(opts Options) (http.Handler, error) {
+	document, all, err := loadDocument()
+	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
+	s.opts.Metrics.initialize(all)
+	s.route()
+	if err := s.router.Walk(s.wrap); err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	if err := s.routeDocs(); err != nil {
+		return nil, err
+	}
+	return s.outer(s.router), nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Timeout == 0 {
+		o.Timeout = 1500 * time.Millisecond
+	}
+	if o.TestTimeout == 0 {
+		o.TestTimeout = 20 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	if o.NewID == nil {
+		o.NewID = uuid.NewString
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	return o
+}
+
+func (s *server) route() {
+	gen.HandlerWithOptions(s, gen.GorillaServerOptions{BaseRouter: s.router, ErrorHandlerFunc: s.badParameter})
+	s.router.NotFoundHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.notFound))
+	s.router.MethodNotAllowedHandler = s.observe(noRoute, noMethod, http.HandlerFunc(s.methodNotAllowed))
+}
+
+// wrap puts the guard of its operation before a generated route.
+func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+	path, err := route.GetPathTemplate()
+	if err != nil {
+		return err
+	}
+	methods, err := route.GetMethods()
+	if err != nil {
+		return err
+	}
+	op := s.routes[path][methods[0]]
+	route.Handler(s.observe(op.route, op.method, s.guard(op, route.GetHandler())))
+	return nil
+}
+
+func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
+	s.fail(w, r, newProblem(http.StatusNotFound, "NO_SUCH_ROUTE", "There is nothing at this path."))
+}
+
+func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	allow := strings.Join(s.allowed(r), ", ")
+	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
+}
+
+// allowed lists the methods of the route that a request has missed.
+func (s *server) allowed(r *http.Request) []string {
+	if methods := s.routes.allowed(r.URL.Path); len(methods) > 0 {
+		return methods
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		probe, match := r.Clone(context.WithoutCancel(r.Context())), mux.RouteMatch{}
+		probe.Method = method
+		if s.router.Match(probe, &match) && match.MatchErr == nil {
+			path, _ := match.Route.GetPathTemplate()
+			if methods := s.routes.allowed(path); len(methods) > 0 {
+				return methods
+			}
+		}
+	}
+	return []string{http.MethodGet, http.MethodHead} // the pages beside the document
+}

@@ -1,0 +1,100 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+type callerKey struct{}
+
+func withCaller(r *http.Request, c *caller) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+}
+
+// callerOf is who sent an authenticated request.
+func callerOf(r *http.Request) *caller {
+	c, _ := r.Context().Value(callerKey{}).(*caller)
+	return c
+}
+
+const realm = `Bearer realm="spendhook"`
+
+// authenticate answers for the token of a request (RFC 6750).
+func (s *server) authenticate(r *http.Request) (*caller, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return nil, newProblem(http.StatusUnauthorized, "TOKEN_REQUIRED", "An access token is required.").
+			with("WWW-Authenticate", realm)
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return nil, invalidToken()
+	}
+	c, err := s.opts.Verifier.verify(strings.TrimSpace(token))
+	if err != nil {
+		return nil, invalidToken()
+	}
+	return c, nil
+}
+
+func invalidToken() *problem {
+	return newProblem(http.StatusUnauthorized, "TOKEN_INVALID", "The access token is expired or not valid.").
+		with("WWW-Authenticate", realm+`, error="invalid_token"`)
+}
+
+// authorize checks the scopes that the document asks for.
+func authorize(c *caller, scopes []string) error {
+	for _, scope := range scopes {
+		if !c.may(scope) {
+			return newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token needs the scope %s.", scope).
+				with("WWW-Authenticate", realm+`, error="insufficient_scope", scope="`+scope+`"`)
+		}
+	}
+	return nil
+}
+
+// companyFor is the company that a write or the read of one thing is about:
+// the token's, or else the one that the request names.
+func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
+	company, err := c.companyIn(named...)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if company == nil {
+		return uuid.Nil, fieldProblem("companyUuid", "REQUIRED", "is required, since the token does not carry it")
+	}
+	return *company, nil
+}
+
+// companyOfList is the company that a list is about; nil means all of them.
+func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
+	company, err := c.companyIn(named)
+	if err != nil || company != nil {
+		return company, err
+	}
+	return nil, authorize(c, []string{"platform"})
+}
+
+// companyIn is the token's company or the named one; nil when there is neither.
+func (c *caller) companyIn(named ...*uuid.UUID) (*uuid.UUID, error) {
+	company := c.company
+	for _, n := range named {
+		switch {
+		case n == nil:
+		case company == nil:
+			company = n
+		case *n != *company && c.company != nil:
+			return nil, foreignCompany()
+		case *n != *company:
+			return nil, fieldProblem("companyUuid", "INVALID", "is given twice with different values")
+		}
+	}
+	return company, nil
+}
+
+func foreignCompany() *problem {
+	return newProblem(http.StatusForbidden, "COMPANY_MISMATCH", "companyUuid is not the company of the token.")
+}

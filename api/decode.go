@@ -1,0 +1,189 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+)
+
+// maxNesting bounds the objects and arrays inside each other.
+const maxNesting = 64
+
+// body is a request's body, read whole and within its limit.
+type body struct {
+	*bytes.Reader
+	raw []byte
+}
+
+func (body) Close() error { return nil }
+
+// receive reads the body of a request that may have one, so that later steps
+// find it in memory.
+func receive(w http.ResponseWriter, r *http.Request, limit int64) error {
+	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
+	}
+	if err != nil {
+		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")
+	}
+	if len(raw) > 0 && !isJSON(r.Header.Get("Content-Type")) {
+		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be application/json in UTF-8.")
+	}
+	r.Body = body{bytes.NewReader(raw), raw}
+	return nil
+}
+
+// readAll is io.ReadAll with room for what is announced.
+func readAll(from io.Reader, announced int64) ([]byte, error) {
+	buf := bytes.NewBuffer(make([]byte, 0, max(announced, 0)+bytes.MinRead))
+	_, err := buf.ReadFrom(from)
+	return buf.Bytes(), err
+}
+
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	kind, params, err := mime.ParseMediaType(contentType)
+	charset, given := params["charset"]
+	return err == nil && kind == "application/json" && (!given || strings.EqualFold(charset, "utf-8"))
+}
+
+// raw is the received body; empty when the request has none.
+func raw(r *http.Request) []byte {
+	if b, ok := r.Body.(body); ok {
+		return b.raw
+	}
+	return nil
+}
+
+// decode reads the received body as one T.
+func decode[T any](r *http.Request) (T, error) {
+	var into T
+	if len(raw(r)) == 0 {
+		return into, newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
+	}
+	return into, decodeJSON(raw(r), &into)
+}
+
+// decodeOptional is decode for a body that may be left out.
+func decodeOptional[T any](r *http.Request) (T, error) {
+	if len(raw(r)) == 0 {
+		var none T
+		return none, nil
+	}
+	return decode[T](r)
+}
+
+// decodeJSON reads text as one JSON value, strictly: no unknown or duplicate
+// members, no trailing data, no invalid UTF-8, no wrong types. Its errors name
+// the place and never repeat a value.
+func decodeJSON(text []byte, into any) error {
+	if nestsDeeper(text, maxNesting) {
+		return malformed("The body nests deeper than %d levels.", maxNesting)
+	}
+	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true))
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		return syntaxProblem(e)
+	}
+	if e, ok := errors.AsType[*json.SemanticError](err); ok {
+		return semanticProblem(e)
+	}
+	return malformed("The body is not valid JSON.")
+}
+
+func malformed(format string, args ...any) error {
+	return newProblem(http.StatusBadRequest, "MALFORMED_BODY", format, args...)
+}
+
+func syntaxProblem(e *jsontext.SyntacticError) error {
+	if errors.Is(e, jsontext.ErrDuplicateName) {
+		return fieldProblem(fieldName(e.JSONPointer), "DUPLICATE_FIELD", "is given twice")
+	}
+	return malformed("The body is not valid JSON in UTF-8, at byte %d.", e.ByteOffset)
+}
+
+func semanticProblem(e *json.SemanticError) error {
+	field := fieldName(e.JSONPointer)
+	if errors.Is(e, json.ErrUnknownName) {
+		return fieldProblem(field, "UNKNOWN_FIELD", "is not a known field")
+	}
+	return fieldProblem(field, "INVALID", "must be %s", expected(e))
+}
+
+// fieldName is the plain name of a member of the outermost object, the JSON
+// pointer of anything deeper, cut to a sane length.
+func fieldName(pointer jsontext.Pointer) string {
+	const longest = 100
+	name := string(pointer)
+	if strings.LastIndexByte(name, '/') == 0 {
+		name = pointer.LastToken()
+	}
+	return strings.ToValidUTF8(name[:min(len(name), longest)], "")
+}
+
+var (
+	timeType = reflect.TypeFor[time.Time]()
+	uuidType = reflect.TypeFor[uuid.UUID]()
+)
+
+// expected names what should have stood where e happened.
+func expected(e *json.SemanticError) string {
+	switch e.GoType {
+	case nil:
+		return "of another type"
+	case timeType:
+		return "an RFC 3339 date-time"
+	case uuidType:
+		return "a UUID"
+	}
+	switch e.GoType.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "an integer"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct:
+		return "an object"
+	default:
+		return "of another type"
+	}
+}
+
+// nestsDeeper reports whether text opens more than limit objects and arrays
+// inside each other. It need not be valid JSON.
+func nestsDeeper(text []byte, limit int) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	_ "embed" // the document
+	"net/http"
+	"slices"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+//go:embed openapi.yaml
+var documentSource []byte
+
+const (
+	bodyLimit      = 1 << 20 // bytes
+	eventBodyLimit = 8 << 20
+)
+
+// operation is what the document says of one, as far as it is enforced here.
+type operation struct {
+	id, method, route string
+	scopes            []string          // empty when no token is needed
+	params            map[string]string // path and query parameters: the kind of each
+	query             map[string]bool   // query parameters: whether one may be repeated
+	hasBody           bool
+	maxBody           int64    // bytes
+	codes             []string // of its answers
+}
+
+// routes are the operations by path template and method.
+type routes map[string]map[string]*operation
+
+// loadDocument parses the embedded document and returns it as JSON, with the
+// operations it describes.
+func loadDocument() ([]byte, routes, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(documentSource)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := doc.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
+		return nil, nil, err
+	}
+	all := routes{}
+	for route, item := range doc.Paths.Map() {
+		all[route] = map[string]*operation{}
+		for method, op := range item.Operations() {
+			all[route][method] = newOperation(doc, route, method, item, op)
+		}
+	}
+	text, err := doc.MarshalJSON()
+	return text, all, err
+}
+
+func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem, op *openapi3.Operation) *operation {
+	o := &operation{
+		id: op.OperationID, method: method, route: route,
+		params: map[string]string{}, query: map[string]bool{},
+		hasBody: op.RequestBody != nil, maxBody: bodyLimit,
+	}
+	if o.id == "ingestEvents" {
+		o.maxBody = eventBodyLimit
+	}
+	for _, ref := range slices.Concat(item.Parameters, op.Parameters) {
+		o.addParameter(ref.Value)
+	}
+	security := doc.Security
+	if op.Security != nil {
+		security = *op.Security
+	}
+	for _, requirement := range security {
+		for _, scopes := range requirement {
+			o.scopes = append(o.scopes, scopes...)
+		}
+	}
+	for code := range op.Responses.Map() {
+		o.codes = append(o.codes, code)
+	}
+	return o
+}
+
+func (o *operation) addParameter(p *openapi3.Parameter) {
+	kind := "string"
+	if schema := p.Schema.Value; schema.Format != "" {
+		kind = schema.Format
+	} else if types := schema.Type.Slice(); len(types) == 1 {
+		kind = types[0]
+	}
+	switch p.In {
+	case openapi3.ParameterInQuery:
+		o.query[p.Name] = kind == openapi3.TypeArray
+		o.params[p.Name] = kind
+	case openapi3.ParameterInPath:
+		o.params[p.Name] = kind
+	}
+}
+
+// allowed lists the methods of a route, sorted, for an Allow header.
+func (r routes) allowed(route string) []string {
+	methods := []string{}
+	for method := range r[route] {
+		methods = append(methods, method)
+		if method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
+		}
+	}
+	slices.Sort(methods)
+	return methods
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"crypto/ed25519"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/internal/idempotency"
+	"spendhook/subscribers"
+)
+
+// What the API asks of the domain. All methods are safe for concurrent use and
+// obey the deadline of their context.
+
+// Subscribers is *subscribers.Store.
+type Subscribers interface {
+	Create(ctx context.Context, in subscribers.Create) (subscribers.Subscriber, error)
+	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
+	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
+	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Update) (subscribers.Subscriber, error)
+	Delete(ctx context.Context, company, id uuid.UUID) error
+	AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (subscribers.Subscriber, error)
+	RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error
+	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
+	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
+	SigningKey(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey, error)
+}
+
+// Publisher is *events.Publisher.
+type Publisher interface {
+	Accept(ctx context.Context, list []events.Event) ([]events.Result, error)
+}
+
+// Events is *events.Store.
+type Events interface {
+	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
+	List(ctx context.Context, f events.Filter) (events.Page, error)
+}
+
+// Deliveries reads what became of events; it is *dispatcher.Dispatcher.
+type Deliveries interface {
+	Delivery(ctx context.Context, company uuid.UUID, id string) (dispatcher.Delivery, error)
+	Deliveries(ctx context.Context, f dispatcher.DeliveryFilter) (dispatcher.DeliveryPage, error)
+	EventDeliveries(ctx context.Context, ref events.Ref) ([]dispatcher.Delivery, error)
+	EventStatus(ctx context.Context, refs []events.Ref) ([]dispatcher.EventStatus, error)
+	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
+	Stats(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.Stats, error)
+	Job(ctx context.Context, company, id uuid.UUID) (dispatcher.Job, error)
+}
+
+// Recovery makes deliveries happen again, or no more; it is
+// *dispatcher.Dispatcher.
+type Recovery interface {
+	Retry(ctx context.Context, company uuid.UUID, id string) (dispatcher.Delivery, error)
+	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]dispatcher.Delivery, error)
+	Recover(ctx context.Context, in dispatcher.RecoverRequest) (dispatcher.Job, error)
+	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+	SubscriberEnabled(ctx context.Context, company, id uuid.UUID) error
+	SubscriberDeleted(ctx context.Context, company, id uuid.UUID) error
+}
+
+// Idempotency is *idempotency.Store.
+type Idempotency interface {
+	Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*idempotency.Response, error)
+	Finish(ctx context.Context, scope, key string, fingerprint [32]byte, answer idempotency.Response) error
+	Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error
+}

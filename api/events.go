@@ -1,0 +1,370 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/internal/invalid"
+)
+
+const maxBatch = 1000 // events of one request
+
+// IngestEvents is POST /api/v1/events.
+func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.IngestEventsParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
+			return s.ingestBatch(ctx, c, raw(r))
+		}
+		e, err := decode[events.Event](r)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.ingestOne(ctx, c, e)
+	})
+}
+
+func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (reply, error) {
+	if err := adopt(c, &e); err != nil {
+		return reply{}, err
+	}
+	results, err := s.opts.Publisher.Accept(ctx, []events.Event{e})
+	if err != nil {
+		return reply{}, err
+	}
+	if results[0].Err != nil {
+		return reply{}, results[0].Err
+	}
+	status := http.StatusAccepted
+	if results[0].Status == events.Duplicate {
+		status = http.StatusOK
+	}
+	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
+}
+
+// adopt gives an event that names no company the token's.
+func adopt(c *caller, e *events.Event) error {
+	switch {
+	case c.company == nil:
+	case e.CompanyUUID == uuid.Nil:
+		e.CompanyUUID = *c.company
+	case e.CompanyUUID != *c.company:
+		return foreignCompany()
+	}
+	return nil
+}
+
+// ingestBatch accepts an array. What is wrong with one item is its own result.
+func (s *server) ingestBatch(ctx context.Context, c *caller, text []byte) (reply, error) {
+	items, err := split(text)
+	if err != nil {
+		return reply{}, err
+	}
+	results := make([]gen.EventItemResult, len(items))
+	var accepted []events.Event
+	var places []int // of the accepted ones, in results
+	for i, item := range items {
+		e, err := readItem(c, item)
+		if err != nil {
+			results[i] = rejected(idOf(item), err)
+			continue
+		}
+		accepted, places = append(accepted, e), append(places, i)
+	}
+	if err := s.acceptAll(ctx, accepted, places, results); err != nil {
+		return reply{}, err
+	}
+	return reply{status: http.StatusAccepted, content: gen.EventBatchResult{Results: results}}, nil
+}
+
+func (s *server) acceptAll(ctx context.Context, list []events.Event, places []int, results []gen.EventItemResult) error {
+	if len(list) == 0 {
+		return nil
+	}
+	answers, err := s.opts.Publisher.Accept(ctx, list)
+	if err != nil {
+		return err
+	}
+	for i, a := range answers {
+		if a.Err != nil {
+			results[places[i]] = rejected(list[i].ID, a.Err)
+			continue
+		}
+		results[places[i]] = gen.EventItemResult{ID: list[i].ID, Status: gen.EventItemResultStatus(a.Status)}
+	}
+	return nil
+}
+
+// split takes an array apart. Only its grammar matters here: what an item says
+// twice, or not in UTF-8, fails that item alone.
+func split(text []byte) ([]jsontext.Value, error) {
+	if nestsDeeper(text, maxNesting) {
+		return nil, malformed("The body nests deeper than %d levels.", maxNesting)
+	}
+	var items []jsontext.Value
+	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		return nil, syntaxProblem(e)
+	}
+	switch {
+	case err != nil:
+		return nil, malformed("The body is not a valid JSON array.")
+	case len(items) == 0:
+		return nil, fieldProblem("", "REQUIRED", "the array has no events")
+	case len(items) > maxBatch:
+		return nil, fieldProblem("", "TOO_MANY", "the array has more than %d events", maxBatch)
+	}
+	return items, nil
+}
+
+func readItem(c *caller, item jsontext.Value) (events.Event, error) {
+	var e events.Event
+	if item.Kind() != jsontext.KindBeginObject {
+		return e, fieldProblem("", "INVALID", "must be an event object")
+	}
+	if err := decodeJSON(item, &e); err != nil {
+		return e, err
+	}
+	return e, adopt(c, &e)
+}
+
+// idOf is the id of an item that could not be read as an event, for the
+// emitter to know it by; "" when there is none that is an id.
+func idOf(item jsontext.Value) string {
+	var named struct {
+		ID string `json:"id"`
+	}
+	err := json.Unmarshal(item, &named, jsontext.AllowDuplicateNames(true))
+	if err != nil || !isEventID(named.ID) {
+		return ""
+	}
+	return named.ID
+}
+
+func isEventID(id string) bool {
+	_, err := events.ParseRef(events.Ref{ID: id}.String())
+	return err == nil
+}
+
+// rejected is the result of an item that was not accepted.
+func rejected(id string, err error) gen.EventItemResult {
+	p := problemOf(err)
+	result := gen.EventItemResult{
+		ID: id, Status: gen.EventItemResultStatusREJECTED,
+		Error: &gen.ItemError{Code: p.code, Message: p.detail},
+	}
+	if !isEventID(id) {
+		result.ID = ""
+	}
+	if errors.Is(err, events.ErrConflict) {
+		result.Status = gen.EventItemResultStatusCONFLICT
+	}
+	if e, ok := errors.AsType[*invalid.Error](err); ok {
+		list := fieldErrors(e.Fields)
+		result.Error.Errors = &list
+	}
+	return result
+}
+
+// ListEvents is GET /api/v1/events.
+func (s *server) ListEvents(w http.ResponseWriter, r *http.Request, p gen.ListEventsParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		filter, err := eventFilter(c, p)
+		if err != nil {
+			return reply{}, err
+		}
+		content, next, err := s.listEvents(ctx, filter, p.Status)
+		if err != nil {
+			return reply{}, err
+		}
+		return linked(ok(gen.EventList{Content: content, NextCursor: next}), r, next), nil
+	})
+}
+
+func eventFilter(c *caller, p gen.ListEventsParams) (f events.Filter, err error) {
+	if f.Size, err = sizeOf(p.Size); err != nil {
+		return f, err
+	}
+	if err = checkPeriod(p.From, p.To); err != nil {
+		return f, err
+	}
+	if p.Status != nil && !p.Status.Valid() {
+		return f, fieldProblem("status", "INVALID", "is not a status of events")
+	}
+	f.Type, f.From, f.To, f.Cursor = text(p.Event), p.From, p.To, text(p.Cursor)
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
+}
+
+// listEvents reads on, a bounded number of times, while the filter of statuses
+// leaves the page short.
+func (s *server) listEvents(ctx context.Context, f events.Filter, status *gen.EventStatus) ([]gen.Event, string, error) {
+	const rounds = 5
+	content, wanted := []gen.Event{}, f.Size
+	for range rounds {
+		f.Size = wanted - len(content)
+		page, err := s.opts.Events.List(ctx, f)
+		if err != nil {
+			return nil, "", err
+		}
+		found, err := s.withStatus(ctx, page.Items)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, e := range found {
+			if status == nil || e.Status == *status {
+				content = append(content, e)
+			}
+		}
+		f.Cursor = page.Next
+		if status == nil || page.Next == "" || len(content) == wanted {
+			break
+		}
+	}
+	return content, f.Cursor, nil
+}
+
+// withStatus is the published form of events, with one look-up of statuses.
+func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
+	refs := make([]events.Ref, len(items))
+	for i, e := range items {
+		refs[i] = events.Ref{Company: e.CompanyUUID, ID: e.ID}
+	}
+	statuses, err := s.opts.Deliveries.EventStatus(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	content := make([]gen.Event, len(items))
+	for i, e := range items {
+		content[i] = gen.Event{
+			ID: e.ID, CompanyUUID: e.CompanyUUID, Event: e.Type, Timestamp: e.Timestamp, Metadata: e.Metadata,
+			ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, AcceptedAt: e.AcceptedAt,
+			Status: gen.EventStatus(statuses[i]),
+		}
+	}
+	return content, nil
+}
+
+// GetEvent is GET /api/v1/events/{id}.
+func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.GetEventParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		ref, err := eventRef(c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		stored, err := s.opts.Events.Get(ctx, ref)
+		if err != nil {
+			return reply{}, err
+		}
+		content, err := s.withStatus(ctx, []events.Stored{stored})
+		if err != nil {
+			return reply{}, err
+		}
+		return ok(content[0]), nil
+	})
+}
+
+// eventRef names the event that a request is about. What cannot be an id is
+// simply not found.
+func eventRef(c *caller, id string, named ...*uuid.UUID) (events.Ref, error) {
+	company, err := c.companyFor(named...)
+	if err != nil {
+		return events.Ref{}, err
+	}
+	if !isEventID(id) {
+		return events.Ref{}, events.ErrNotFound
+	}
+	return events.Ref{Company: company, ID: id}, nil
+}
+
+// ListEventDeliveries is GET /api/v1/events/{id}/deliveries.
+func (s *server) ListEventDeliveries(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ListEventDeliveriesParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		ref, err := eventRef(c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		if _, err := s.opts.Events.Get(ctx, ref); err != nil {
+			return reply{}, err
+		}
+		list, err := s.opts.Deliveries.EventDeliveries(ctx, ref)
+		return ok(gen.EventDeliveries{Content: shownDeliveries(list)}), err
+	})
+}
+
+// ExplainEvent is GET /api/v1/events/{id}/explain.
+func (s *server) ExplainEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ExplainEventParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		ref, err := eventRef(c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		list, err := s.opts.Deliveries.Explain(ctx, ref)
+		return ok(gen.EventExplanation{EventID: ref.ID, CompanyUUID: ref.Company, Subscribers: shownExplanations(list)}), err
+	})
+}
+
+func shownExplanations(list []dispatcher.Explanation) []gen.SubscriberExplanation {
+	shown := make([]gen.SubscriberExplanation, len(list))
+	for i, e := range list {
+		shown[i] = gen.SubscriberExplanation{
+			SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
+			Outcome: gen.SubscriberExplanationOutcome(e.Outcome), Detail: outcomeDetail[e.Outcome],
+		}
+		if e.Delivery != nil {
+			d := shownDelivery(*e.Delivery)
+			shown[i].Delivery = &d
+		}
+	}
+	return shown
+}
+
+var outcomeDetail = map[dispatcher.Outcome]string{
+	dispatcher.OutcomeDelivered:     "The subscriber acknowledged the event.",
+	dispatcher.OutcomePending:       "The event is on its way.",
+	dispatcher.OutcomeDead:          "The delivery was given up; retry it, or recover the subscriber.",
+	dispatcher.OutcomeCancelled:     "The delivery was cancelled.",
+	dispatcher.OutcomeNotSubscribed: "The subscriber's events do not include this type.",
+	dispatcher.OutcomeDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
+	dispatcher.OutcomeCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
+	dispatcher.OutcomeNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
+}
+
+// ReplayEvent is POST /api/v1/events/{id}/replay.
+func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.ReplayEventParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.ReplayRequest](r)
+		if err != nil {
+			return reply{}, err
+		}
+		ref, err := eventRef(c, id, p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		var only []uuid.UUID
+		if in.SubscriberUuids != nil {
+			only = *in.SubscriberUuids
+		}
+		list, err := s.opts.Recovery.Replay(ctx, ref, only)
+		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: shownDeliveries(list)}}, err
+	})
+}
+
+// ListEventTypes is GET /api/v1/event-types.
+func (s *server) ListEventTypes(w http.ResponseWriter, r *http.Request) {
+	s.do(w, r, func(context.Context, *caller) (reply, error) {
+		list := gen.EventTypes{Content: []gen.EventType{}}
+		for _, t := range s.opts.Catalogue.Types() {
+			list.Content = append(list.Content, gen.EventType{Name: t.Name, Description: t.Description})
+		}
+		return ok(list), nil
+	})
+}

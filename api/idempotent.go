@@ -1,0 +1,107 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"spendhook/internal/idempotency"
+)
+
+const idempotencyHeader = "Idempotency-Key"
+
+// once is do for a request that creates something: with an Idempotency-Key it
+// is carried out once, and the stored answer is given from then on.
+func (s *server) once(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
+	keys := r.Header.Values(idempotencyHeader)
+	if len(keys) == 0 {
+		s.do(w, r, handle)
+		return
+	}
+	if len(keys) > 1 || !saneKey(keys[0]) {
+		s.fail(w, r, fieldProblem(idempotencyHeader, "INVALID", "must be 1 to 255 printable ASCII characters, given once"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
+	defer cancel()
+	send(w, s.runOnce(ctx, w, r, keys[0], handle))
+}
+
+func saneKey(key string) bool {
+	return key != "" && len(key) <= 255 && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
+func (s *server) runOnce(ctx context.Context, w http.ResponseWriter, r *http.Request, key string, handle handlerFunc) response {
+	scope, sum := keyScope(callerOf(r)), fingerprint(r)
+	saved, err := s.opts.Idempotency.Begin(ctx, scope, key, sum)
+	if err != nil {
+		return s.failure(w, r, keyProblem(err))
+	}
+	if saved != nil {
+		return response{status: saved.Status, header: saved.Header, body: saved.Body}
+	}
+	res := s.run(ctx, w, r, handle)
+	s.keep(r, scope, key, sum, res)
+	return res
+}
+
+// keep stores an answer that is final, or lets the next request try again. It
+// does so also when the caller has gone, and that it fails changes nothing
+// about what was done.
+func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res response) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
+	defer cancel()
+	var err error
+	if final(res.status) {
+		err = s.opts.Idempotency.Finish(ctx, scope, key, sum,
+			idempotency.Response{Status: res.status, Header: res.header, Body: res.body})
+	} else {
+		err = s.opts.Idempotency.Abort(ctx, scope, key, sum)
+	}
+	if err != nil {
+		s.opts.Logger.WarnContext(ctx, "idempotency key not settled", "error", err)
+	}
+}
+
+// final reports whether the same request would be answered the same again.
+func final(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	default:
+		return status < http.StatusInternalServerError
+	}
+}
+
+// keyScope keeps the keys of one client from meeting another's.
+func keyScope(c *caller) string {
+	company := ""
+	if c.company != nil {
+		company = c.company.String()
+	}
+	return company + "|" + c.subject
+}
+
+// fingerprint tells requests apart: method, path, query and body.
+func fingerprint(r *http.Request) [32]byte {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())
+	_, _ = h.Write(raw(r))
+	return [32]byte(h.Sum(nil))
+}
+
+func keyProblem(err error) error {
+	switch {
+	case errors.Is(err, idempotency.ErrReused):
+		return newProblem(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED", "The Idempotency-Key was used for another request.")
+	case errors.Is(err, idempotency.ErrInProgress):
+		return newProblem(http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.").
+			with("Retry-After", "1")
+	default:
+		return err
+	}
+}

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// The labels of what matched no operation.
+const (
+	noRoute  = "none"
+	noMethod = "other"
+)
+
+// Metrics counts requests by route pattern, never by path. It is safe for
+// concurrent use.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
+
+// NewMetrics registers spendhook_http_requests_total and
+// spendhook_http_request_seconds with reg; nil counts unseen.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	return &Metrics{
+		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_http_requests_total",
+			Help: "Requests answered, by route pattern, method and status code.",
+		}, []string{"route", "method", "code"}),
+		seconds: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "spendhook_http_request_seconds",
+			Help:    "Time to answer a request.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 20},
+		}, []string{"route", "method"}),
+	}
+}
+
+// initialize shows every documented answer as zero.
+func (m *Metrics) initialize(all routes) {
+	for route, operations := range all {
+		for method, op := range operations {
+			m.seconds.WithLabelValues(route, method)
+			for _, code := range op.codes {
+				m.requests.WithLabelValues(route, method, code)
+			}
+		}
+	}
+}
+
+func (m *Metrics) observe(route, method string, code int, took time.Duration) {
+	m.requests.WithLabelValues(route, method, strconv.Itoa(code)).Inc()
+	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
+}

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+const maxRequestID = 128
+
+// outer gives every answer its request id and the headers that keep a browser
+// from making more of it than it is, and answers HEAD as GET without the body.
+func (s *server) outer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("X-Request-Id")
+		if !saneID(id) {
+			id = s.opts.NewID()
+		}
+		h := w.Header()
+		h.Set("X-Request-Id", id)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Referrer-Policy", "no-referrer")
+		if r.Method == http.MethodHead { // the server itself drops the body
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// saneID reports whether id is 1 to 128 of [A-Za-z0-9._-].
+func saneID(id string) bool {
+	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
+	})
+}
+
+// observe counts, times and logs what next answers, and turns a panic into a
+// plain 500.
+func (s *server) observe(route, method string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &recorder{ResponseWriter: w}
+		started := s.opts.Now()
+		defer func() { s.observed(rec, r, route, method, s.opts.Now().Sub(started)) }()
+		defer s.recoverPanic(rec, r)
+		next.ServeHTTP(rec, r)
+	})
+}
+
+func (s *server) observed(rec *recorder, r *http.Request, route, method string, took time.Duration) {
+	s.opts.Metrics.observe(route, method, rec.status, took)
+	if s.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		s.opts.Logger.LogAttrs(r.Context(), slog.LevelDebug, "request",
+			slog.String("request_id", rec.Header().Get("X-Request-Id")), slog.String("route", route),
+			slog.String("method", method), slog.Int("status", rec.status), slog.Duration("took", took))
+	}
+}
+
+func (s *server) recoverPanic(rec *recorder, r *http.Request) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	s.opts.Logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, "request panicked",
+		slog.String("request_id", rec.Header().Get("X-Request-Id")),
+		slog.String("panic", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
+	if rec.status != 0 {
+		panic(http.ErrAbortHandler) // the answer has begun: cut the connection
+	}
+	s.fail(rec, r, newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred."))
+}
+
+// recorder notes the status that was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the status.
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write answers 200 when no status was written.
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/internal/invalid"
+	"spendhook/subscribers"
+)
+
+// problem is an error that has its HTTP form (RFC 9457).
+type problem struct {
+	status int
+	code   string // upper snake, stable
+	detail string
+	fields []invalid.Field
+	header http.Header
+	cause  error // what to log; nil when the caller is at fault
+}
+
+func (p *problem) Error() string { return p.detail }
+
+func newProblem(status int, code, format string, args ...any) *problem {
+	return &problem{status: status, code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+// with adds the one header that a problem may have beside the usual ones.
+func (p *problem) with(name, value string) *problem {
+	p.header = http.Header{name: {value}}
+	return p
+}
+
+// fieldProblem is the 400 of one field.
+func fieldProblem(field, code, format string, args ...any) error {
+	e := &invalid.Error{}
+	e.Add(field, code, format, args...)
+	return e
+}
+
+// known maps the sentinels of the domain.
+var known = []struct {
+	err    error
+	status int
+	code   string
+	detail string
+}{
+	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
+	{events.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
+	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
+	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
+	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
+	{dispatcher.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
+	{dispatcher.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
+	{dispatcher.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
+	{dispatcher.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
+}
+
+// problemOf gives every error its HTTP form. This is the one place that does.
+func problemOf(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	if e, ok := errors.AsType[*invalid.Error](err); ok {
+		return invalidProblem(e)
+	}
+	for _, k := range known {
+		if errors.Is(err, k.err) {
+			return newProblem(k.status, k.code, "%s", k.detail)
+		}
+	}
+	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, dispatcher.ErrBadCursor) {
+		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
+	}
+	if unavailable(err) {
+		p := newProblem(http.StatusServiceUnavailable, "UNAVAILABLE", "The service cannot answer now; try again.")
+		p.cause = err
+		return p.with("Retry-After", "1")
+	}
+	p := newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred.")
+	p.cause = err
+	return p
+}
+
+// The rules of the contract that have a code of their own.
+var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "CALLBACK_URL_REFUSED": true}
+
+func invalidProblem(e *invalid.Error) *problem {
+	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", e.Error())
+	p.fields = e.Fields
+	if len(e.Fields) == 1 && ownCode[e.Fields[0].Code] {
+		p.code = e.Fields[0].Code
+	}
+	return p
+}
+
+// unavailable reports whether Redis is away, or too slow.
+func unavailable(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, events.ErrClosed)
+}
+
+// document is the body of the problem.
+func (p *problem) document(r *http.Request, requestID string, now time.Time) gen.Problem {
+	doc := gen.Problem{
+		Type: "about:blank", Title: http.StatusText(p.status), Status: p.status,
+		Detail: p.detail, Message: p.detail, Code: p.code,
+		Instance: instance(r), Timestamp: now, RequestID: requestID,
+	}
+	if len(p.fields) > 0 {
+		list := fieldErrors(p.fields)
+		doc.Errors = &list
+	}
+	return doc
+}
+
+// instance is the path of the request, as it was sent.
+func instance(r *http.Request) string {
+	return strings.ToValidUTF8(r.URL.EscapedPath(), "")
+}
+
+func fieldErrors(fields []invalid.Field) []gen.FieldError {
+	list := make([]gen.FieldError, len(fields))
+	for i, f := range fields {
+		list[i] = gen.FieldError{Field: f.Field, Code: f.Code, Message: f.Message}
+	}
+	return list
+}

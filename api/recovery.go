@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher"
+)
+
+// TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
+func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberParams) {
+	s.doWithin(w, r, s.opts.TestTimeout, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		result, err := s.opts.Recovery.Test(ctx, sub.CompanyUUID, sub.UUID)
+		return ok(gen.TestResult{
+			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
+		}), err
+	})
+}
+
+// GetSubscriberStats is GET /api/v1/subscribers/{uuid}/stats.
+func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberStatsParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		stats, err := s.opts.Deliveries.Stats(ctx, sub.CompanyUUID, sub.UUID)
+		return ok(gen.SubscriberStats{
+			SubscriberUUID: sub.UUID, Total: stats.Total, Live: stats.Live, Dead: stats.Dead, OldestLiveAt: stats.OldestLiveAt,
+		}), err
+	})
+}
+
+// RecoverSubscriber is POST /api/v1/subscribers/{uuid}/recover.
+func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RecoverSubscriberParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.RecoverRequest](r)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		request, err := recoverRequest(in)
+		if err != nil {
+			return reply{}, err
+		}
+		request.Company, request.Subscriber = sub.CompanyUUID, sub.UUID
+		job, err := s.opts.Recovery.Recover(ctx, request)
+		accepted := reply{status: http.StatusAccepted, content: shownJob(job)}
+		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
+	})
+}
+
+func recoverRequest(in gen.RecoverRequest) (dispatcher.RecoverRequest, error) {
+	if in.Since.IsZero() {
+		return dispatcher.RecoverRequest{}, fieldProblem("since", "REQUIRED", "is required")
+	}
+	request := dispatcher.RecoverRequest{Since: in.Since, DryRun: in.DryRun != nil && *in.DryRun}
+	if in.Until != nil {
+		request.Until = *in.Until
+	}
+	if in.Statuses == nil {
+		return request, nil
+	}
+	for _, status := range *in.Statuses {
+		if !status.Valid() {
+			return request, fieldProblem("statuses", "INVALID", "has a status that deliveries do not have")
+		}
+		request.Statuses = append(request.Statuses, dispatcher.Status(status))
+	}
+	return request, nil
+}
+
+// GetRecoverJob is GET /api/v1/subscribers/{uuid}/recover/{jobUuid}.
+func (s *server) GetRecoverJob(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, job uuid.UUID, p gen.GetRecoverJobParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		found, err := s.opts.Deliveries.Job(ctx, company, job)
+		if err == nil && found.SubscriberUUID != id {
+			err = dispatcher.ErrNotFound
+		}
+		return ok(shownJob(found)), err
+	})
+}
+
+func shownJob(job dispatcher.Job) gen.Job {
+	return gen.Job{
+		UUID: job.UUID, CompanyUUID: job.CompanyUUID, SubscriberUUID: job.SubscriberUUID,
+		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,
+		Examined: job.Examined, Redelivered: job.Redelivered, Since: present(job.Since), Until: present(job.Until),
+		CreatedAt: job.CreatedAt, UpdatedAt: job.UpdatedAt, FinishedAt: job.FinishedAt,
+	}
+}
+
+// present is nil for the zero time.
+func present(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

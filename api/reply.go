@@ -1,0 +1,115 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const (
+	mediaJSON    = "application/json"
+	mediaProblem = "application/problem+json"
+)
+
+// reply is what a handler answers; a nil content is an empty body.
+type reply struct {
+	status  int
+	content any
+	header  http.Header
+}
+
+func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
+
+func noContent() reply { return reply{status: http.StatusNoContent} }
+
+// with adds the one header that an answer may have beside the usual ones.
+func (r reply) with(name, value string) reply {
+	r.header = http.Header{name: {value}}
+	return r
+}
+
+// response is a reply or a problem in its final bytes.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// handlerFunc decodes, makes one domain call and says what to answer. The
+// context carries the deadline.
+type handlerFunc func(ctx context.Context, c *caller) (reply, error)
+
+// do answers a request with what handle says, within the time-out.
+func (s *server) do(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
+	s.doWithin(w, r, s.opts.Timeout, handle)
+}
+
+func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	send(w, s.run(ctx, w, r, handle))
+}
+
+// run calls handle and encodes what it says.
+func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request, handle handlerFunc) response {
+	rep, err := handle(ctx, callerOf(r))
+	if err != nil {
+		return s.failure(w, r, err)
+	}
+	res := response{status: rep.status, header: rep.header}
+	if rep.content == nil {
+		return res
+	}
+	if res.body, err = encode(rep.content); err != nil {
+		return s.failure(w, r, err)
+	}
+	return res
+}
+
+// fail answers with the problem of err.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	send(w, s.failure(w, r, err))
+}
+
+// failure makes a response of an error, and logs one that is not the caller's.
+func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) response {
+	p, id := problemOf(err), w.Header().Get("X-Request-Id")
+	if p.cause != nil && r.Context().Err() == nil {
+		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
+			slog.String("request_id", id), slog.Int("status", p.status), slog.Any("error", p.cause))
+	}
+	header := http.Header{"Content-Type": {mediaProblem}}
+	maps.Copy(header, p.header)
+	text, err := encode(p.document(r, id, s.opts.Now()))
+	if err != nil {
+		s.opts.Logger.Error("encode problem", "request_id", id, "error", err)
+	}
+	return response{status: p.status, header: header, body: text}
+}
+
+// send writes a response. That the caller has gone is no error of ours.
+func send(w http.ResponseWriter, res response) {
+	h := w.Header()
+	if res.body != nil {
+		h.Set("Content-Type", mediaJSON)
+		h.Set("Content-Length", strconv.Itoa(len(res.body)))
+	}
+	maps.Copy(h, res.header)
+	w.WriteHeader(res.status)
+	_, _ = w.Write(res.body)
+}
+
+// encode writes times as RFC 3339 in UTC with milliseconds.
+func encode(v any) ([]byte, error) {
+	return json.Marshal(v, json.WithMarshalers(timeMarshaler), json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+}
+
+var timeMarshaler = json.MarshalToFunc(func(enc *jsontext.Encoder, t time.Time) error {
+	return enc.WriteToken(jsontext.String(t.UTC().Format("2006-01-02T15:04:05.000Z")))
+})

@@ -1,0 +1,286 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/subscribers"
+)
+
+// ListSubscribers is GET /api/v1/subscribers.
+func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.ListSubscribersParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		filter, err := subscriberFilter(c, p)
+		if err != nil {
+			return reply{}, err
+		}
+		items, total, err := s.opts.Subscribers.List(ctx, filter)
+		if err != nil {
+			return reply{}, err
+		}
+		content, err := s.shown(ctx, items)
+		return ok(gen.SubscriberPage{
+			Content: content, TotalElements: total, TotalPages: (total + filter.Size - 1) / filter.Size,
+			Number: filter.Page, Size: filter.Size,
+		}), err
+	})
+}
+
+func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Filter, err error) {
+	if f.Page, err = pageOf(p.Page); err != nil {
+		return f, err
+	}
+	if f.Size, err = sizeOf(p.Size); err != nil {
+		return f, err
+	}
+	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
+		return f, err
+	}
+	f.UUID, f.Enabled = p.UUID, p.Enabled
+	f.Name, f.CallbackURL = text(p.Name), text(p.CallbackURL)
+	if p.Events != nil {
+		f.Events = *p.Events
+	}
+	return f, nil
+}
+
+// CreateSubscriber is POST /api/v1/subscribers.
+func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.CreateSubscriberParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.SubscriberCreate](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.opts.Subscribers.Create(ctx, subscribers.Create{
+			CompanyUUID: company, Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
+		})
+		if err != nil {
+			return reply{}, err
+		}
+		// A new subscriber has no health to look up; and were Redis to go away
+		// now, the secret must still be answered.
+		created := reply{status: http.StatusCreated, content: withSecret(sub, subscribers.Health{})}
+		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()), nil
+	})
+}
+
+// GetSubscriber is GET /api/v1/subscribers/{uuid}.
+func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.answerWith(ctx, http.StatusOK, sub)
+	})
+}
+
+// subscriber reads the one that a request is about.
+func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named ...*uuid.UUID) (subscribers.Subscriber, error) {
+	company, err := c.companyFor(named...)
+	if err != nil {
+		return subscribers.Subscriber{}, err
+	}
+	return s.opts.Subscribers.Get(ctx, company, id)
+}
+
+// UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
+func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.SubscriberUpdate](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Update{
+			Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
+		})
+		if err != nil {
+			return reply{}, err
+		}
+		if err := s.release(ctx, sub, in.Enabled); err != nil {
+			return reply{}, err
+		}
+		return s.answerWith(ctx, http.StatusOK, sub)
+	})
+}
+
+// release delivers what was held, also when the subscriber was enabled
+// already: the first request to enable it may have died in between.
+func (s *server) release(ctx context.Context, sub subscribers.Subscriber, enabled *bool) error {
+	if enabled == nil || !*enabled {
+		return nil
+	}
+	return s.opts.Recovery.SubscriberEnabled(ctx, sub.CompanyUUID, sub.UUID)
+}
+
+// DeleteSubscriber is DELETE /api/v1/subscribers/{uuid}.
+func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.DeleteSubscriberParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		if err := s.opts.Subscribers.Delete(ctx, company, id); err != nil {
+			return reply{}, err
+		}
+		return noContent(), s.opts.Recovery.SubscriberDeleted(ctx, company, id)
+	})
+}
+
+// AddSubscriberEvent is POST /api/v1/subscribers/add-event.
+func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, _ gen.AddSubscriberEventParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.SubscriberEventChange](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
+		if err != nil {
+			return reply{}, err
+		}
+		return s.answerWith(ctx, http.StatusCreated, sub)
+	})
+}
+
+// DeleteSubscriberEvent is DELETE /api/v1/subscribers/delete-event.
+func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.DeleteSubscriberEventParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.SubscriberEventChange](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		callbackURL, err := either("callbackUrl", in.CallbackURL, p.CallbackURL)
+		if err != nil {
+			return reply{}, err
+		}
+		event, err := either("event", in.Event, p.Event)
+		if err != nil {
+			return reply{}, err
+		}
+		return noContent(), s.opts.Subscribers.RemoveEvent(ctx, company, callbackURL, event)
+	})
+}
+
+// either is the value of a field that stands in the body or in the query.
+func either(field, inBody string, inQuery *string) (string, error) {
+	query := text(inQuery)
+	switch {
+	case inBody == "" && query == "":
+		return "", fieldProblem(field, "REQUIRED", "is required")
+	case inBody != "" && query != "" && inBody != query:
+		return "", fieldProblem(field, "INVALID", "is given twice with different values")
+	case inBody == "":
+		return query, nil
+	default:
+		return inBody, nil
+	}
+}
+
+// RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
+func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RotateSubscriberSecretParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		// First the health: nothing may fail between the rotation and its answer.
+		health, err := s.opts.Subscribers.Health(ctx, company, id)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
+		return ok(withSecret(sub, health[id])), err
+	})
+}
+
+// answerWith answers a subscriber with its health.
+func (s *server) answerWith(ctx context.Context, status int, sub subscribers.Subscriber) (reply, error) {
+	health, err := s.opts.Subscribers.Health(ctx, sub.CompanyUUID, sub.UUID)
+	return reply{status: status, content: shownSubscriber(sub, health[sub.UUID])}, err
+}
+
+// shown is the published form of subscribers, with one look-up of health for
+// each company.
+func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]gen.Subscriber, error) {
+	byCompany := map[uuid.UUID][]uuid.UUID{}
+	for _, sub := range items {
+		byCompany[sub.CompanyUUID] = append(byCompany[sub.CompanyUUID], sub.UUID)
+	}
+	healths := map[uuid.UUID]map[uuid.UUID]subscribers.Health{}
+	for company, ids := range byCompany {
+		health, err := s.opts.Subscribers.Health(ctx, company, ids...)
+		if err != nil {
+			return nil, err
+		}
+		healths[company] = health
+	}
+	content := make([]gen.Subscriber, len(items))
+	for i, sub := range items {
+		content[i] = shownSubscriber(sub, healths[sub.CompanyUUID][sub.UUID])
+	}
+	return content, nil
+}
+
+// shownSubscriber never has the secret.
+func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.Subscriber {
+	return gen.Subscriber{
+		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
+		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
+		Health: shownHealth(sub, health),
+	}
+}
+
+func shownHealth(sub subscribers.Subscriber, health subscribers.Health) gen.Health {
+	shown := gen.Health{
+		State: gen.HealthState(health.State), FailingSince: health.FailingSince,
+		ConsecutiveFailures: health.ConsecutiveFailures, LastSuccessAt: health.LastSuccessAt,
+	}
+	switch {
+	case !sub.Enabled:
+		shown.State, shown.DisabledReason = gen.HealthStateDisabled, &sub.DisabledReason
+	case !shown.State.Valid(), shown.State == gen.HealthStateDisabled: // not known yet, or enabled again since
+		shown.State = gen.HealthStateHealthy
+	}
+	return shown
+}
+
+// withSecret is the answer of create and of rotate; no other has the secret.
+func withSecret(sub subscribers.Subscriber, health subscribers.Health) gen.SubscriberWithSecret {
+	shown := shownSubscriber(sub, health)
+	full := gen.SubscriberWithSecret{
+		UUID: shown.UUID, CompanyUUID: shown.CompanyUUID, Name: shown.Name, CallbackURL: shown.CallbackURL,
+		Events: shown.Events, Enabled: shown.Enabled, CreatedAt: shown.CreatedAt, UpdatedAt: shown.UpdatedAt,
+		Health: shown.Health,
+	}
+	if len(sub.Secrets) > 0 {
+		full.Secret = sub.Secrets[0].Key.Reveal()
+	}
+	return full
+}

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"net/http"
+
+	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+
+	"spendhook/api/gen"
+	"spendhook/subscribers"
+)
+
+const cacheable = "public, max-age=300"
+
+// GetJwks is GET /.well-known/jwks.json.
+func (s *server) GetJwks(w http.ResponseWriter, r *http.Request) {
+	s.do(w, r, func(context.Context, *caller) (reply, error) {
+		keys := map[string]any{"keys": []jwk.Key{s.opts.Keys.public}}
+		return ok(keys).with("Cache-Control", cacheable), nil
+	})
+}
+
+// GetWebhookKeys is GET /.well-known/webhook-keys/{companyUuid}.
+func (s *server) GetWebhookKeys(w http.ResponseWriter, r *http.Request, company uuid.UUID) {
+	s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
+		key, err := ed25519.PrivateKey(nil), subscribers.ErrNotFound
+		if s.opts.WebhookKeys {
+			key, err = s.opts.Subscribers.SigningKey(ctx, company)
+		}
+		if errors.Is(err, subscribers.ErrNotFound) {
+			return reply{}, newProblem(http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company.")
+		}
+		if err != nil {
+			return reply{}, err
+		}
+		return ok(shownKey(key)).with("Cache-Control", cacheable), nil
+	})
+}
+
+func shownKey(key ed25519.PrivateKey) gen.WebhookKeys {
+	public := key[len(key)-ed25519.PublicKeySize:]
+	return gen.WebhookKeys{Keys: []gen.WebhookKey{{
+		Algorithm: gen.WebhookKeyAlgorithmEd25519, PublicKey: "whpk_" + base64.StdEncoding.EncodeToString(public),
+	}}}
+}
