@@ -1,0 +1,133 @@
+// Package config reads the daemon's settings from defaults, a YAML file, the
+// environment and flags, and says everything that is wrong with them at once.
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config holds every setting; its keys are the yaml tags, joined by dots.
+// testdata/good/full.yml explains each. Sizes are in bytes.
+type Config struct {
+	Listen        string        `yaml:"listen"`
+	AdminListen   string        `yaml:"admin_listen"`
+	AdminPublic   bool          `yaml:"admin_public"`
+	PublicURL     string        `yaml:"public_url"`
+	DataDir       string        `yaml:"data_dir"`
+	Redis         Secret        `yaml:"redis"`
+	Dev           bool          `yaml:"dev"`
+	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
+	Log           Log           `yaml:"log"`
+	Auth          Auth          `yaml:"auth"`
+	Events        Events        `yaml:"events"`
+	Subscribers   Subscribers   `yaml:"subscribers"`
+	Delivery      Delivery      `yaml:"delivery"`
+	Egress        Egress        `yaml:"egress"`
+	TLS           TLS           `yaml:"tls"`
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// Auth is about the access tokens that the daemon issues and accepts.
+type Auth struct {
+	Issuer   string        `yaml:"issuer"`
+	Audience string        `yaml:"audience"`
+	TokenTTL time.Duration `yaml:"token_ttl"`
+}
+
+// Events limits what is accepted and how long it is kept.
+type Events struct {
+	Retention        time.Duration `yaml:"retention"`
+	MaxFuture        time.Duration `yaml:"max_future"`
+	MaxMetadataBytes int           `yaml:"max_metadata_bytes"`
+	Catalogue        []EventType   `yaml:"catalogue"`
+	StrictCatalogue  bool          `yaml:"strict_catalogue"`
+}
+
+// EventType is one more entry of the event catalogue.
+type EventType struct {
+	Name        string `yaml:"name"`
+	Description string `yaml:"description"`
+}
+
+// Subscribers limits the subscribers of a company.
+type Subscribers struct {
+	MaxPerCompany int           `yaml:"max_per_company"`
+	SecretOverlap time.Duration `yaml:"secret_overlap"`
+}
+
+// Delivery is how events are sent. Schedule holds the waits between attempts;
+// the first attempt is at once.
+type Delivery struct {
+	Schedule            []time.Duration `yaml:"schedule"`
+	Jitter              float64         `yaml:"jitter"`
+	ConnectTimeout      time.Duration   `yaml:"connect_timeout"`
+	AttemptTimeout      time.Duration   `yaml:"attempt_timeout"`
+	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
+	ResponseLimitBytes  int             `yaml:"response_limit_bytes"`
+	StoredResponseBytes int             `yaml:"stored_response_bytes"`
+	Concurrency         int             `yaml:"concurrency"`
+	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
+	Queues              int             `yaml:"queues"`
+	DeadRetention       time.Duration   `yaml:"dead_retention"`
+	FailingAfter        int             `yaml:"failing_after"`
+	DisableAfter        time.Duration   `yaml:"disable_after"`
+	SignEd25519         bool            `yaml:"sign_ed25519"`
+}
+
+// Egress says which addresses may be called besides public https ones.
+type Egress struct {
+	AllowHTTP  bool           `yaml:"allow_http"`
+	AllowCIDRs []netip.Prefix `yaml:"allow_cidrs"`
+}
+
+// TLS says who ends TLS for the API.
+type TLS struct {
+	TerminatedByProxy bool `yaml:"terminated_by_proxy"`
+}
+
+// Default returns the settings of a daemon that was told nothing.
+func Default() Config {
+	return Config{
+		Listen:        "127.0.0.1:8080",
+		AdminListen:   "127.0.0.1:9090",
+		DataDir:       "./spendhook-data",
+		Redis:         "embedded",
+		ShutdownGrace: 30 * time.Second,
+		Log:           Log{Level: "info", Format: "auto"},
+		Auth:          Auth{Issuer: "spendhook", Audience: "spendhook", TokenTTL: time.Hour},
+		Events: Events{
+			Retention:        7 * 24 * time.Hour,
+			MaxFuture:        5 * time.Minute,
+			MaxMetadataBytes: 256 << 10,
+		},
+		Subscribers: Subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
+		Delivery:    defaultDelivery(),
+	}
+}
+
+func defaultDelivery() Delivery {
+	return Delivery{
+		Schedule: []time.Duration{
+			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+		},
+		Jitter:              0.2,
+		ConnectTimeout:      5 * time.Second,
+		AttemptTimeout:      15 * time.Second,
+		RetryAfterMax:       24 * time.Hour,
+		ResponseLimitBytes:  16 << 10,
+		StoredResponseBytes: 4 << 10,
+		Concurrency:         2048,
+		EndpointConcurrency: 64,
+		Queues:              2,
+		DeadRetention:       30 * 24 * time.Hour,
+		FailingAfter:        4,
+		DisableAfter:        5 * 24 * time.Hour,
+	}
+}

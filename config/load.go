@@ -1,0 +1,222 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"spendhook/internal/invalid"
+)
+
+// Load returns the defaults, overridden by the YAML file at path (none when
+// empty), by the environment (as from os.Environ: delivery.queues is
+// SPENDHOOK_DELIVERY_QUEUES; lists are comma-separated; empty means not set)
+// and by overrides (key to text, as from flags), in this order. Whatever is
+// wrong, Validate included, is in one *invalid.Error, save a file that cannot
+// be read.
+func Load(path string, environ []string, overrides map[string]string) (Config, error) {
+	c := Default()
+	l := loader{settings: settings(&c)}
+	if err := l.file(path); err != nil {
+		return Config{}, err
+	}
+	l.environment(environ)
+	l.overrides(overrides)
+	c.validate(&l.problems)
+	return c, l.problems.OrNil()
+}
+
+// loader writes to the settings by key and gathers what goes wrong.
+type loader struct {
+	settings map[string]reflect.Value
+	problems invalid.Error
+}
+
+// settings finds every setting of a Config, by key.
+func settings(c *Config) map[string]reflect.Value {
+	found := map[string]reflect.Value{}
+	var walk func(prefix string, v reflect.Value)
+	walk = func(prefix string, v reflect.Value) {
+		for field, value := range v.Fields() {
+			key := prefix + field.Tag.Get("yaml")
+			if value.Kind() == reflect.Struct {
+				walk(key+".", value)
+				continue
+			}
+			found[key] = value
+		}
+	}
+	walk("", reflect.ValueOf(c).Elem())
+	return found
+}
+
+func (l *loader) file(path string) error {
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	var document yaml.Node
+	if err := yaml.Load(text, &document); err != nil && !isBlank(text) {
+		return fmt.Errorf("read %s: %w", path, syntaxError(err))
+	}
+	for _, root := range document.Content {
+		l.mapping("", root)
+	}
+	return nil
+}
+
+func isBlank(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// syntaxError leaves out where in the parser it happened.
+func syntaxError(err error) error {
+	var e *yaml.LoadError
+	if errors.As(err, &e) && e.Mark.Line > 0 {
+		return fmt.Errorf("line %d: %s", e.Mark.Line, e.Message)
+	}
+	return err
+}
+
+// mapping reads the keys of one level; prefix is "" or ends in a dot.
+func (l *loader) mapping(prefix string, n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		l.problems.Add(strings.TrimSuffix(prefix, "."), "INVALID", "line %d: want keys with values", n.Line)
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		key := prefix + name.Value
+		if seen[key] {
+			l.problems.Add(key, "DUPLICATE_KEY", "line %d: is there twice", name.Line)
+			continue
+		}
+		seen[key] = true
+		l.pair(key, name.Line, value)
+	}
+}
+
+func (l *loader) pair(key string, line int, value *yaml.Node) {
+	setting, known := l.settings[key]
+	switch {
+	case !known && l.isSection(key):
+		l.mapping(key+".", value)
+	case !known:
+		l.problems.Add(key, "UNKNOWN_KEY", "line %d: there is no such setting", line)
+	case value.ShortTag() == "!!null":
+		l.problems.Add(key, "INVALID", "line %d: has no value: leave it out for its default", line)
+	default:
+		l.set(key, fmt.Sprintf("line %d", line), value, setting)
+	}
+}
+
+func (l *loader) isSection(key string) bool {
+	for known := range l.settings {
+		if strings.HasPrefix(known, key+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// environment ignores variables that are no setting: an orchestrator adds its
+// own (SPENDHOOK_PORT), and the commands have some (SPENDHOOK_TOKEN).
+func (l *loader) environment(environ []string) {
+	for _, pair := range environ {
+		name, text, _ := strings.Cut(pair, "=")
+		if text == "" || !strings.HasPrefix(name, envPrefix) {
+			continue
+		}
+		for key, setting := range l.settings {
+			if envName(key) == name {
+				l.setText(key, name, text, setting)
+			}
+		}
+	}
+}
+
+const envPrefix = "SPENDHOOK_"
+
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+func (l *loader) overrides(overrides map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(overrides)) {
+		setting, known := l.settings[key]
+		if !known {
+			l.problems.Add(key, "UNKNOWN_KEY", "there is no such setting")
+			continue
+		}
+		l.setText(key, "flag", overrides[key], setting)
+	}
+}
+
+// set leaves the setting as it was when the value is none of its type.
+func (l *loader) set(key, source string, value *yaml.Node, setting reflect.Value) {
+	read := reflect.New(setting.Type())
+	if value.Load(read.Interface(), yaml.WithKnownFields()) != nil {
+		l.problems.Add(key, "INVALID", "%s: want %s", source, wanted(setting.Type()))
+		return
+	}
+	setting.Set(read.Elem())
+}
+
+// setText reads text as the value would be read from a file, but a list needs
+// no brackets.
+func (l *loader) setText(key, source, text string, setting reflect.Value) {
+	value := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if setting.Kind() == reflect.Slice {
+		value = list(text)
+	}
+	l.set(key, source, value, setting)
+}
+
+func list(text string) *yaml.Node {
+	var document yaml.Node
+	if strings.HasPrefix(text, "[") && yaml.Load([]byte(text), &document) == nil {
+		return document.Content[0]
+	}
+	n := &yaml.Node{Kind: yaml.SequenceNode}
+	for item := range strings.SplitSeq(text, ",") {
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(item)})
+	}
+	return n
+}
+
+// wanted says what a setting takes; it never repeats what was given.
+func wanted(t reflect.Type) string {
+	switch {
+	case t.Kind() == reflect.Slice:
+		return "a list, each " + wanted(t.Elem())
+	case t.String() == "time.Duration":
+		return "a duration with its unit, as in 1h30m"
+	case t.String() == "netip.Prefix":
+		return "an address range, as in 10.0.0.0/8"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Int:
+		return "a whole number"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	case t.Kind() == reflect.Struct:
+		return "{name: ..., description: ...}"
+	}
+	return "text"
+}

@@ -1,0 +1,203 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"spendhook/internal/invalid"
+)
+
+const (
+	day          = 24 * time.Hour
+	maxSchedule  = 50
+	maxMetadata  = 512 << 10 // a request has at most 1 MiB
+	maxResponse  = 1 << 20
+	maxCatalogue = 1000
+)
+
+var eventName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
+
+// Validate returns an *invalid.Error that names every setting that is wrong,
+// contradicts another one, or would leave the daemon open.
+func (c *Config) Validate() error {
+	var problems invalid.Error
+	c.validate(&problems)
+	return problems.OrNil()
+}
+
+func (c *Config) validate(p *invalid.Error) {
+	v := checker{p}
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "auto", "json", "text", "color")
+	v.notEmpty("data_dir", c.DataDir)
+	v.notEmpty("redis", c.Redis.Reveal())
+	v.notEmpty("auth.issuer", c.Auth.Issuer)
+	v.notEmpty("auth.audience", c.Auth.Audience)
+	v.between("auth.token_ttl", c.Auth.TokenTTL, time.Minute, 30*day)
+	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
+	v.publicURL(c.PublicURL)
+	v.events(c.Events)
+	v.number("subscribers.max_per_company", c.Subscribers.MaxPerCompany, 1, 10_000)
+	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, 0, 30*day)
+	v.delivery(c.Delivery)
+	v.schedule(c.Delivery, c.Events.Retention)
+	v.listeners(c)
+	v.egress(c)
+}
+
+// checker adds a problem for each rule that a setting breaks.
+type checker struct{ *invalid.Error }
+
+func (v checker) events(e Events) {
+	v.between("events.retention", e.Retention, time.Minute, 90*day)
+	v.between("events.max_future", e.MaxFuture, 0, time.Hour)
+	v.number("events.max_metadata_bytes", e.MaxMetadataBytes, 2, maxMetadata)
+	v.number("events.catalogue", len(e.Catalogue), 0, maxCatalogue)
+	seen := map[string]bool{}
+	for i, t := range e.Catalogue {
+		key := fmt.Sprintf("events.catalogue[%d].name", i)
+		if !eventName.MatchString(t.Name) {
+			v.Add(key, "INVALID", "want a capital letter and up to 63 of A-Z, 0-9 and _")
+		} else if seen[t.Name] {
+			v.Add(key, "DUPLICATE", "%s is there twice", t.Name)
+		}
+		seen[t.Name] = true
+	}
+}
+
+func (v checker) delivery(d Delivery) {
+	v.between("delivery.attempt_timeout", d.AttemptTimeout, 100*time.Millisecond, 5*time.Minute)
+	v.between("delivery.connect_timeout", d.ConnectTimeout, 10*time.Millisecond, max(d.AttemptTimeout, 10*time.Millisecond))
+	v.between("delivery.retry_after_max", d.RetryAfterMax, 0, 7*day)
+	v.number("delivery.response_limit_bytes", d.ResponseLimitBytes, 1, maxResponse)
+	v.number("delivery.stored_response_bytes", d.StoredResponseBytes, 0, max(d.ResponseLimitBytes, 0))
+	v.number("delivery.concurrency", d.Concurrency, 1, 100_000)
+	v.number("delivery.endpoint_concurrency", d.EndpointConcurrency, 1, max(d.Concurrency, 1))
+	v.number("delivery.queues", d.Queues, 1, 64)
+	v.between("delivery.dead_retention", d.DeadRetention, time.Hour, 365*day)
+	v.number("delivery.failing_after", d.FailingAfter, 1, 1000)
+	v.between("delivery.disable_after", d.DisableAfter, time.Minute, 365*day)
+	if !isJitter(d.Jitter) {
+		v.Add("delivery.jitter", "OUT_OF_RANGE", "want 0 to 0.5, the share of a wait by which it varies")
+	}
+}
+
+// isJitter is false for NaN too.
+func isJitter(share float64) bool { return share >= 0 && share <= 0.5 }
+
+// schedule must end before the event is forgotten.
+func (v checker) schedule(d Delivery, retention time.Duration) {
+	v.number("delivery.schedule", len(d.Schedule), 0, maxSchedule)
+	var total time.Duration
+	for i, wait := range d.Schedule {
+		v.between(fmt.Sprintf("delivery.schedule[%d]", i), wait, 100*time.Millisecond, 30*day)
+		total += min(max(wait, 0), 30*day) // no overflow: at most 50 matter
+		if i == maxSchedule {
+			break
+		}
+	}
+	if isJitter(d.Jitter) {
+		total += time.Duration(float64(total) * d.Jitter)
+	}
+	if total > retention {
+		v.Add("delivery.schedule", "TOO_LONG", "takes up to %v with its jitter, longer than events.retention (%v) keeps the event: shorten it or raise events.retention",
+			total.Round(time.Second), retention)
+	}
+}
+
+func (v checker) publicURL(raw string) {
+	if raw == "" {
+		return
+	}
+	u, err := url.Parse(raw)
+	ok := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
+		u.User == nil && u.RawQuery == "" && u.Fragment == ""
+	if !ok {
+		v.Add("public_url", "INVALID", "want an address such as https://hooks.example.com, without user, query or fragment")
+	}
+}
+
+// listeners refuses to offer anything unprotected to the network.
+func (v checker) listeners(c *Config) {
+	open, ok := v.address("listen", c.Listen)
+	switch {
+	case ok && open && c.Dev:
+		v.unsafe("listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
+	case ok && open && !c.TLS.TerminatedByProxy:
+		v.unsafe("listen", "tokens would cross the network in clear: listen on 127.0.0.1, or put a proxy in front that ends TLS and set tls.terminated_by_proxy")
+	}
+	open, ok = v.address("admin_listen", c.AdminListen)
+	switch {
+	case ok && open && c.Dev:
+		v.unsafe("admin_listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
+	case ok && open && !c.AdminPublic:
+		v.unsafe("admin_listen", "it shows metrics and profiles to anyone who reaches it: use 127.0.0.1, or set admin_public when the network around it is closed")
+	}
+	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
+		v.Add("admin_listen", "INVALID", "is the same address as listen")
+	}
+}
+
+// address reports whether others than this machine reach it.
+func (v checker) address(key, address string) (open, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		v.Add(key, "INVALID", "want host:port, as in 127.0.0.1:8080")
+		return false, false
+	}
+	if host == "localhost" {
+		return false, true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err != nil || !ip.IsLoopback(), true
+}
+
+func (v checker) egress(c *Config) {
+	if c.Egress.AllowHTTP && !c.Dev {
+		v.unsafe("egress.allow_http", "events would cross the network in clear: set it to false, or use dev on this machine")
+	}
+	for i, prefix := range c.Egress.AllowCIDRs {
+		key := fmt.Sprintf("egress.allow_cidrs[%d]", i)
+		switch {
+		case !prefix.IsValid() || prefix.Addr().Is4In6():
+			v.Add(key, "INVALID", "want a range such as 10.0.0.0/8 or fd00::/8")
+		case prefix.Bits() == 0 && !c.Dev:
+			v.unsafe(key, "%v lets whoever may register a subscriber call every internal address: name the ranges that are needed", prefix)
+		}
+	}
+}
+
+func (v checker) unsafe(key, format string, args ...any) {
+	v.Add(key, "UNSAFE", "refused: "+format, args...)
+}
+
+func (v checker) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		v.Add(key, "INVALID", "want one of %s", strings.Join(allowed, ", "))
+	}
+}
+
+func (v checker) notEmpty(key, value string) {
+	if strings.TrimSpace(value) == "" {
+		v.Add(key, "REQUIRED", "is empty")
+	}
+}
+
+func (v checker) number(key string, value, least, most int) {
+	if value < least || value > most {
+		v.Add(key, "OUT_OF_RANGE", "is %d, want %d to %d", value, least, most)
+	}
+}
+
+func (v checker) between(key string, value, least, most time.Duration) {
+	if value < least || value > most {
+		v.Add(key, "OUT_OF_RANGE", "is %v, want %v to %v", value, least, most)
+	}
+}
