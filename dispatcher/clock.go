@@ -1,0 +1,156 @@
+package dispatcher
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	claimLimit   = 200 // due references a partition gives at once
+	attemptChunk = 50  // deliveries a task carries at most
+)
+
+// runClock hands out deliveries as they become due. Every replica runs one;
+// a claim is atomic, so each reference goes to one of them.
+func (d *Dispatcher) runClock(ctx context.Context) {
+	tick := time.NewTicker(d.ClockEvery)
+	defer tick.Stop()
+	for {
+		if err := d.handOutDue(ctx); err != nil && ctx.Err() == nil {
+			d.Logger.Error("due deliveries not handed out", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-d.nudge:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// wake makes the clock look now instead of at its next tick.
+func (d *Dispatcher) wake() {
+	select {
+	case d.nudge <- struct{}{}:
+	default: // it is about to look anyway
+	}
+}
+
+func (d *Dispatcher) handOutDue(ctx context.Context) error {
+	for d.intake.Err() == nil {
+		now := d.Now()
+		refs, err := d.Store.claim(ctx, now, claimLimit)
+		if err != nil || len(refs) == 0 {
+			return err
+		}
+		if err := d.handOut(ctx, refs, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handOut makes tasks of references that were claimed at stamp. Should it
+// fail, they stay open and the sweep finds them.
+func (d *Dispatcher) handOut(ctx context.Context, refs []string, stamp time.Time) error {
+	var eventRefs, deliveryRefs []string
+	for _, r := range refs {
+		switch {
+		case strings.HasPrefix(r, jobPrefix):
+			if err := d.Queue.enqueue(ctx, taskJob, r); err != nil {
+				return err
+			}
+		case strings.Count(r, "/") == 2:
+			deliveryRefs = append(deliveryRefs, r)
+		default:
+			eventRefs = append(eventRefs, r)
+		}
+	}
+	if err := d.enqueueChunks(ctx, taskDispatch, "", eventRefs, dispatchChunk); err != nil {
+		return err
+	}
+	return d.enqueueChunks(ctx, taskAttempt, strconv.FormatInt(stamp.UnixMilli(), 10)+" ", deliveryRefs, attemptChunk)
+}
+
+func (d *Dispatcher) enqueueChunks(ctx context.Context, kind, head string, refs []string, size int) error {
+	for len(refs) > 0 {
+		n := min(len(refs), size)
+		if err := d.Queue.enqueue(ctx, kind, head+strings.Join(refs[:n], " ")); err != nil {
+			return err
+		}
+		refs = refs[n:]
+	}
+	return nil
+}
+
+// runSweep looks for lost work and reads the gauges.
+func (d *Dispatcher) runSweep(ctx context.Context) {
+	tick := time.NewTicker(d.SweepEvery)
+	defer tick.Stop()
+	for {
+		if err := d.sweep(ctx); err != nil && ctx.Err() == nil {
+			d.Logger.Error("sweep failed", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reclaimLimit is how many lost references a partition gives in one sweep step.
+const reclaimLimit = 200
+
+// sweep hands out again what the queue has lost. Tasks are taken in their
+// order, so what was handed out well before the oldest task still waiting, and
+// is not settled, is neither waiting nor in flight.
+func (d *Dispatcher) sweep(ctx context.Context) error {
+	queues, err := d.Queue.states()
+	if err != nil {
+		return err
+	}
+	if err := d.readGauges(ctx, queues); err != nil {
+		return err
+	}
+	if err := d.Store.purgeDead(ctx, d.Now(), reclaimLimit); err != nil {
+		return err
+	}
+	var wait time.Duration
+	for _, q := range queues {
+		wait = max(wait, q.oldestWait)
+	}
+	for {
+		now := d.Now()
+		refs, err := d.Store.reclaim(ctx, now.Add(-wait-d.LostAfter), now, reclaimLimit)
+		if err != nil || len(refs) == 0 {
+			return err
+		}
+		d.Logger.Warn("work was lost by the queue and is handed out again", "references", len(refs))
+		d.metrics.recovered.WithLabelValues(reasonLost).Add(float64(len(refs)))
+		if err := d.handOut(ctx, refs, now); err != nil {
+			return err
+		}
+	}
+}
+
+// readGauges measures what metrics show of Redis, so that a scrape need not.
+func (d *Dispatcher) readGauges(ctx context.Context, queues []queueState) error {
+	g, err := d.Store.gauges(ctx)
+	if err != nil {
+		return err
+	}
+	d.metrics.pending.Set(float64(g.open + g.delayed))
+	d.metrics.dead.Set(float64(g.dead))
+	age := 0.0
+	if !g.oldest.IsZero() {
+		age = max(0, d.Now().Sub(g.oldest).Seconds())
+	}
+	d.metrics.oldest.Set(age)
+	for _, q := range queues {
+		d.metrics.queue(q)
+	}
+	return nil
+}

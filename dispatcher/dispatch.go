@@ -1,0 +1,229 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// handle works on one task of the queue. It returns once the task's attempts
+// have been started or put off: what is in flight is noted in Redis under the
+// task's id, so nothing depends on the queue remembering the task.
+func (d *Dispatcher) handle(ctx context.Context, id, kind, payload string) error {
+	if d.intake.Err() != nil {
+		return errStopping
+	}
+	d.working.Add(1)
+	defer d.working.Done()
+	switch kind {
+	case taskDispatch:
+		refs, err := parseEventRefs(payload)
+		if err != nil {
+			return err
+		}
+		return d.dispatch(ctx, id, refs)
+	case taskAttempt:
+		stamp, refs, err := parseAttemptPayload(payload)
+		if err != nil {
+			return err
+		}
+		return d.attemptAll(ctx, id, stamp, refs)
+	case taskJob:
+		return d.runJob(ctx, id, payload)
+	}
+	return fmt.Errorf("task of unknown kind %q", kind)
+}
+
+func parseEventRefs(payload string) ([]events.Ref, error) {
+	var refs []events.Ref
+	for _, f := range strings.Fields(payload) {
+		r, err := events.ParseRef(f)
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, r)
+	}
+	return refs, nil
+}
+
+// dispatch fans events out to the subscribers that want them, as many at a
+// time as the memory budget of a load allows.
+func (d *Dispatcher) dispatch(ctx context.Context, token string, refs []events.Ref) error {
+	for len(refs) > 0 {
+		found, rest, err := d.Store.load(ctx, d.Replica, token, refs)
+		if err != nil {
+			return err
+		}
+		t := &task{token: token}
+		todo, settled, err := d.fanOut(ctx, t, found)
+		if err != nil {
+			return err
+		}
+		d.begin(t, todo, settled)
+		refs, token = rest, token+"+"
+	}
+	return nil
+}
+
+// fanOut matches events with subscribers. settled are the events that nobody
+// is to receive.
+func (d *Dispatcher) fanOut(ctx context.Context, t *task, found []loadedEvent) (todo []*work, settled []*outcome, err error) {
+	for _, e := range found {
+		ev := &dispatching{ref: e.ref}
+		n := len(todo)
+		if e.raw == "" {
+			d.Logger.Warn("event expired before its dispatch", "company_uuid", e.ref.Company, "event_id", e.ref.ID)
+		} else if todo, err = d.match(ctx, todo, work{task: t, event: ev}, e); err != nil {
+			return nil, nil, err
+		}
+		if ev.left = len(todo) - n; ev.left == 0 {
+			ev.left = 1
+			settled = append(settled, &outcome{work: work{ref: ref{Ref: e.ref}, task: t, event: ev}})
+		}
+	}
+	return todo, settled, nil
+}
+
+// match adds a copy of w for each enabled subscriber that wants the event and
+// has no delivery of it yet.
+func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEvent) ([]*work, error) {
+	stored, err := events.ParseStored(e.raw)
+	if err != nil {
+		return nil, fmt.Errorf("event %s: %w", e.ref, err)
+	}
+	subs, err := d.Registry.Match(ctx, e.ref.Company, e.version)
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range subs {
+		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.known, sub.UUID.String()) {
+			continue
+		}
+		w := w
+		w.ref = ref{Ref: e.ref, Subscriber: sub.UUID}
+		w.body, w.accepted = stored.Body, stored.AcceptedAt
+		w.base = &record{Status: StatusPending, EventType: stored.Type, Created: stored.AcceptedAt.UnixMilli()}
+		if w.to, err = d.target(ctx, sub); err != nil {
+			return nil, err
+		}
+		todo = append(todo, &w)
+	}
+	return todo, nil
+}
+
+// attemptAll attempts deliveries that the clock handed out.
+func (d *Dispatcher) attemptAll(ctx context.Context, token string, stamp int64, refs []ref) error {
+	begun, err := d.Store.begin(ctx, d.Replica, token, stamp, refs)
+	if err != nil {
+		return err
+	}
+	t := &task{token: token}
+	var todo []*work
+	var settled []*outcome
+	for _, b := range begun {
+		w := work{ref: b.ref, base: b.rec, task: t}
+		end, err := d.prepare(ctx, &w, b)
+		if err != nil {
+			return err
+		}
+		if end != nil {
+			settled = append(settled, &outcome{work: w, apply: end})
+		} else {
+			todo = append(todo, &w)
+		}
+	}
+	d.begin(t, todo, settled)
+	return nil
+}
+
+// prepare fills in what an attempt needs, as things stand now; or it says what
+// becomes of the delivery without one.
+func (d *Dispatcher) prepare(ctx context.Context, w *work, b begun) (end func(record, time.Time) record, err error) {
+	if b.raw == "" {
+		return expire, nil
+	}
+	stored, err := events.ParseStored(b.raw)
+	if err != nil {
+		return nil, fmt.Errorf("event %s: %w", b.ref.Ref, err)
+	}
+	subs, err := d.Registry.Match(ctx, b.ref.Company, b.version)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == b.ref.Subscriber })
+	switch {
+	case i < 0:
+		return cancel, nil
+	case !subs[i].Enabled:
+		return hold, nil
+	}
+	w.body, w.accepted = stored.Body, stored.AcceptedAt
+	w.to, err = d.target(ctx, subs[i])
+	return nil, err
+}
+
+// begin counts the outcomes to come, then starts the attempts.
+func (d *Dispatcher) begin(t *task, todo []*work, settled []*outcome) {
+	t.left = len(todo) + len(settled)
+	if t.left == 0 {
+		t.left = 1
+		settled = append(settled, &outcome{work: work{task: t}})
+	}
+	for _, o := range settled {
+		d.recorder.in <- o
+	}
+	d.launch(todo)
+}
+
+// launch starts attempts, those of each endpoint in order and of different
+// endpoints side by side, so that none waits behind a busy one.
+func (d *Dispatcher) launch(todo []*work) {
+	if len(todo) == 1 {
+		d.lane(todo)
+		return
+	}
+	lanes := make(map[uuid.UUID][]*work)
+	for _, w := range todo {
+		lanes[w.to.sub.UUID] = append(lanes[w.to.sub.UUID], w)
+	}
+	var wg sync.WaitGroup
+	for _, lane := range lanes {
+		wg.Go(func() { d.lane(lane) })
+	}
+	wg.Wait()
+}
+
+// lane starts the attempts to one endpoint as it has slots for them, and puts
+// off those that it has none for.
+func (d *Dispatcher) lane(todo []*work) {
+	for _, w := range todo {
+		release, after, ok := d.endpoints.acquire(d.intake, w.to.sub.UUID, d.MaxWait)
+		if ok {
+			d.working.Go(func() { d.attempt(w, release) })
+			continue
+		}
+		if after == 0 { // stopping
+			d.recorder.in <- &outcome{work: *w, apply: interrupt}
+			continue
+		}
+		d.metrics.postponed.Inc()
+		d.recorder.in <- &outcome{work: *w, apply: func(r record, now time.Time) record { return postpone(r, after, now) }}
+	}
+}
+
+// attempt POSTs one delivery and passes on what came of it.
+func (d *Dispatcher) attempt(w *work, release func(Result)) {
+	res := d.Sender.Send(d.sending, Request{URL: w.to.url, EventID: w.ref.ID, Body: w.body, Signer: w.to.signer})
+	release(res)
+	d.recorder.in <- &outcome{work: *w, result: &res, apply: func(r record, now time.Time) record {
+		return decide(r, res, d.Policy, now, d.Jitter)
+	}}
+}

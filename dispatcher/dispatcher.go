@@ -1,0 +1,250 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// Options configures [New]. All stores and the sender are required.
+type Options struct {
+	Store       *Store
+	Queue       *Queue
+	Events      *events.Store
+	Subscribers *subscribers.Store
+	Registry    *subscribers.Registry
+	Sender      *Sender
+	Policy      Policy
+
+	Replica             string        // this process among its peers; the same after a restart, if possible
+	AttemptTimeout      time.Duration // the Sender's; default 15 s
+	Concurrency         int           // attempts in flight; default 2,048
+	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
+	SignEd25519         bool          // add v1a signatures
+	MaxWait             time.Duration // how long a delivery queues for a slot of its endpoint before it is put off; default 250 ms
+
+	LostAfter  time.Duration // longer than anything can be in flight; default twice AttemptTimeout and 5 s
+	ClockEvery time.Duration // how often due deliveries are looked for; default 500 ms
+	SweepEvery time.Duration // how often lost work is looked for, and gauges are read; default 10 s
+	BeatEvery  time.Duration // how often a replica says that it lives; default 1 s
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+	NewID      func() uuid.UUID
+	Jitter     func() float64 // in [0,1)
+}
+
+func (o Options) withDefaults() Options {
+	o.AttemptTimeout = orDuration(o.AttemptTimeout, 15*time.Second)
+	o.LostAfter = orDuration(o.LostAfter, 2*o.AttemptTimeout+5*time.Second)
+	o.MaxWait = orDuration(o.MaxWait, 250*time.Millisecond)
+	o.ClockEvery = orDuration(o.ClockEvery, 500*time.Millisecond)
+	o.SweepEvery = orDuration(o.SweepEvery, 10*time.Second)
+	o.BeatEvery = orDuration(o.BeatEvery, time.Second)
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the one default
+	}
+	if o.NewID == nil {
+		o.NewID = uuid.New
+	}
+	if o.Jitter == nil {
+		o.Jitter = rand.Float64
+	}
+	return o
+}
+
+// Publish accepts events that the daemon itself raises.
+type Publish func(context.Context, []events.Event) ([]events.Result, error)
+
+// Dispatcher delivers events. Make it with New, call Start once and Stop once.
+// Its other methods may be called concurrently at any time in between; those
+// that read work before Start as well.
+type Dispatcher struct {
+	Options
+	endpoints *endpoints
+	recorder  *recorder
+	health    *healthKeeper
+	herald    *herald
+	metrics   *metrics
+	targets   *lru.Cache[*subscribers.Subscriber, *target]
+	nudge     chan struct{} // wakes the clock
+
+	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
+	endIntake  context.CancelFunc
+	sending    context.Context //nolint:containedctx // ends when attempts are cut short
+	endSending context.CancelCauseFunc
+	working    sync.WaitGroup // task handlers and attempts
+	recording  sync.WaitGroup
+	background sync.WaitGroup
+	endLoops   context.CancelFunc
+	endRecords context.CancelFunc
+}
+
+// maxTargets bounds the subscribers whose keys are held ready.
+const maxTargets = 1 << 14
+
+// New returns a dispatcher that accepts references but delivers nothing yet.
+func New(o Options) (*Dispatcher, error) {
+	o = o.withDefaults()
+	targets, err := lru.New[*subscribers.Subscriber, *target](maxTargets)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{
+		Options:   o,
+		endpoints: newEndpoints(endpointsOptions{Concurrency: o.Concurrency, PerEndpoint: o.EndpointConcurrency, Now: o.Now}),
+		targets:   targets,
+		nudge:     make(chan struct{}, 1),
+	}
+	d.metrics = newMetrics(o.Registerer, d.endpoints, o.Queue.names)
+	d.intake, d.endIntake = context.WithCancel(context.Background())
+	d.sending, d.endSending = context.WithCancelCause(context.Background())
+	d.recorder = &recorder{
+		store: o.Store, replica: o.Replica, in: make(chan *outcome, recorderQueue),
+		now: o.Now, logger: o.Logger, after: d.recorded,
+	}
+	if d.health, err = newHealthKeeper(o.Now); err != nil {
+		return nil, err
+	}
+	d.herald = newHerald(o.Now, o.Logger)
+	return d, nil
+}
+
+// Enqueue hands accepted events to the queue; it is the publisher's Enqueue.
+func (d *Dispatcher) Enqueue(ctx context.Context, refs []events.Ref) error {
+	for len(refs) > 0 {
+		n := min(len(refs), dispatchChunk)
+		if err := d.Queue.enqueue(ctx, taskDispatch, joinRefs(refs[:n])); err != nil {
+			return err
+		}
+		refs = refs[n:]
+	}
+	return nil
+}
+
+// dispatchChunk is how many events one task carries at most.
+const dispatchChunk = 100
+
+// Start takes over what a former run of this replica left in flight and begins
+// to deliver. publish takes the daemon's own events.
+func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {
+	if err := d.giveBackWorkOf(ctx, d.Replica); err != nil {
+		return fmt.Errorf("take over own work: %w", err)
+	}
+	if _, err := d.Store.beat(ctx, d.Replica, time.Hour); err != nil {
+		return err
+	}
+	records, endRecords := context.WithCancel(context.WithoutCancel(ctx))
+	d.endRecords = endRecords
+	d.recording.Go(func() { d.recorder.run(records) })
+	loops, endLoops := context.WithCancel(context.WithoutCancel(ctx))
+	d.endLoops = endLoops
+	d.background.Go(func() { d.runClock(loops) })
+	d.background.Go(func() { d.runHeart(loops) })
+	d.background.Go(func() { d.runSweep(loops) })
+	d.background.Go(func() { d.herald.run(loops, publish) })
+	if err := d.Queue.start(d.handle); err != nil {
+		d.Stop(ctx)
+		return err
+	}
+	return nil
+}
+
+// errStopping is why attempts are cut short when the daemon stops.
+var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
+
+// Stop takes in no more work, lets running attempts finish until ctx ends,
+// hands back the rest without counting an attempt, and writes what is known.
+func (d *Dispatcher) Stop(ctx context.Context) {
+	d.endIntake()
+	d.Queue.stop()
+	waitFor(ctx, &d.working)
+	d.endSending(errStopping)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
+	defer cancel()
+	clean := waitFor(last, &d.working)
+	if !clean { // Redis takes nothing: let go of who waits for the recorder
+		d.endRecords()
+		d.working.Wait()
+	}
+	close(d.recorder.in)
+	clean = waitFor(last, &d.recording) && clean
+	d.endRecords()
+	d.recording.Wait()
+	d.endLoops()
+	d.background.Wait()
+	if !clean {
+		d.Logger.Error("stopped with outcomes that Redis did not take; their attempts will be repeated")
+		return
+	}
+	if err := d.Store.forget(last, d.Replica); err != nil {
+		d.Logger.Warn("replica not signed off", "error", err)
+	}
+}
+
+// lastRecords is how long the last outcomes may take to be written.
+const lastRecords = 3 * time.Second
+
+// waitFor waits for wg, and reports false when ctx ended first.
+func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// target is a subscriber with what an attempt needs of it held ready.
+type target struct {
+	sub    *subscribers.Subscriber
+	url    *url.URL
+	signer *Signer
+}
+
+// target prepares a subscriber of a registry's snapshot. Snapshots are never
+// changed, so a subscriber that changes is another target.
+func (d *Dispatcher) target(ctx context.Context, sub *subscribers.Subscriber) (*target, error) {
+	if t, ok := d.targets.Get(sub); ok {
+		return t, nil
+	}
+	u, err := url.Parse(sub.CallbackURL)
+	if err != nil {
+		return nil, fmt.Errorf("callback URL of %s: %w", sub.UUID, err)
+	}
+	signer, err := d.signer(ctx, sub)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{sub: sub, url: u, signer: signer}
+	d.targets.Add(sub, t)
+	return t, nil
+}
+
+func (d *Dispatcher) signer(ctx context.Context, sub *subscribers.Subscriber) (*Signer, error) {
+	if !d.SignEd25519 {
+		return NewSigner(sub.Secrets, nil)
+	}
+	key, err := d.Subscribers.SigningKey(ctx, sub.CompanyUUID)
+	if err != nil {
+		return nil, err
+	}
+	return NewSigner(sub.Secrets, key)
+}

@@ -1,0 +1,125 @@
+package dispatcher
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/subscribers"
+)
+
+// healthQuiet is how long a subscriber that only succeeds goes without a note.
+const healthQuiet = time.Second
+
+// healthKeeper turns outcomes into samples of subscribers' health. The recorder
+// alone uses it.
+type healthKeeper struct {
+	seen *lru.Cache[uuid.UUID, noted]
+	now  func() time.Time
+}
+
+// noted is the last sample of a subscriber.
+type noted struct {
+	at      time.Time
+	failing bool // it ended with a failure
+}
+
+func newHealthKeeper(now func() time.Time) (*healthKeeper, error) {
+	seen, err := lru.New[uuid.UUID, noted](maxTargets)
+	return &healthKeeper{seen: seen, now: now}, err
+}
+
+// samples makes one sample of each subscriber's outcomes, in order, leaving out
+// those that would say nothing new.
+func (h *healthKeeper) samples(written []*outcome) []subscribers.Sample {
+	index := make(map[uuid.UUID]int)
+	var all []subscribers.Sample
+	for _, o := range written {
+		if o.result == nil || o.result.Aborted() {
+			continue
+		}
+		i, ok := index[o.ref.Subscriber]
+		if !ok {
+			i = len(all)
+			index[o.ref.Subscriber] = i
+			all = append(all, subscribers.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: h.now()})
+		}
+		if o.result.Success() {
+			all[i].Success, all[i].TrailingFailures = true, 0
+		} else {
+			all[i].TrailingFailures++
+		}
+	}
+	kept := all[:0]
+	for _, s := range all {
+		if h.news(s) {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+func (h *healthKeeper) news(s subscribers.Sample) bool {
+	last, ok := h.seen.Get(s.Subscriber)
+	if ok && !last.failing && s.TrailingFailures == 0 && s.At.Sub(last.at) < healthQuiet {
+		return false
+	}
+	h.seen.Add(s.Subscriber, noted{at: s.At, failing: s.TrailingFailures > 0})
+	return true
+}
+
+// recorded tells the world of outcomes that are written: metrics, the log, the
+// subscribers' health, and the company's own subscribers.
+func (d *Dispatcher) recorded(ctx context.Context, written []*outcome) {
+	for _, o := range written {
+		d.metrics.written(o)
+		d.logAttempt(ctx, o)
+		if o.result != nil && o.result.StatusCode == http.StatusGone {
+			d.disable(ctx, o.ref.Company, o.ref.Subscriber, subscribers.ReasonGone)
+		}
+		if o.next.Status == StatusDead {
+			d.herald.dead(o)
+		}
+	}
+	samples := d.health.samples(written)
+	if len(samples) == 0 {
+		return
+	}
+	transitions, err := d.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
+		FailingAfter: d.Policy.FailingAfter, DisableAfter: d.Policy.DisableAfter,
+	})
+	if err != nil {
+		d.Logger.Error("subscriber health not recorded", "error", err)
+	}
+	for _, t := range transitions {
+		d.transition(ctx, t)
+	}
+}
+
+func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
+	switch t.Kind {
+	case subscribers.TransitionNone:
+	case subscribers.TransitionFailing:
+		d.herald.failing(t)
+	case subscribers.TransitionRecovered:
+		d.herald.recovered(t)
+	case subscribers.TransitionExpired:
+		d.disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
+	}
+}
+
+// disable turns a subscriber off. What is pending for it is held when it comes up.
+func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID, reason string) {
+	changed, err := d.Subscribers.Disable(ctx, company, subscriber, reason)
+	if err != nil {
+		d.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "error", err)
+		return
+	}
+	if changed {
+		d.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
+		d.herald.disabled(company, subscriber, reason)
+	}
+}

@@ -1,0 +1,48 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+)
+
+// logAttempt writes one line for an attempt: debug when it succeeded, warn when
+// it was the first failure of its delivery or the end of it, info else.
+func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
+	level := attemptLevel(o)
+	if o.result == nil || !d.Logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("company_uuid", o.ref.Company.String()),
+		slog.String("event_id", o.ref.ID),
+		slog.String("event", o.next.EventType),
+		slog.String("subscriber_uuid", o.ref.Subscriber.String()),
+		slog.String("host", o.to.url.Host),
+		slog.Int("attempt", o.next.Count),
+		slog.String("outcome", o.result.Class.outcome()),
+		slog.Int("status_code", o.result.StatusCode),
+		slog.Duration("duration", o.result.Duration),
+		slog.String("status", string(o.next.Status)),
+	}
+	if o.next.Reason != "" {
+		attrs = append(attrs, slog.String("reason", o.next.Reason))
+	}
+	if o.next.Due > 0 {
+		attrs = append(attrs, slog.Time("next_attempt_at", msTime(o.next.Due)))
+	}
+	if o.result.Err != nil {
+		attrs = append(attrs, slog.String("error", o.result.Err.Error()))
+	}
+	d.Logger.LogAttrs(ctx, level, "delivery attempt", attrs...)
+}
+
+func attemptLevel(o *outcome) slog.Level {
+	switch {
+	case o.result == nil || o.result.Success() || o.result.Aborted():
+		return slog.LevelDebug
+	case o.next.Step == 1 || o.next.Status == StatusDead:
+		return slog.LevelWarn
+	default:
+		return slog.LevelInfo
+	}
+}

@@ -1,0 +1,508 @@
+package dispatcher
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/script"
+	"spendhook/subscribers"
+)
+
+var (
+	//go:embed lua/load.lua
+	loadSource string
+	//go:embed lua/begin.lua
+	beginSource string
+	//go:embed lua/record.lua
+	recordSource string
+	//go:embed lua/claim.lua
+	claimSource string
+	//go:embed lua/reclaim.lua
+	reclaimSource string
+	//go:embed lua/giveback.lua
+	givebackSource string
+	//go:embed lua/beat.lua
+	beatSource string
+)
+
+var (
+	loadScript     = redis.NewScript(loadSource)
+	beginScript    = redis.NewScript(beginSource)
+	recordScript   = redis.NewScript(recordSource)
+	claimScript    = redis.NewScript(claimSource)
+	reclaimScript  = redis.NewScript(reclaimSource)
+	givebackScript = redis.NewScript(givebackSource)
+	beatScript     = redis.NewScript(beatSource)
+)
+
+// Store keeps deliveries in Redis. It is safe for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+	policy Policy
+}
+
+// NewStore returns a store that keeps deliveries as long as policy says.
+func NewStore(client redis.UniversalClient, policy Policy) *Store {
+	return &Store{client: client, policy: policy}
+}
+
+// settleSlack is how much longer than its event a delivery is kept, so that it
+// never goes first.
+const settleSlack = 15 * time.Minute
+
+// loadBudget bounds the bytes of bodies that one load brings into memory.
+const loadBudget = 2 << 20
+
+// loadedEvent is an event that waits for its dispatch.
+type loadedEvent struct {
+	ref     events.Ref
+	raw     string   // the event as events keeps it; "" when it has expired
+	version int64    // of the company's subscribers
+	known   []string // subscribers that have a delivery of it already
+}
+
+// load reads events for dispatch in one round trip, noting in the replica's
+// in-flight hash that token stands for them. Settled ones are left out; rest
+// is what did not fit the budget.
+func (s *Store) load(ctx context.Context, replica, token string, refs []events.Ref) (found []loadedEvent, rest []events.Ref, err error) {
+	groups := byCompany(refs)
+	calls := make([]*script.Call, len(groups))
+	for i, g := range groups {
+		calls[i] = loadCall(g)
+	}
+	note := func(p redis.Pipeliner) { p.HSet(ctx, inFlightKey(replica), token, joinRefs(refs)) }
+	if err := script.Run(ctx, s.client, note, calls...); err != nil {
+		return nil, nil, fmt.Errorf("load events: %w", err)
+	}
+	for i, g := range groups {
+		f, r, err := readLoaded(g, calls[i].Reply())
+		if err != nil {
+			return nil, nil, err
+		}
+		found, rest = append(found, f...), append(rest, r...)
+	}
+	return found, rest, nil
+}
+
+// byCompany groups references by company, each group in order.
+func byCompany(refs []events.Ref) [][]events.Ref {
+	index := make(map[uuid.UUID]int, 1)
+	var groups [][]events.Ref
+	for _, r := range refs {
+		i, ok := index[r.Company]
+		if !ok {
+			i = len(groups)
+			index[r.Company] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
+}
+
+func loadCall(refs []events.Ref) *script.Call {
+	company := refs[0].Company
+	c := &script.Call{
+		Script: loadScript,
+		Keys:   make([]string, 0, 2+2*len(refs)),
+		Args:   make([]any, 0, 1+len(refs)),
+	}
+	c.Keys = append(c.Keys, events.OpenKey(events.Partition(company)), subscribers.CompanyKey(company))
+	c.Args = append(c.Args, loadBudget)
+	for _, r := range refs {
+		c.Keys = append(c.Keys, events.EventKey(r), deliveriesKey(r))
+		c.Args = append(c.Args, r.String())
+	}
+	return c
+}
+
+func readLoaded(refs []events.Ref, reply any) (found []loadedEvent, rest []events.Ref, err error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) != len(refs)+1 {
+		return nil, nil, errors.New("load events: unexpected reply")
+	}
+	version := parseVersion(list[0])
+	for i, r := range refs {
+		switch v := list[i+1].(type) {
+		case []any: // waits for its dispatch
+			raw, _ := v[0].(string)
+			found = append(found, loadedEvent{ref: r, raw: raw, version: version, known: stringsOf(v[1])})
+		case int64:
+			if v == 1 { // over budget
+				rest = append(rest, r)
+			}
+		}
+	}
+	return found, rest, nil
+}
+
+// begun is a delivery whose attempt has begun.
+type begun struct {
+	ref     ref
+	rec     *record
+	raw     string // the event as events keeps it; "" when it has expired
+	version int64  // of the company's subscribers
+}
+
+// begin marks deliveries as being attempted, in one round trip. stamp is the
+// moment the clock handed them out; what was handed out again since, or is
+// settled, is left out.
+func (s *Store) begin(ctx context.Context, replica, token string, stamp int64, refs []ref) ([]begun, error) {
+	calls := make([]*script.Call, len(refs))
+	texts := make([]string, len(refs))
+	for i, r := range refs {
+		texts[i] = r.String()
+		calls[i] = &script.Call{
+			Script: beginScript,
+			Keys: []string{
+				events.OpenKey(events.Partition(r.Company)), deliveriesKey(r.Ref),
+				events.EventKey(r.Ref), subscribers.CompanyKey(r.Company),
+			},
+			Args: []any{texts[i], r.Subscriber.String(), stamp},
+		}
+	}
+	note := func(p redis.Pipeliner) { p.HSet(ctx, inFlightKey(replica), token, strings.Join(texts, " ")) }
+	if err := script.Run(ctx, s.client, note, calls...); err != nil {
+		return nil, fmt.Errorf("begin attempts: %w", err)
+	}
+	var out []begun
+	for i, r := range refs {
+		v, _ := calls[i].Reply().([]any)
+		if len(v) != 3 {
+			continue
+		}
+		text, _ := v[0].(string)
+		rec, err := decodeRecord(text)
+		if err != nil {
+			return nil, fmt.Errorf("begin %s: %w", r, err)
+		}
+		raw, _ := v[1].(string)
+		out = append(out, begun{ref: r, rec: rec, raw: raw, version: parseVersion(v[2])})
+	}
+	return out, nil
+}
+
+// change is one delivery to be written: next replaces base, if base is still
+// what Redis holds.
+type change struct {
+	ref        ref
+	base, next *record
+}
+
+// write is what record writes of one event in one step.
+type write struct {
+	event   events.Ref
+	changes []change
+	settled bool // the event's dispatch is complete
+}
+
+// record writes in one pipeline. In the same round trip it forgets done, the
+// in-flight tokens of tasks whose records an earlier call wrote. The answer
+// holds, for each write and change in order, nil when it was written or the
+// record found instead (one with Version 0 when there was none).
+func (s *Store) record(ctx context.Context, now time.Time, writes []write, replica string, done []string) ([][]*record, error) {
+	calls := make([]*script.Call, len(writes))
+	for i, w := range writes {
+		c, err := s.recordCall(w, now)
+		if err != nil {
+			return nil, err
+		}
+		calls[i] = c
+	}
+	forget := func(p redis.Pipeliner) {
+		if len(done) > 0 {
+			p.HDel(ctx, inFlightKey(replica), done...)
+		}
+	}
+	if err := script.Run(ctx, s.client, forget, calls...); err != nil {
+		return nil, fmt.Errorf("record deliveries: %w", err)
+	}
+	out := make([][]*record, len(writes))
+	for i, w := range writes {
+		found, err := readRecorded(len(w.changes), calls[i].Reply())
+		if err != nil {
+			return nil, err
+		}
+		out[i] = found
+	}
+	return out, nil
+}
+
+func (s *Store) recordCall(w write, now time.Time) (*script.Call, error) {
+	p, company := events.Partition(w.event.Company), w.event.Company
+	settled := "0"
+	if w.settled {
+		settled = "1"
+	}
+	c := &script.Call{
+		Script: recordScript,
+		Keys: []string{
+			deliveriesKey(w.event), events.OpenKey(p), delayedKey(p), deadKey(p),
+			events.EventKey(w.event), liveOfCompany(company), deadOfCompany(company),
+		},
+		Args: []any{
+			w.event.String(), w.event.ID, settled, now.UnixMilli(),
+			(s.policy.Retention + settleSlack).Milliseconds(), s.policy.DeadRetention.Milliseconds(),
+		},
+	}
+	for _, ch := range w.changes {
+		text, err := ch.next.encode()
+		if err != nil {
+			return nil, err
+		}
+		due := ""
+		if ch.next.Due > 0 {
+			due = strconv.FormatInt(ch.next.Due, 10)
+		}
+		sub := ch.ref.Subscriber
+		c.Keys = append(c.Keys, allOfSubscriber(company, sub), liveOfSubscriber(company, sub), deadOfSubscriber(company, sub))
+		c.Args = append(c.Args, sub.String(), ch.base.expects(), text, ch.next.Created, due)
+	}
+	return c, nil
+}
+
+func readRecorded(n int, reply any) ([]*record, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) != n {
+		return nil, errors.New("record deliveries: unexpected reply")
+	}
+	found := make([]*record, n)
+	for i, v := range list {
+		text, conflict := v.(string)
+		switch {
+		case !conflict:
+		case text == "":
+			found[i] = &record{}
+		default:
+			rec, err := decodeRecord(text)
+			if err != nil {
+				return nil, err
+			}
+			found[i] = rec
+		}
+	}
+	return found, nil
+}
+
+// claim hands out what is due, at most limit of each partition.
+func (s *Store) claim(ctx context.Context, now time.Time, limit int) ([]string, error) {
+	return s.everyPartition(ctx, func(p int) *script.Call {
+		return &script.Call{
+			Script: claimScript,
+			Keys:   []string{delayedKey(p), events.OpenKey(p)},
+			Args:   []any{now.UnixMilli(), limit},
+		}
+	})
+}
+
+// reclaim hands out again what was handed out before cutoff and never settled.
+func (s *Store) reclaim(ctx context.Context, cutoff, now time.Time, limit int) ([]string, error) {
+	return s.everyPartition(ctx, func(p int) *script.Call {
+		return &script.Call{
+			Script: reclaimScript,
+			Keys:   []string{events.OpenKey(p)},
+			Args:   []any{cutoff.UnixMilli(), now.UnixMilli(), limit},
+		}
+	})
+}
+
+func (s *Store) everyPartition(ctx context.Context, call func(p int) *script.Call) ([]string, error) {
+	calls := make([]*script.Call, events.Partitions)
+	for p := range calls {
+		calls[p] = call(p)
+	}
+	if err := script.Run(ctx, s.client, nil, calls...); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, c := range calls {
+		out = append(out, stringsOf(c.Reply())...)
+	}
+	return out, nil
+}
+
+// giveBack makes references due at once, where they are still open.
+func (s *Store) giveBack(ctx context.Context, now time.Time, refs []string) (int, error) {
+	groups := make(map[int][]any)
+	for _, r := range refs {
+		p, err := partitionOf(r)
+		if err != nil {
+			return 0, err
+		}
+		groups[p] = append(groups[p], r)
+	}
+	calls := make([]*script.Call, 0, len(groups))
+	for p, g := range groups {
+		calls = append(calls, &script.Call{
+			Script: givebackScript,
+			Keys:   []string{events.OpenKey(p), delayedKey(p)},
+			Args:   append([]any{now.UnixMilli()}, g...),
+		})
+	}
+	if err := script.Run(ctx, s.client, nil, calls...); err != nil {
+		return 0, fmt.Errorf("give work back: %w", err)
+	}
+	n := 0
+	for _, c := range calls {
+		v, _ := c.Reply().(int64)
+		n += int(v)
+	}
+	return n, nil
+}
+
+// beat says that this replica lives, and returns those silent for longer than silence.
+func (s *Store) beat(ctx context.Context, replica string, silence time.Duration) ([]string, error) {
+	v, err := beatScript.Run(ctx, s.client, []string{replicasKey}, replica, silence.Milliseconds()).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("say that this replica lives: %w", err)
+	}
+	return v, nil
+}
+
+// inFlight reads what a replica noted as in flight, a page at a time.
+func (s *Store) inFlight(ctx context.Context, replica string, cursor uint64) (refs []string, next uint64, err error) {
+	pairs, next, err := s.client.HScan(ctx, inFlightKey(replica), cursor, "", 100).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read work in flight: %w", err)
+	}
+	for i := 1; i < len(pairs); i += 2 {
+		refs = append(refs, strings.Fields(pairs[i])...)
+	}
+	return refs, next, nil
+}
+
+// lockTakeover reports whether this replica is the one to take over from dead.
+func (s *Store) lockTakeover(ctx context.Context, dead, replica string) (bool, error) {
+	err := s.client.SetArgs(ctx, takeoverKey(dead), replica, redis.SetArgs{Mode: "NX", TTL: takeoverLock}).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// takeoverLock is how long a takeover may take before another replica tries.
+const takeoverLock = 10 * time.Second
+
+// forget removes a replica that left nothing in flight.
+func (s *Store) forget(ctx context.Context, replica string) error {
+	pipe := s.client.Pipeline()
+	pipe.Del(ctx, inFlightKey(replica))
+	pipe.ZRem(ctx, replicasKey, replica)
+	pipe.Del(ctx, takeoverKey(replica))
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// gauges is the state of the store that metrics show.
+type gauges struct {
+	open, delayed, dead int64
+	oldest              time.Time // enqueue time of the oldest open reference; zero when none
+}
+
+func (s *Store) gauges(ctx context.Context) (gauges, error) {
+	pipe := s.client.Pipeline()
+	var open, delayed, dead [events.Partitions]*redis.IntCmd
+	var oldest [events.Partitions]*redis.ZSliceCmd
+	for p := range events.Partitions {
+		open[p] = pipe.ZCard(ctx, events.OpenKey(p))
+		delayed[p] = pipe.ZCard(ctx, delayedKey(p))
+		dead[p] = pipe.ZCard(ctx, deadKey(p))
+		oldest[p] = pipe.ZRangeWithScores(ctx, events.OpenKey(p), 0, 0)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return gauges{}, fmt.Errorf("count deliveries: %w", err)
+	}
+	var g gauges
+	for p := range events.Partitions {
+		g.open += open[p].Val()
+		g.delayed += delayed[p].Val()
+		g.dead += dead[p].Val()
+		for _, z := range oldest[p].Val() {
+			if at := msTime(int64(z.Score)); g.oldest.IsZero() || at.Before(g.oldest) {
+				g.oldest = at
+			}
+		}
+	}
+	return g, nil
+}
+
+// purgeDead drops dead letters that are past their retention from the count,
+// at most limit of each partition; their records expire by themselves.
+func (s *Store) purgeDead(ctx context.Context, now time.Time, limit int64) error {
+	before := strconv.FormatInt(now.Add(-s.policy.DeadRetention).UnixMilli(), 10)
+	pipe := s.client.Pipeline()
+	var old [events.Partitions]*redis.StringSliceCmd
+	for p := range old {
+		old[p] = pipe.ZRangeByScore(ctx, deadKey(p), &redis.ZRangeBy{Min: "-inf", Max: before, Count: limit})
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("find old dead letters: %w", err)
+	}
+	pipe = s.client.Pipeline()
+	for p, cmd := range old {
+		if refs := cmd.Val(); len(refs) > 0 {
+			pipe.ZRem(ctx, deadKey(p), anys(refs)...)
+		}
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("purge dead letters: %w", err)
+	}
+	return nil
+}
+
+func joinRefs(refs []events.Ref) string {
+	texts := make([]string, len(refs))
+	for i, r := range refs {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, " ")
+}
+
+// partitionOf is the partition of any reference: event, delivery or job.
+func partitionOf(text string) (int, error) {
+	company, _, _ := strings.Cut(strings.TrimPrefix(text, jobPrefix), "/")
+	c, err := uuid.Parse(company)
+	if err != nil {
+		return 0, fmt.Errorf("reference %q: %w", text, err)
+	}
+	return events.Partition(c), nil
+}
+
+func parseVersion(v any) int64 {
+	text, _ := v.(string)
+	n, _ := strconv.ParseInt(text, 10, 64) // an absent version is 0
+	return n
+}
+
+func stringsOf(v any) []string {
+	list, _ := v.([]any)
+	out := make([]string, 0, len(list))
+	for _, e := range list {
+		if s, ok := e.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func anys(texts []string) []any {
+	out := make([]any, len(texts))
+	for i, t := range texts {
+		out[i] = t
+	}
+	return out
+}
+
+func isNil(err error) bool { return errors.Is(err, redis.Nil) }

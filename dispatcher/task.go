@@ -1,0 +1,204 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// The kinds of task. Payloads hold identifiers only: asynq rewrites those of
+// its active tasks every few seconds.
+const (
+	taskDispatch = "event:dispatch"   // event references
+	taskAttempt  = "delivery:attempt" // the stamp of their hand-out, then delivery references
+	taskJob      = "subscriber:job"   // a job reference
+)
+
+// QueueOptions configures [NewQueue]. Zero values mean the defaults.
+type QueueOptions struct {
+	Client        redis.UniversalClient
+	Queues        int           // asynq queues, one server each; default 1
+	Concurrency   int           // tasks a server works on at once; default 32
+	CheckInterval time.Duration // how often an empty queue is looked at; default 10 ms
+	StopTimeout   time.Duration // how long tasks may go on once stopping; default 5 s
+	Logger        *slog.Logger
+}
+
+// Queue hands tasks to asynq and works on them, one asynq server for each
+// queue since a server takes in one task at a time. It is safe for concurrent
+// use.
+type Queue struct {
+	redis     redis.UniversalClient
+	client    atomic.Pointer[asynq.Client]
+	inspector *asynq.Inspector
+	servers   []*asynq.Server
+	names     []string
+	turn      atomic.Uint64
+}
+
+// NewQueue returns a queue that is not yet worked on.
+func NewQueue(o QueueOptions) *Queue {
+	q := &Queue{redis: o.Client, inspector: asynq.NewInspectorFromRedisClient(o.Client)}
+	q.client.Store(asynq.NewClientFromRedisClient(o.Client))
+	for i := range max(o.Queues, 1) {
+		name := "spendhook" + strconv.Itoa(i)
+		q.names = append(q.names, name)
+		q.servers = append(q.servers, asynq.NewServerFromRedisClient(o.Client, serverConfig(name, o)))
+	}
+	return q
+}
+
+func serverConfig(queue string, o QueueOptions) asynq.Config {
+	return asynq.Config{
+		Queues:                   map[string]int{queue: 1},
+		Concurrency:              orInt(o.Concurrency, 32),
+		TaskCheckInterval:        orDuration(o.CheckInterval, 10*time.Millisecond),
+		DelayedTaskCheckInterval: time.Second,
+		ShutdownTimeout:          orDuration(o.StopTimeout, 5*time.Second),
+		RetryDelayFunc:           retryDelay,
+		IsFailure:                func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },
+		Logger:                   asynqLog{o.Logger},
+		LogLevel:                 asynq.WarnLevel,
+	}
+}
+
+// retryDelay is for a task that could not be worked on, as when Redis went
+// away. Tasks of a crashed replica are long taken over by our own means when
+// asynq finds them, so these come at once, find nothing to do, and are gone.
+func retryDelay(_ int, err error, _ *asynq.Task) time.Duration {
+	if errors.Is(err, asynq.ErrLeaseExpired) {
+		return 0
+	}
+	return time.Second
+}
+
+// enqueue adds a task, to each queue in turn.
+func (q *Queue) enqueue(ctx context.Context, kind, payload string) error {
+	name := q.names[q.turn.Add(1)%uint64(len(q.names))]
+	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(kind, []byte(payload)),
+		asynq.Queue(name), asynq.MaxRetry(math.MaxInt32), asynq.Timeout(taskTimeout))
+	if err != nil {
+		return fmt.Errorf("enqueue %s: %w", kind, err)
+	}
+	return nil
+}
+
+// taskTimeout bounds one task: a page of a job is the longest.
+const taskTimeout = 10 * time.Minute
+
+// start begins work. handle is called concurrently.
+func (q *Queue) start(handle func(ctx context.Context, id, kind, payload string) error) error {
+	h := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		return handle(ctx, id, t.Type(), string(t.Payload()))
+	})
+	for i, s := range q.servers {
+		if err := s.Start(h); err != nil {
+			for _, started := range q.servers[:i] {
+				started.Shutdown()
+			}
+			return fmt.Errorf("start queue %s: %w", q.names[i], err)
+		}
+	}
+	return nil
+}
+
+// stop takes in no more tasks, waits for the running ones, and hands back what
+// takes too long.
+func (q *Queue) stop() {
+	var wg sync.WaitGroup
+	for _, s := range q.servers {
+		wg.Go(s.Shutdown)
+	}
+	wg.Wait()
+}
+
+// queueState is the depth of one queue.
+type queueState struct {
+	name                              string
+	pending, active, retry, scheduled int
+	oldestWait                        time.Duration // since the oldest pending task was enqueued
+}
+
+// states reads every queue. One that asynq does not know is empty: it learns of
+// a queue with the first task that each client enqueues, so if its keys were
+// lost a new client must make it known again.
+func (q *Queue) states() ([]queueState, error) {
+	known, err := q.inspector.Queues()
+	if err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	out := make([]queueState, len(q.names))
+	for i, name := range q.names {
+		out[i].name = name
+		if !slices.Contains(known, name) {
+			q.client.Store(asynq.NewClientFromRedisClient(q.redis))
+			continue
+		}
+		info, err := q.inspector.GetQueueInfo(name)
+		if err != nil {
+			return nil, fmt.Errorf("inspect queue %s: %w", name, err)
+		}
+		out[i].pending, out[i].active = info.Pending, info.Active
+		out[i].retry, out[i].scheduled = info.Retry, info.Scheduled
+		out[i].oldestWait = info.Latency
+	}
+	return out, nil
+}
+
+// asynqLog passes asynq's messages on; what matters of them is in our own lines.
+type asynqLog struct{ to *slog.Logger }
+
+func (l asynqLog) Debug(args ...any) { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
+func (l asynqLog) Info(args ...any)  { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
+func (l asynqLog) Warn(args ...any)  { l.to.Warn("asynq", "message", fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.to.Error("asynq", "message", fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.to.Error("asynq", "message", fmt.Sprint(args...)) }
+
+// attemptPayload joins the stamp of a hand-out and its references.
+func attemptPayload(stamp int64, refs []string) string {
+	return strconv.FormatInt(stamp, 10) + " " + strings.Join(refs, " ")
+}
+
+func parseAttemptPayload(payload string) (stamp int64, refs []ref, err error) {
+	fields := strings.Fields(payload)
+	if len(fields) == 0 {
+		return 0, nil, errors.New("attempt task is empty")
+	}
+	if stamp, err = strconv.ParseInt(fields[0], 10, 64); err != nil {
+		return 0, nil, fmt.Errorf("attempt task stamp: %w", err)
+	}
+	for _, f := range fields[1:] {
+		r, err := parseRef(f)
+		if err != nil {
+			return 0, nil, err
+		}
+		refs = append(refs, r)
+	}
+	return stamp, refs, nil
+}
+
+func orInt(v, otherwise int) int {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
+func orDuration(v, otherwise time.Duration) time.Duration {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}

@@ -1,0 +1,149 @@
+// Package egress keeps outgoing connections away from addresses that callers
+// must not reach through us: private, loopback, link-local, metadata,
+// carrier-grade NAT, multicast and every other special-purpose range.
+//
+// The guard that counts is Control: it sees the address of each connection
+// after the name was resolved, so that a name whose answer changes between
+// check and use (DNS rebinding) gains nothing. Check only refuses the obvious
+// early, when a URL is registered.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+// ErrRefused is wrapped by every refusal of this package.
+var ErrRefused = errors.New("destination address is refused")
+
+// lookupTimeout bounds the name resolution of Check.
+const lookupTimeout = 5 * time.Second
+
+// azureWire is Azure's in-guest metadata and DNS address; it lies in a public
+// range, so that no registry of special-purpose addresses lists it.
+var azureWire = netip.MustParsePrefix("168.63.129.16/32")
+
+var (
+	loopback = []netip.Prefix{
+		netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
+	}
+	private = []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
+		netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
+	}
+)
+
+// Options says what a Guard lets through beside public addresses.
+type Options struct {
+	AllowCIDRs    []netip.Prefix // re-allowed, whatever else would refuse them
+	AllowLoopback bool           // 127.0.0.0/8 and ::1, for --dev
+	AllowPrivate  bool           // RFC 1918 and fc00::/7, for --dev
+	Resolver      *net.Resolver  // used by Check; nil means net.DefaultResolver
+}
+
+// Guard decides which addresses may be connected to. It lets any port through:
+// receivers listen where they like, and what stands on a public address is
+// public on all its ports. Safe for concurrent use.
+type Guard struct {
+	addresses *ssrf.Guardian
+	resolver  *net.Resolver
+}
+
+// New makes a Guard; the zero Options are the strict ones.
+func New(o Options) *Guard {
+	v4, v6 := byFamily(o.allowed())
+	g := &Guard{resolver: o.Resolver, addresses: ssrf.New(
+		ssrf.WithAnyPort(),
+		ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
+		ssrf.WithDeniedV4Prefixes(azureWire),
+	)}
+	if g.resolver == nil {
+		g.resolver = net.DefaultResolver
+	}
+	return g
+}
+
+func (o Options) allowed() []netip.Prefix {
+	allowed := append([]netip.Prefix(nil), o.AllowCIDRs...)
+	if o.AllowLoopback {
+		allowed = append(allowed, loopback...)
+	}
+	if o.AllowPrivate {
+		allowed = append(allowed, private...)
+	}
+	return allowed
+}
+
+func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
+	for _, p := range all {
+		if p.Addr().Is4() {
+			v4 = append(v4, p)
+		} else {
+			v6 = append(v6, p)
+		}
+	}
+	return v4, v6
+}
+
+// Control is for net.Dialer.Control. It refuses, with ErrRefused, everything
+// but TCP to an allowed address, before the first packet leaves. Never use it
+// with a proxy: the guard would judge the proxy's address.
+func (g *Guard) Control(network, address string, c syscall.RawConn) error {
+	if err := g.addresses.Safe(network, address, c); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return nil
+}
+
+// Check refuses, with ErrRefused, a host (a name or a literal address, without
+// port) that is, or now resolves to, an address that Control would refuse; one
+// such address among several is enough. It waits at most 5 s for the answer.
+//
+// A name that does not resolve is accepted: a subscriber may be registered
+// before its DNS is live, and each connection is checked anyway. The error
+// tells no resolved address, so that it cannot be used to explore a network.
+func (g *Guard) Check(ctx context.Context, host string) error {
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return g.checkAll(host, addr)
+	}
+	if numeric(host) {
+		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil // accepted, see above
+	}
+	return g.checkAll(host, addrs...)
+}
+
+func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {
+	for _, a := range addrs {
+		if g.addresses.SafeAddr(a.Unmap()) != nil {
+			return fmt.Errorf("%w: %q is, or resolves to, an address that is not public", ErrRefused, host)
+		}
+	}
+	return nil
+}
+
+// numeric tells the hosts that some resolvers read as an IPv4 address in
+// decimal, octal, hexadecimal or shortened form (inet_aton): those whose last
+// label is a number. No public name ends in one (WHATWG URL, "ends in a number").
+func numeric(host string) bool {
+	host = strings.TrimSuffix(host, ".")
+	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return last != "" && strings.Trim(last, "0123456789") == ""
+}

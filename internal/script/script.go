@@ -1,0 +1,78 @@
+// Package script runs many Lua scripts in one Redis round trip.
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Call is one run of a script. In Cluster all its keys must share a slot.
+// After [Run] the reply is read with Reply.
+type Call struct {
+	Script *redis.Script
+	Keys   []string
+	Args   []any
+
+	cmd *redis.Cmd
+}
+
+// Reply is the script's answer; valid after Run returned without an error.
+func (c *Call) Reply() any { return c.cmd.Val() }
+
+// Run executes the calls in one pipeline, after the commands that first adds,
+// if any. Scripts the server does not know (it restarted, or its cache was
+// flushed) are sent whole in a second round trip. It returns the first error;
+// some calls may then have run, so each must be safe to run again.
+func Run(ctx context.Context, client redis.UniversalClient, first func(redis.Pipeliner), calls ...*Call) error {
+	pipe := client.Pipeline()
+	if first != nil {
+		first(pipe)
+	}
+	for _, c := range calls {
+		c.cmd = c.Script.EvalSha(ctx, pipe, c.Keys, c.Args...)
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("run scripts: %w", err)
+	}
+	if err := firstError(cmds); err != nil {
+		return fmt.Errorf("run scripts: %w", err)
+	}
+	return runUnknown(ctx, client, calls)
+}
+
+func runUnknown(ctx context.Context, client redis.UniversalClient, calls []*Call) error {
+	pipe := client.Pipeline()
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			c.cmd = c.Script.Eval(ctx, pipe, c.Keys, c.Args...)
+		}
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	if cmds, err := pipe.Exec(ctx); err != nil {
+		if err := firstError(cmds); err != nil {
+			return fmt.Errorf("send scripts: %w", err)
+		}
+	}
+	return nil
+}
+
+// firstError leaves out nil replies, which are answers, and unknown scripts,
+// which are sent again.
+func firstError(cmds []redis.Cmder) error {
+	for _, c := range cmds {
+		err := c.Err()
+		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return err
+		}
+	}
+	return nil
+}
