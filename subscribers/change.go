@@ -1,0 +1,232 @@
+package subscribers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/invalid"
+)
+
+// Of n changes of one subscriber at the same time each round lets one through;
+// maxRounds is far above any honest n.
+const maxRounds = 200
+
+var errContended = errors.New("change subscriber: too many others change it too")
+
+// Update changes what u names. ErrNotFound and ErrConflict change nothing.
+// Enabling a disabled subscriber forgets why it was disabled and its health;
+// disabling one sets ReasonManual.
+func (s *Store) Update(ctx context.Context, company, id uuid.UUID, u Update) (Subscriber, error) {
+	if err := s.checkUpdate(ctx, &u); err != nil {
+		return Subscriber{}, err
+	}
+	return s.change(ctx, company, id, func(sub *Subscriber) error {
+		u.apply(sub, s.now())
+		return nil
+	})
+}
+
+// checkUpdate validates u and normalises its URL.
+func (s *Store) checkUpdate(ctx context.Context, u *Update) error {
+	var problems invalid.Error
+	if u.Name != nil {
+		checkName(&problems, *u.Name)
+	}
+	if u.Events != nil {
+		checkEvents(&problems, s.opts.Catalogue, *u.Events)
+	}
+	if u.CallbackURL == nil {
+		return problems.OrNil()
+	}
+	normal := normalize(&problems, *u.CallbackURL, s.opts.Policy.AllowHTTP)
+	u.CallbackURL = &normal
+	if err := problems.OrNil(); err != nil {
+		return err
+	}
+	return s.opts.Policy.resolve(ctx, normal)
+}
+
+func (u *Update) apply(sub *Subscriber, now time.Time) {
+	set(&sub.Name, u.Name)
+	set(&sub.CallbackURL, u.CallbackURL)
+	set(&sub.Events, u.Events)
+	switch {
+	case u.Enabled == nil || *u.Enabled == sub.Enabled:
+	case *u.Enabled:
+		sub.Enabled, sub.DisabledReason, sub.DisabledAt = true, "", nil
+	default:
+		sub.disable(ReasonManual, now)
+	}
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+func (s *Subscriber) disable(reason string, now time.Time) {
+	s.Enabled, s.DisabledReason, s.DisabledAt = false, reason, &now
+}
+
+// Disable disables a subscriber for one of the Reason constants. It reports
+// false when the subscriber already was disabled: then the first reason stays.
+func (s *Store) Disable(ctx context.Context, company, id uuid.UUID, reason string) (bool, error) {
+	if !slices.Contains([]string{ReasonManual, ReasonGone, ReasonFailing}, reason) {
+		return false, fmt.Errorf("disable subscriber: unknown reason %q", reason)
+	}
+	changed := false
+	_, err := s.change(ctx, company, id, func(sub *Subscriber) error {
+		changed = sub.Enabled
+		if sub.Enabled {
+			sub.disable(reason, s.now())
+		}
+		return nil
+	})
+	return changed && err == nil, err
+}
+
+// AddEvent adds an event to the list of the company's subscriber with that
+// URL; one that is there already changes nothing. ErrNotFound when no
+// subscriber has the URL.
+func (s *Store) AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (Subscriber, error) {
+	var problems invalid.Error
+	checkEvent(&problems, s.opts.Catalogue, "event", event)
+	return s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
+		if sub.Wants(event) {
+			return nil
+		}
+		sub.Events = append(sub.Events, event)
+		if len(sub.Events) > maxEvents {
+			problems.Add("event", "TOO_MANY", "the subscriber already has %d events", maxEvents)
+		}
+		return problems.OrNil()
+	})
+}
+
+// RemoveEvent removes an event from the list of the company's subscriber with
+// that URL; one that is not there changes nothing. The last one may be removed
+// too: then the subscriber receives nothing. ErrNotFound when no subscriber
+// has the URL.
+func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error {
+	var problems invalid.Error
+	checkEvent(&problems, nil, "event", event) // one that left the catalogue can be removed
+	_, err := s.changeByURL(ctx, company, callbackURL, &problems, func(sub *Subscriber) error {
+		sub.Events = slices.DeleteFunc(sub.Events, func(e string) bool { return e == event })
+		return nil
+	})
+	return err
+}
+
+// changeByURL is change for the subscriber with the URL, unless there are
+// problems. An http URL is looked up even when it could not be set any more.
+func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, problems *invalid.Error, f func(*Subscriber) error) (Subscriber, error) {
+	normal := normalize(problems, raw, true)
+	if err := problems.OrNil(); err != nil {
+		return Subscriber{}, err
+	}
+	id, err := s.findByURL(ctx, company, normal)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	return s.change(ctx, company, id, func(sub *Subscriber) error {
+		if sub.CallbackURL != normal { // it moved since it was found
+			return ErrNotFound
+		}
+		return f(sub)
+	})
+}
+
+// maxSecrets bounds the signatures of a delivery, whatever the number of
+// rotations within the overlap.
+const maxSecrets = 5
+
+// RotateSecret puts a new secret before the others. The one that was current
+// goes on signing for StoreOptions.SecretOverlap; of those still signing the
+// oldest beyond five are dropped.
+func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
+	fresh := SigningSecret{Key: s.opts.NewSecret()}
+	return s.change(ctx, company, id, func(sub *Subscriber) error {
+		end := s.now().Add(s.opts.SecretOverlap)
+		for i := range sub.Secrets {
+			if sub.Secrets[i].ExpiresAt == nil {
+				sub.Secrets[i].ExpiresAt = &end
+			}
+		}
+		sub.Secrets = slices.Insert(sub.Secrets, 0, fresh)
+		sub.Secrets = sub.Secrets[:min(len(sub.Secrets), maxSecrets)]
+		return nil
+	})
+}
+
+// change applies f to the stored subscriber and writes the result if nobody
+// else changed it meanwhile; else it applies f to what is there now. f may run
+// many times. Nothing is written when f fails or changes nothing.
+func (s *Store) change(ctx context.Context, company, id uuid.UUID, f func(*Subscriber) error) (Subscriber, error) {
+	raw, err := s.read(ctx, company, id)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	for range maxRounds {
+		sub, current, err := s.try(ctx, company, id, raw, f)
+		if err != nil {
+			return Subscriber{}, err
+		}
+		if current == "" {
+			return sub, nil
+		}
+		raw = current
+	}
+	return Subscriber{}, errContended
+}
+
+// try is one round of change. It returns what is stored now when that is no
+// longer raw.
+func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f func(*Subscriber) error) (sub Subscriber, current string, err error) {
+	before, err := decode(company, id, raw)
+	if err != nil {
+		return sub, "", err
+	}
+	after, _ := decode(company, id, raw) // not a copy: f may write into slices
+	if err := f(&after); err != nil {
+		return sub, "", err
+	}
+	if reflect.DeepEqual(before, after) {
+		return after, "", nil
+	}
+	after.UpdatedAt = s.now()
+	after.Secrets = slices.DeleteFunc(after.Secrets, func(k SigningSecret) bool { return !k.liveAt(after.UpdatedAt) })
+	current, err = s.replace(ctx, raw, &before, &after)
+	return after, current, err
+}
+
+func (s *Store) replace(ctx context.Context, raw string, before, after *Subscriber) (current string, err error) {
+	next, err := encode(after, rand.Text())
+	if err != nil {
+		return "", err
+	}
+	company, id := after.CompanyUUID, after.UUID
+	reset := after.Enabled && !before.Enabled
+	reply, err := updateScript.Run(ctx, s.opts.Client,
+		[]string{CompanyKey(company), urlsKey(company), healthKey(company, id)},
+		id.String(), raw, next, before.CallbackURL, after.CallbackURL, reset).StringSlice()
+	if err != nil {
+		return "", fmt.Errorf("change subscriber: %w", err)
+	}
+	switch reply[0] {
+	case "GONE":
+		return "", ErrNotFound
+	case "TAKEN":
+		return "", ErrConflict
+	case "CHANGED":
+		return reply[1], nil
+	}
+	return "", nil
+}

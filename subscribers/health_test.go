@@ -1,0 +1,246 @@
+package subscribers_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"spendhook/subscribers"
+)
+
+func (b *bundle) sample(s subscribers.Subscriber, success bool, failures int) subscribers.Sample {
+	return subscribers.Sample{
+		Company: b.company, Subscriber: s.UUID, Success: success, TrailingFailures: failures, At: b.clock.Now(),
+	}
+}
+
+func (b *bundle) record(t *testing.T, samples ...subscribers.Sample) []subscribers.Transition {
+	t.Helper()
+	transitions, err := b.store.RecordHealth(t.Context(), samples, subscribers.HealthPolicy{})
+	noErr(t, err)
+	return transitions
+}
+
+func (b *bundle) health(t *testing.T, s subscribers.Subscriber) subscribers.Health {
+	t.Helper()
+	all, err := b.store.Health(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	return all[s.UUID]
+}
+
+func TestHealthOfALife(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	if diff := cmp.Diff(subscribers.Health{State: subscribers.StateHealthy}, b.health(t, s)); diff != "" {
+		t.Errorf("health of a new one (-want +got):\n%s", diff)
+	}
+	const day = 24 * time.Hour
+	for i, step := range []struct {
+		wait     time.Duration
+		success  bool
+		failures int
+		want     subscribers.TransitionKind
+	}{
+		{0, true, 0, subscribers.TransitionNone},
+		{0, false, 3, subscribers.TransitionNone},
+		{0, false, 1, subscribers.TransitionFailing},
+		{0, false, 1, subscribers.TransitionNone},
+		{day, true, 0, subscribers.TransitionRecovered},
+		{day, true, 4, subscribers.TransitionFailing},
+		{5*day - time.Millisecond, false, 1, subscribers.TransitionNone},
+		{time.Millisecond, false, 1, subscribers.TransitionExpired},
+		{time.Minute, false, 1, subscribers.TransitionNone},
+		{time.Hour, false, 1, subscribers.TransitionExpired},
+		{0, true, 4, subscribers.TransitionNone}, // recovered and failing again: no difference
+		{0, true, 3, subscribers.TransitionRecovered},
+	} {
+		b.clock.advance(step.wait)
+		if got := b.record(t, b.sample(s, step.success, step.failures))[0].Kind; got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+	now := b.clock.Now().UTC()
+	want := subscribers.Health{State: subscribers.StateHealthy, FailingSince: &now, LastSuccessAt: &now, ConsecutiveFailures: 3}
+	if diff := cmp.Diff(want, b.health(t, s)); diff != "" {
+		t.Errorf("health (-want +got):\n%s", diff)
+	}
+}
+
+// model is health.lua again, in the plainest Go.
+type model struct {
+	failing                bool
+	fails                  int
+	since, last, expiredAt int64
+}
+
+func (m *model) add(success bool, failures int, at int64) subscribers.TransitionKind {
+	was := m.failing
+	if success {
+		*m = model{last: max(m.last, at)}
+	}
+	if failures > 0 && m.fails == 0 {
+		m.since = at
+	}
+	m.fails += failures
+	m.failing = m.failing || failures > 0 && m.fails >= 3
+	switch {
+	case m.failing && !was:
+		return subscribers.TransitionFailing
+	case was && !m.failing:
+		return subscribers.TransitionRecovered
+	case m.failing && at-m.since >= 7_200_000 && (m.expiredAt == 0 || at-m.expiredAt >= 3_600_000):
+		m.expiredAt = at
+		return subscribers.TransitionExpired
+	}
+	return subscribers.TransitionNone
+}
+
+func (m *model) health() subscribers.Health {
+	h := subscribers.Health{State: subscribers.StateHealthy, ConsecutiveFailures: int64(m.fails)}
+	if m.failing {
+		h.State = subscribers.StateFailing
+	}
+	if m.since != 0 {
+		h.FailingSince = new(time.UnixMilli(m.since).UTC())
+	}
+	if m.last != 0 {
+		h.LastSuccessAt = new(time.UnixMilli(m.last).UTC())
+	}
+	return h
+}
+
+func TestHealthFollowsTheModel(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{MaxPerCompany: 1 << 20})
+	policy := subscribers.HealthPolicy{FailingAfter: 3, DisableAfter: 2 * time.Hour}
+	rapid.Check(t, func(rt *rapid.T) {
+		s := b.create(t, "https://example.com/"+uuid.NewString())
+		m := &model{}
+		steps := rapid.SliceOfN(rapid.Custom(drawSample), 1, 12).Draw(rt, "samples")
+		for _, step := range steps {
+			b.clock.advance(step.wait)
+			at := b.clock.Now()
+			got, err := b.store.RecordHealth(t.Context(), []subscribers.Sample{b.sample(s, step.success, step.failures)}, policy)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			want := []subscribers.Transition{{
+				Company: b.company, Subscriber: s.UUID, Kind: m.add(step.success, step.failures, at.UnixMilli()), Health: m.health(),
+			}}
+			if diff := cmp.Diff(want, got); diff != "" {
+				rt.Fatalf("transition (-model +redis):\n%s", diff)
+			}
+			if diff := cmp.Diff(m.health(), b.health(t, s)); diff != "" {
+				rt.Fatalf("health (-model +redis):\n%s", diff)
+			}
+		}
+	})
+}
+
+type drawn struct {
+	wait     time.Duration
+	success  bool
+	failures int
+}
+
+func drawSample(t *rapid.T) drawn {
+	return drawn{
+		wait:     time.Duration(rapid.IntRange(0, 90).Draw(t, "minutes")) * time.Minute,
+		success:  rapid.IntRange(0, 4).Draw(t, "success") == 0,
+		failures: rapid.IntRange(0, 4).Draw(t, "failures"),
+	}
+}
+
+func TestEachTransitionIsToldToOneCaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	count := func(success bool, failures int, kind subscribers.TransitionKind) int {
+		results := make([][]subscribers.Transition, 20)
+		var wg sync.WaitGroup
+		for i := range results {
+			wg.Go(func() { results[i] = b.record(t, b.sample(s, success, failures), b.sample(s, success, failures)) })
+		}
+		wg.Wait()
+		told := 0
+		for _, transitions := range results {
+			for _, transition := range transitions {
+				if transition.Kind == kind {
+					told++
+				}
+			}
+		}
+		return told
+	}
+	if n := count(false, 1, subscribers.TransitionFailing); n != 1 {
+		t.Errorf("failing was told %d times", n)
+	}
+	b.clock.advance(5 * 24 * time.Hour)
+	if n := count(false, 1, subscribers.TransitionExpired); n != 1 {
+		t.Errorf("expired was told %d times", n)
+	}
+	if n := count(true, 0, subscribers.TransitionRecovered); n != 1 {
+		t.Errorf("recovered was told %d times", n)
+	}
+}
+
+func TestHealthStartsAnewWhenEnabled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	b.record(t, b.sample(s, false, 4))
+	_, err := b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
+	noErr(t, err)
+	if h := b.health(t, s); h.State != subscribers.StateDisabled || h.ConsecutiveFailures != 4 || h.FailingSince == nil {
+		t.Errorf("health of a disabled one: %+v", h)
+	}
+	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Enabled: new(true)})
+	noErr(t, err)
+	if diff := cmp.Diff(subscribers.Health{State: subscribers.StateHealthy}, b.health(t, s)); diff != "" {
+		t.Errorf("health once enabled (-want +got):\n%s", diff)
+	}
+	b.record(t, b.sample(s, false, 3))
+	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Enabled: new(true), Name: new("Other")})
+	noErr(t, err)
+	if h := b.health(t, s); h.ConsecutiveFailures != 3 {
+		t.Errorf("an update of an enabled one reset its health: %+v", h)
+	}
+}
+
+func TestSampleOfADeletedSubscriberWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s, other := b.create(t, "https://example.com/1"), b.create(t, "https://example.com/2")
+	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+	before := b.client.DBSize(t.Context()).Val()
+	if got := b.record(t, b.sample(s, false, 9))[0].Kind; got != subscribers.TransitionNone {
+		t.Errorf("transition %s", got)
+	}
+	if after := b.client.DBSize(t.Context()).Val(); after != before {
+		t.Errorf("%d keys, were %d", after, before)
+	}
+	all, err := b.store.Health(t.Context(), b.company, s.UUID, other.UUID)
+	noErr(t, err)
+	if _, known := all[s.UUID]; known || len(all) != 1 {
+		t.Errorf("health = %v", all)
+	}
+}
+
+func TestHealthKeyExpires(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	b.record(t, b.sample(s, true, 0))
+	keys := b.client.Keys(t.Context(), "*sh:"+s.UUID.String()).Val()
+	if len(keys) != 1 {
+		t.Fatalf("keys = %v", keys)
+	}
+	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl < 89*24*time.Hour {
+		t.Errorf("time to live = %v", ttl)
+	}
+}

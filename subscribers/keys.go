@@ -1,0 +1,36 @@
+package subscribers
+
+import (
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"spendhook/events"
+)
+
+// VersionField is the field of CompanyKey with the version of the company's
+// subscribers: an integer that grows with every change. No field means that
+// the company has none.
+const VersionField = "v"
+
+// CompanyKey names the hash of a company's subscribers: uuid to JSON, and
+// VersionField. A dispatch reads the version in its own round trip and hands
+// it to Registry.Match.
+func CompanyKey(company uuid.UUID) string { return key(company, "s:"+company.String()) }
+
+// urlsKey names the hash of a company's callback URLs to subscriber uuids.
+func urlsKey(company uuid.UUID) string { return key(company, "su:"+company.String()) }
+
+// companiesKey names the set of the companies of a partition that have
+// subscribers.
+func companiesKey(partition int) string { return "sh:{" + strconv.Itoa(partition) + "}:sc" }
+
+// healthKey names the hash with the health of a subscriber.
+func healthKey(company, subscriber uuid.UUID) string { return key(company, "sh:"+subscriber.String()) }
+
+// signingKey names the string with the ed25519 seed of a company.
+func signingKey(company uuid.UUID) string { return key(company, "wk:"+company.String()) }
+
+func key(company uuid.UUID, rest string) string {
+	return "sh:{" + strconv.Itoa(events.Partition(company)) + "}:" + rest
+}

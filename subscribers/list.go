@@ -1,0 +1,69 @@
+package subscribers
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/invalid"
+)
+
+const defaultSize = 20
+
+// Filter says which subscribers to list; what is zero or nil matches all.
+type Filter struct {
+	Company *uuid.UUID // nil lists all companies
+	UUID    *uuid.UUID
+	Name    string // part of the name, in any letter case
+	// CallbackURL is the whole URL, normalised before it is compared.
+	CallbackURL string
+	Enabled     *bool
+	Events      []string // any of these
+	Page        int      // from 0
+	Size        int      // 0 means 20
+}
+
+// page collects one page of what matches and counts the rest.
+type page struct {
+	Filter
+
+	items []Subscriber
+	total int
+}
+
+func newPage(f Filter) (*page, error) {
+	var problems invalid.Error
+	if f.Page < 0 || f.Size < 0 {
+		problems.Add("page", "INVALID", "page and size must not be negative")
+	}
+	if f.CallbackURL != "" {
+		f.CallbackURL = normalize(&problems, f.CallbackURL, true)
+	}
+	if f.Size == 0 {
+		f.Size = defaultSize
+	}
+	f.Name = strings.ToLower(f.Name)
+	return &page{Filter: f}, problems.OrNil()
+}
+
+func (p *page) add(all []*Subscriber) {
+	for _, s := range all {
+		if !p.matches(s) {
+			continue
+		}
+		if p.total/p.Size == p.Page {
+			s.Secrets = nil
+			p.items = append(p.items, *s)
+		}
+		p.total++
+	}
+}
+
+func (p *page) matches(s *Subscriber) bool {
+	return (p.UUID == nil || *p.UUID == s.UUID) &&
+		(p.Enabled == nil || *p.Enabled == s.Enabled) &&
+		(p.CallbackURL == "" || p.CallbackURL == s.CallbackURL) &&
+		strings.Contains(strings.ToLower(s.Name), p.Name) &&
+		(len(p.Events) == 0 || slices.ContainsFunc(p.Events, s.Wants))
+}

@@ -1,0 +1,144 @@
+package subscribers_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/subscribers"
+)
+
+func names(all []subscribers.Subscriber) []string {
+	list := make([]string, len(all))
+	for i, s := range all {
+		list[i] = s.Name
+	}
+	return list
+}
+
+func TestListFilters(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	made := map[string]subscribers.Subscriber{}
+	for _, in := range []subscribers.Create{
+		{Name: "Payments", CallbackURL: "https://a.example/", Events: []string{"A", "B"}},
+		{Name: "payouts", CallbackURL: "https://b.example/", Events: []string{"B"}, Enabled: new(false)},
+		{Name: "CARDS ÄÖ", CallbackURL: "https://c.example/", Events: []string{"C"}},
+	} {
+		in.CompanyUUID = b.company
+		s, err := b.store.Create(t.Context(), in)
+		noErr(t, err)
+		made[in.Name] = s
+		b.clock.advance(time.Second)
+	}
+	id, unknown := made["payouts"].UUID, uuid.New()
+	for _, c := range []struct {
+		name   string
+		filter subscribers.Filter
+		want   []string
+	}{
+		{"all, oldest first", subscribers.Filter{}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
+		{"part of a name in any case", subscribers.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
+		{"part of a name beyond ASCII", subscribers.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
+		{"URL, normalised", subscribers.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
+		{"URL is not a prefix", subscribers.Filter{CallbackURL: "https://a.example"}, nil},
+		{"enabled", subscribers.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
+		{"disabled", subscribers.Filter{Enabled: new(false)}, []string{"payouts"}},
+		{"any of the events", subscribers.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
+		{"uuid", subscribers.Filter{UUID: &id}, []string{"payouts"}},
+		{"unknown uuid", subscribers.Filter{UUID: &unknown}, nil},
+		{"all must hold", subscribers.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
+		{"unknown company", subscribers.Filter{Company: &unknown}, nil},
+	} {
+		for _, company := range []*uuid.UUID{&b.company, nil} {
+			f := c.filter
+			if f.Company == nil {
+				f.Company = company
+			}
+			got, total, err := b.store.List(t.Context(), f)
+			noErr(t, err)
+			if !slices.Equal(names(got), c.want) || total != len(c.want) {
+				t.Errorf("%s (company %v): %q of %d, want %q", c.name, company != nil, names(got), total, c.want)
+			}
+		}
+	}
+}
+
+func TestListShowsNoSecrets(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.create(t, "https://example.com/")
+	all, _, err := b.store.List(t.Context(), subscribers.Filter{})
+	noErr(t, err)
+	if len(all) != 1 || all[0].Secrets != nil {
+		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
+	}
+}
+
+// Over many companies the pages are disjoint, complete and the same each time.
+func TestPagesCoverAllCompaniesOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	const companies, each, size = 90, 3, 7
+	for c := range companies {
+		b.company = uuid.New()
+		for i := range each {
+			b.create(t, fmt.Sprintf("https://example.com/%d/%d", c, i))
+		}
+	}
+	for _, f := range []subscribers.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
+		seen := map[uuid.UUID]bool{}
+		for page := 0; ; page++ {
+			f.Page, f.Size = page, size
+			items := listTwice(t, b, f, companies*each)
+			for _, s := range items {
+				seen[s.UUID] = true
+			}
+			if len(items) < size {
+				break
+			}
+		}
+		if len(seen) != companies*each {
+			t.Errorf("%+v: %d subscribers on all pages, want %d", f, len(seen), companies*each)
+		}
+	}
+}
+
+func listTwice(t *testing.T, b *bundle, f subscribers.Filter, wantTotal int) []subscribers.Subscriber {
+	t.Helper()
+	first, total, err := b.store.List(t.Context(), f)
+	noErr(t, err)
+	again, _, err := b.store.List(t.Context(), f)
+	noErr(t, err)
+	same := slices.EqualFunc(first, again, func(a, b subscribers.Subscriber) bool { return a.UUID == b.UUID })
+	if total != wantTotal || !same {
+		t.Fatalf("page %d: total %d, want %d; the same twice: %v", f.Page, total, wantTotal, same)
+	}
+	return first
+}
+
+func TestListPaging(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	for i := range 25 {
+		b.create(t, fmt.Sprintf("https://example.com/%d", i))
+	}
+	for _, c := range []struct{ page, size, want int }{
+		{0, 0, 20}, {1, 0, 5}, {0, 100, 25}, {2, 10, 5}, {3, 10, 0}, {1 << 62, 100, 0},
+	} {
+		for _, company := range []*uuid.UUID{&b.company, nil} {
+			items, total, err := b.store.List(t.Context(), subscribers.Filter{Company: company, Page: c.page, Size: c.size})
+			noErr(t, err)
+			if len(items) != c.want || total != 25 {
+				t.Errorf("page %d of %d: %d of %d, want %d of 25", c.page, c.size, len(items), total, c.want)
+			}
+		}
+	}
+	for _, f := range []subscribers.Filter{{Page: -1}, {Size: -1}, {CallbackURL: "nonsense"}} {
+		_, _, err := b.store.List(t.Context(), f)
+		codes(t, err)
+	}
+}

@@ -1,0 +1,28 @@
+package subscribers
+
+import (
+	_ "embed"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed lua/version.lua
+	versionLua string
+	//go:embed lua/create.lua
+	createLua string
+	//go:embed lua/update.lua
+	updateLua string
+	//go:embed lua/delete.lua
+	deleteLua string
+	//go:embed lua/health.lua
+	healthLua string
+	//go:embed lua/signingkey.lua
+	signingKeyLua string
+
+	createScript     = redis.NewScript(versionLua + createLua)
+	updateScript     = redis.NewScript(versionLua + updateLua)
+	deleteScript     = redis.NewScript(versionLua + deleteLua)
+	healthScript     = redis.NewScript(healthLua)
+	signingKeyScript = redis.NewScript(signingKeyLua)
+)

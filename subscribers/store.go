@@ -1,0 +1,174 @@
+package subscribers
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/invalid"
+)
+
+// StoreOptions are what a Store needs. Only Client is required.
+type StoreOptions struct {
+	Client    redis.UniversalClient
+	Policy    URLPolicy
+	Catalogue *events.Catalogue // the event names that may be subscribed to; nil allows any
+
+	MaxPerCompany int           // subscribers of one company; 0 means 1,000
+	SecretOverlap time.Duration // how long a rotated secret still signs; 0 means 24 h
+
+	Now       func() time.Time // nil means time.Now
+	NewID     func() uuid.UUID // nil means uuid.New
+	NewSecret func() Secret    // nil means 32 random bytes
+}
+
+// Store keeps subscribers in Redis. Its methods are safe for concurrent use
+// and block for round trips to Redis (and, where a callback URL is set, for
+// URLPolicy.Resolve). Invalid input is an *invalid.Error; any error but that
+// and the sentinels of this package means that Redis failed. Every change is
+// one script: it happens whole or not at all, and raises the company's version.
+type Store struct {
+	opts StoreOptions
+	keys *lru.Cache[uuid.UUID, ed25519.PrivateKey]
+}
+
+// NewStore returns a Store; it does not talk to Redis yet.
+func NewStore(opts StoreOptions) *Store {
+	if opts.MaxPerCompany == 0 {
+		opts.MaxPerCompany = 1000
+	}
+	if opts.SecretOverlap == 0 {
+		opts.SecretOverlap = 24 * time.Hour
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	if opts.NewID == nil {
+		opts.NewID = uuid.New
+	}
+	if opts.NewSecret == nil {
+		opts.NewSecret = newSecret
+	}
+	keys, _ := lru.New[uuid.UUID, ed25519.PrivateKey](maxCachedKeys) // fails only for a size < 1
+	return &Store{opts: opts, keys: keys}
+}
+
+// now has the precision that is kept.
+func (s *Store) now() time.Time { return s.opts.Now().UTC().Truncate(time.Millisecond) }
+
+// Create adds a subscriber with a new secret. ErrConflict and ErrQuota change
+// nothing.
+func (s *Store) Create(ctx context.Context, c Create) (Subscriber, error) {
+	sub, err := s.build(c)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	if err := s.opts.Policy.resolve(ctx, sub.CallbackURL); err != nil {
+		return Subscriber{}, err
+	}
+	return sub, s.insert(ctx, &sub)
+}
+
+func (s *Store) build(c Create) (Subscriber, error) {
+	var problems invalid.Error
+	if c.CompanyUUID == uuid.Nil {
+		problems.Add("companyUuid", "REQUIRED", "is required")
+	}
+	checkName(&problems, c.Name)
+	callbackURL := normalize(&problems, c.CallbackURL, s.opts.Policy.AllowHTTP)
+	checkEvents(&problems, s.opts.Catalogue, c.Events)
+	if err := problems.OrNil(); err != nil {
+		return Subscriber{}, err
+	}
+	now := s.now()
+	sub := Subscriber{
+		UUID: s.opts.NewID(), CompanyUUID: c.CompanyUUID,
+		Name: c.Name, CallbackURL: callbackURL, Events: slices.Clone(c.Events),
+		Enabled: true, CreatedAt: now, UpdatedAt: now,
+		Secrets: []SigningSecret{{Key: s.opts.NewSecret()}},
+	}
+	if c.Enabled != nil && !*c.Enabled {
+		sub.disable(ReasonManual, now)
+	}
+	return sub, nil
+}
+
+func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
+	raw, err := encode(sub, "")
+	if err != nil {
+		return err
+	}
+	company := sub.CompanyUUID
+	keys := []string{CompanyKey(company), urlsKey(company), companiesKey(events.Partition(company))}
+	reply, err := createScript.Run(ctx, s.opts.Client, keys,
+		sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany).Text()
+	switch {
+	case err != nil:
+		return fmt.Errorf("create subscriber: %w", err)
+	case reply == "TAKEN":
+		return ErrConflict
+	case reply == "QUOTA":
+		return ErrQuota
+	}
+	return nil
+}
+
+// Get returns a subscriber of the company, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
+	raw, err := s.read(ctx, company, id)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	return decode(company, id, raw)
+}
+
+func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error) {
+	raw, err := s.opts.Client.HGet(ctx, CompanyKey(company), id.String()).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", ErrNotFound
+	}
+	if err != nil {
+		return "", fmt.Errorf("read subscriber: %w", err)
+	}
+	return raw, nil
+}
+
+// versionLife is how long the version of a company without subscribers is
+// kept. Were it dropped at once, a Redis clock that stepped back could give
+// out an old version again.
+const versionLife = 24 * time.Hour
+
+// Delete removes a subscriber and its health, or returns ErrNotFound. The
+// caller cancels what is pending for it.
+func (s *Store) Delete(ctx context.Context, company, id uuid.UUID) error {
+	keys := []string{
+		CompanyKey(company), urlsKey(company), companiesKey(events.Partition(company)), healthKey(company, id),
+	}
+	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys, id.String(), company.String(), versionLife.Milliseconds()).Bool()
+	if err != nil {
+		return fmt.Errorf("delete subscriber: %w", err)
+	}
+	if !deleted {
+		return ErrNotFound
+	}
+	return nil
+}
+
+func (s *Store) findByURL(ctx context.Context, company uuid.UUID, normal string) (uuid.UUID, error) {
+	id, err := s.opts.Client.HGet(ctx, urlsKey(company), normal).Result()
+	if errors.Is(err, redis.Nil) {
+		return uuid.Nil, ErrNotFound
+	}
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("find subscriber by URL: %w", err)
+	}
+	return uuid.Parse(id)
+}

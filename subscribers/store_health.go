@@ -1,0 +1,108 @@
+package subscribers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/script"
+)
+
+const (
+	healthLife = 90 * 24 * time.Hour // after the last sample
+	// expiredAgain is when TransitionExpired is told again, so that a crash
+	// before the subscriber was disabled does not keep it enabled for ever.
+	expiredAgain = time.Hour
+)
+
+// RecordHealth adds samples in one round trip and returns a transition for
+// each, in order. Each change of state is reported once, to one caller; one
+// sample reports at most one, the difference between before and after it.
+// TransitionExpired comes with a sample that finds the subscriber failing
+// already, and again each hour that it goes on. Samples of an unknown
+// subscriber do nothing. On an error some samples may have counted.
+func (s *Store) RecordHealth(ctx context.Context, samples []Sample, policy HealthPolicy) ([]Transition, error) {
+	calls := make([]*script.Call, len(samples))
+	for i, sample := range samples {
+		calls[i] = policy.call(sample)
+	}
+	if err := script.Run(ctx, s.opts.Client, nil, calls...); err != nil {
+		return nil, fmt.Errorf("record health: %w", err)
+	}
+	transitions := make([]Transition, len(samples))
+	for i, sample := range samples {
+		transitions[i] = sample.transition(calls[i].Reply())
+	}
+	return transitions, nil
+}
+
+func (p HealthPolicy) call(sample Sample) *script.Call {
+	if p.FailingAfter == 0 {
+		p.FailingAfter = 4
+	}
+	if p.DisableAfter == 0 {
+		p.DisableAfter = 5 * 24 * time.Hour
+	}
+	return &script.Call{
+		Script: healthScript,
+		Keys:   []string{healthKey(sample.Company, sample.Subscriber), CompanyKey(sample.Company)},
+		Args: []any{
+			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
+			p.FailingAfter, p.DisableAfter.Milliseconds(), expiredAgain.Milliseconds(), healthLife.Milliseconds(),
+		},
+	}
+}
+
+// Health returns the health of the company's subscribers with these ids, in
+// one round trip; unknown ones are left out. A disabled subscriber keeps what
+// was counted until it is enabled.
+func (s *Store) Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]Health, error) {
+	if len(ids) == 0 {
+		return map[uuid.UUID]Health{}, nil
+	}
+	var records *redis.SliceCmd
+	counts := make([]*redis.MapStringStringCmd, len(ids))
+	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		records = pipe.HMGet(ctx, CompanyKey(company), fields(ids)...)
+		for i, id := range ids {
+			counts[i] = pipe.HGetAll(ctx, healthKey(company, id))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read health: %w", err)
+	}
+	return healthOf(company, ids, records.Val(), counts)
+}
+
+func fields(ids []uuid.UUID) []string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = id.String()
+	}
+	return names
+}
+
+func healthOf(company uuid.UUID, ids []uuid.UUID, records []any, counts []*redis.MapStringStringCmd) (map[uuid.UUID]Health, error) {
+	all := make(map[uuid.UUID]Health, len(ids))
+	for i, id := range ids {
+		raw, known := records[i].(string)
+		if !known {
+			continue
+		}
+		sub, err := decode(company, id, raw)
+		if err != nil {
+			return nil, err
+		}
+		h := counts[i].Val()
+		health := newHealth(h["state"], h["fails"], h["since"], h["last"])
+		if !sub.Enabled {
+			health.State = StateDisabled
+		}
+		all[id] = health
+	}
+	return all, nil
+}

@@ -1,0 +1,321 @@
+package subscribers_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+func TestCreatedSubscriberIsRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("HTTPS://Example.com:443/hook#x")
+	in.Name, in.Events = "Überweisungen 💶", []string{"B", "A_1"}
+	made, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+
+	want := subscribers.Subscriber{
+		UUID: made.UUID, CompanyUUID: b.company, Name: in.Name, CallbackURL: "https://example.com/hook",
+		Events: in.Events, Enabled: true, Secrets: made.Secrets,
+		CreatedAt: b.clock.Now().UTC(), UpdatedAt: b.clock.Now().UTC(),
+	}
+	if diff := cmp.Diff(want, made); diff != "" {
+		t.Errorf("created (-want +got):\n%s", diff)
+	}
+	read, err := b.store.Get(t.Context(), b.company, made.UUID)
+	noErr(t, err)
+	if diff := cmp.Diff(made, read); diff != "" {
+		t.Errorf("read (-created +read):\n%s", diff)
+	}
+	if made.Secrets[0].Key.Reveal() != read.Secrets[0].Key.Reveal() {
+		t.Error("another secret was read than created")
+	}
+}
+
+func TestCreateDisabled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("https://example.com/")
+	in.Enabled = new(bool)
+	s, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+	if s.Enabled || s.DisabledReason != subscribers.ReasonManual || s.DisabledAt == nil {
+		t.Errorf("enabled %v, reason %q at %v", s.Enabled, s.DisabledReason, s.DisabledAt)
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{Catalogue: events.NewCatalogue(nil, true)})
+	many := make([]string, 101)
+	for i := range many {
+		many[i] = fmt.Sprintf("E%d", i)
+	}
+	for want, edit := range map[string]func(*subscribers.Create){
+		"companyUuid REQUIRED":          func(c *subscribers.Create) { c.CompanyUUID = uuid.Nil },
+		"name REQUIRED":                 func(c *subscribers.Create) { c.Name = " " },
+		"name INVALID":                  func(c *subscribers.Create) { c.Name = "a\x00b" },
+		"name TOO_LONG":                 func(c *subscribers.Create) { c.Name = strings.Repeat("ü", 201) },
+		"callbackUrl REQUIRED":          func(c *subscribers.Create) { c.CallbackURL = "" },
+		"callbackUrl INVALID":           func(c *subscribers.Create) { c.CallbackURL = "http://example.com" },
+		"events REQUIRED":               func(c *subscribers.Create) { c.Events = nil },
+		"events TOO_MANY":               func(c *subscribers.Create) { c.Events = many },
+		"events[0] REQUIRED":            func(c *subscribers.Create) { c.Events = []string{""} },
+		"events[0] INVALID":             func(c *subscribers.Create) { c.Events = []string{"payment_paid"} },
+		"events[1] DUPLICATE":           func(c *subscribers.Create) { c.Events = []string{"PAYMENT_PAID", "PAYMENT_PAID"} },
+		"events[0] UNKNOWN_EVENT_TYPE":  func(c *subscribers.Create) { c.Events = []string{"NOT_THERE"} },
+		"name REQUIRED, events INVALID": nil,
+	} {
+		in := b.input("https://example.com/")
+		if edit == nil {
+			in.Name, in.Events, want = "", []string{"A-B"}, "name REQUIRED, events[0] INVALID"
+		} else {
+			edit(&in)
+		}
+		_, err := b.store.Create(t.Context(), in)
+		if got := codes(t, err); got != want {
+			t.Errorf("codes = %s, want %s", got, want)
+		}
+	}
+	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
+	}
+}
+
+func TestLongestNamesAreAccepted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("https://example.com/")
+	in.Name = strings.Repeat("ü", 200)
+	in.Events = []string{"A" + strings.Repeat("_", 63)}
+	_, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+	in.Events[0] += "_"
+	_, err = b.store.Create(t.Context(), in)
+	if got := codes(t, err); got != "events[0] INVALID" {
+		t.Errorf("codes = %s", got)
+	}
+}
+
+func TestOneURLIsCreatedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	errs := make([]error, 50)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			_, errs[i] = b.store.Create(t.Context(), b.input(fmt.Sprintf("https://example.com/a#%d", i)))
+		})
+	}
+	wg.Wait()
+	created := 0
+	for _, err := range errs {
+		if err == nil {
+			created++
+		} else if !errors.Is(err, subscribers.ErrConflict) {
+			t.Errorf("error = %v, want ErrConflict", err)
+		}
+	}
+	_, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	noErr(t, err)
+	if created != 1 || total != 1 {
+		t.Errorf("%d creates succeeded, %d subscribers are listed", created, total)
+	}
+}
+
+func TestTwoCompaniesMayShareAURL(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.create(t, "https://example.com/")
+	in := b.input("https://example.com/")
+	in.CompanyUUID = uuid.New()
+	_, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+}
+
+func TestQuotaHoldsUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{MaxPerCompany: 7})
+	errs := make([]error, 30)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = b.store.Create(t.Context(), b.input(fmt.Sprintf("https://example.com/%d", i))) })
+	}
+	wg.Wait()
+	refused := 0
+	for _, err := range errs {
+		if errors.Is(err, subscribers.ErrQuota) {
+			refused++
+		} else if err != nil {
+			t.Errorf("error = %v, want ErrQuota", err)
+		}
+	}
+	if refused != 23 {
+		t.Errorf("%d of 30 refused, want 23", refused)
+	}
+	all, _, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	noErr(t, err)
+	noErr(t, b.store.Delete(t.Context(), b.company, all[0].UUID))
+	b.create(t, "https://example.com/room-again")
+}
+
+func TestForeignCompanyFindsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	other := uuid.New()
+	_, err := b.store.Get(t.Context(), other, s.UUID)
+	wantErr(t, err, subscribers.ErrNotFound)
+	wantErr(t, b.store.Delete(t.Context(), other, s.UUID), subscribers.ErrNotFound)
+	_, err = b.store.Update(t.Context(), other, s.UUID, subscribers.Update{})
+	wantErr(t, err, subscribers.ErrNotFound)
+	_, err = b.store.RotateSecret(t.Context(), other, s.UUID)
+	wantErr(t, err, subscribers.ErrNotFound)
+	_, err = b.store.Disable(t.Context(), other, s.UUID, subscribers.ReasonGone)
+	wantErr(t, err, subscribers.ErrNotFound)
+}
+
+func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/?a=1&b=<2>")
+	_, err := b.store.RecordHealth(t.Context(), []subscribers.Sample{{Company: b.company, Subscriber: s.UUID, TrailingFailures: 1}}, subscribers.HealthPolicy{})
+	noErr(t, err)
+	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+	wantErr(t, b.store.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
+	_, err = b.store.Get(t.Context(), b.company, s.UUID)
+	wantErr(t, err, subscribers.ErrNotFound)
+
+	keys := b.client.Keys(t.Context(), "*").Val()
+	if len(keys) != 1 || keys[0] != subscribers.CompanyKey(b.company) {
+		t.Fatalf("keys left: %v", keys)
+	}
+	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
+		t.Errorf("the version lives for %v", ttl)
+	}
+	b.create(t, "https://example.com/?a=1&b=<2>")
+	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl >= 0 {
+		t.Errorf("a subscriber lives for %v only", ttl)
+	}
+}
+
+// A version that was given out once must never stand for something else.
+func TestVersionOnlyGrows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	last := b.version(t)
+	step := func(what string, err error) {
+		t.Helper()
+		noErr(t, err)
+		v := b.version(t)
+		if v <= last {
+			t.Errorf("%s: version %d after %d", what, v, last)
+		}
+		last = v
+	}
+	s := b.create(t, "https://example.com/")
+	step("create", nil)
+	name := "Other"
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: &name})
+	step("update", err)
+	_, err = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, "ANOTHER")
+	step("add event", err)
+	step("remove event", b.store.RemoveEvent(t.Context(), b.company, s.CallbackURL, "ANOTHER"))
+	_, err = b.store.RotateSecret(t.Context(), b.company, s.UUID)
+	step("rotate", err)
+	_, err = b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonGone)
+	step("disable", err)
+	step("delete", b.store.Delete(t.Context(), b.company, s.UUID))
+	b.create(t, "https://example.com/")
+	step("create after the last was deleted", nil)
+
+	noErr(t, b.client.FlushDB(t.Context()).Err())
+	b.create(t, "https://example.com/")
+	step("create after the version was lost", nil)
+
+	ahead := last + time.Hour.Milliseconds() // as if Redis's clock had stepped back
+	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), subscribers.VersionField, ahead).Err())
+	last = ahead
+	b.create(t, "https://example.com/2")
+	step("create with a slow clock", nil)
+}
+
+func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--appendfsync", "always"}})
+	// A large pool: past as many failed dials go-redis dials on in the background.
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket(), PoolSize: 1000, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { noErr(t, client.Close()) })
+	b := &bundle{client: client, clock: newClock(), company: uuid.New()}
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Now: b.clock.Now})
+	s := b.create(t, "https://example.com/")
+	before := b.client.HGetAll(t.Context(), subscribers.CompanyKey(b.company)).Val()
+
+	server.Kill()
+	for what, call := range everyCall(t, b, s) {
+		err := call()
+		if err == nil || errors.Is(err, subscribers.ErrNotFound) || errors.Is(err, subscribers.ErrConflict) {
+			t.Errorf("%s: error = %v, want Redis's", what, err)
+		}
+	}
+	server.Restart()
+	after, err := server.Client().HGetAll(t.Context(), subscribers.CompanyKey(b.company)).Result()
+	noErr(t, err)
+	if diff := cmp.Diff(before, after); diff != "" || len(after) != 2 {
+		t.Errorf("stored (-before +after):\n%s", diff)
+	}
+}
+
+func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]func() error {
+	t.Helper()
+	ctx, name := t.Context(), "Other"
+	registry := subscribers.NewRegistry(b.store, 10)
+	return map[string]func() error{
+		"create": func() error { _, err := b.store.Create(ctx, b.input("https://example.com/2")); return err },
+		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
+		"update": func() error {
+			_, err := b.store.Update(ctx, b.company, s.UUID, subscribers.Update{Name: &name})
+			return err
+		},
+		"add":     func() error { _, err := b.store.AddEvent(ctx, b.company, s.CallbackURL, "A"); return err },
+		"remove":  func() error { return b.store.RemoveEvent(ctx, b.company, s.CallbackURL, "PAYMENT_PAID") },
+		"rotate":  func() error { _, err := b.store.RotateSecret(ctx, b.company, s.UUID); return err },
+		"disable": func() error { _, err := b.store.Disable(ctx, b.company, s.UUID, subscribers.ReasonGone); return err },
+		"delete":  func() error { return b.store.Delete(ctx, b.company, s.UUID) },
+		"list":    func() error { _, _, err := b.store.List(ctx, subscribers.Filter{}); return err },
+		"list one company": func() error {
+			_, _, err := b.store.List(ctx, subscribers.Filter{Company: &b.company})
+			return err
+		},
+		"health": func() error { _, err := b.store.Health(ctx, b.company, s.UUID); return err },
+		"record health": func() error {
+			_, err := b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})
+			return err
+		},
+		"match":       func() error { _, err := registry.Match(ctx, b.company, 1); return err },
+		"signing key": func() error { _, err := b.store.SigningKey(ctx, b.company); return err },
+	}
+}
+
+func TestDamagedRecordTellsNoSecret(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	raw := `{"secrets":[{"key":"whsec_hunter2"`
+	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), s.UUID.String(), raw).Err())
+	_, err := b.store.Get(t.Context(), b.company, s.UUID)
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("error = %v", err)
+	}
+}
