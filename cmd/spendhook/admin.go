@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"spendhook/internal/redisx"
+)
+
+// admin is what operators and orchestrators ask, on a listener of its own.
+type admin struct {
+	check    func(context.Context) redisx.Status
+	registry *prometheus.Registry
+	unready  atomic.Pointer[string] // why the daemon itself is not ready; nil: it is
+}
+
+func newAdmin(check func(context.Context) redisx.Status, registry *prometheus.Registry) *admin {
+	a := &admin{check: check, registry: registry}
+	a.unready.Store(new("the daemon is starting"))
+	return a
+}
+
+func (a *admin) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /readyz", a.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready    bool     `json:"ready"`
+	Problems []string `json:"problems"`
+	Warnings []string `json:"warnings"`
+}
+
+// readyz is 200 while the daemon can take events, else 503 with the reasons.
+func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
+	status := a.check(r.Context())
+	answer := readiness{Problems: status.Problems, Warnings: status.Warnings}
+	if why := a.unready.Load(); why != nil {
+		answer.Problems = append(answer.Problems, *why)
+	}
+	answer.Ready = len(answer.Problems) == 0
+	body, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !answer.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = w.Write(append(body, '\n'))
+}

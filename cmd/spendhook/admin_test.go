@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spendhook/internal/redisx"
+)
+
+func get(tb testing.TB, url string) (int, string) {
+	tb.Helper()
+	req, _ := http.NewRequestWithContext(tb.Context(), http.MethodGet, url, http.NoBody)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	status := redisx.Status{Up: true, Warnings: []string{"append-only file off"}}
+	a := newAdmin(func(context.Context) redisx.Status { return status }, newRegistry())
+	server := httptest.NewServer(a.handler())
+	defer server.Close()
+	ready := func(wantCode int, want string) {
+		t.Helper()
+		if code, body := get(t, server.URL+"/readyz"); code != wantCode || body != want+"\n" {
+			t.Errorf("%d %s want %d %s", code, body, wantCode, want)
+		}
+	}
+	address := strings.TrimPrefix(server.URL, "http://")
+
+	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["the daemon is starting"],"warnings":["append-only file off"]}`)
+	a.unready.Store(nil)
+	ready(http.StatusOK, `{"ready":true,"problems":[],"warnings":["append-only file off"]}`)
+	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitOK, `"ready":true`, "")
+
+	status = redisx.Status{Up: true, Problems: []string{"may evict"}}
+	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["may evict"],"warnings":[]}`)
+	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitFailure, "", "not ready: ")
+
+	status = redisx.Status{Up: true}
+	a.unready.Store(new("the daemon is stopping"))
+	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["the daemon is stopping"],"warnings":[]}`)
+	if code, _ := get(t, server.URL+"/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d", code)
+	}
+}
+
+func TestAdminServesMetricsAndProfiles(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(nil, newRegistry())
+	server := httptest.NewServer(a.handler())
+	defer server.Close()
+	for path, want := range map[string]string{
+		"/metrics":                       "\nspendhook_build_info{",
+		"/debug/pprof/":                  "goroutine",
+		"/debug/pprof/goroutine?debug=1": "goroutine profile",
+		"/debug/pprof/cmdline":           "",
+		"/debug/pprof/symbol?0":          "",
+	} {
+		if code, body := get(t, server.URL+path); code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %.200s", path, code, body)
+		}
+	}
+}
+
+// A problem is logged when it comes and when it goes, not every five seconds.
+func TestRedisWatch(t *testing.T) {
+	t.Parallel()
+	log := &lockedBuffer{}
+	var status redisx.Status
+	reg := newRegistry()
+	w := newRedisWatch(func(context.Context) redisx.Status { return status }, reg, slog.New(slog.NewTextHandler(log, nil)))
+	down := redisx.Status{Problems: []string{"Redis does not answer"}}
+	for _, s := range []redisx.Status{{Up: true}, down, down, {Up: true}, {Up: true}} {
+		status = s
+		w.sample(t.Context())
+	}
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "not ready") || !strings.Contains(got, "ready again") {
+		t.Errorf("logged:\n%s", got)
+	}
+	server := httptest.NewServer(newAdmin(nil, reg).handler())
+	defer server.Close()
+	if _, body := get(t, server.URL+"/metrics"); !strings.Contains(body, "\nspendhook_redis_up 1\n") {
+		t.Error("spendhook_redis_up is not 1")
+	}
+}
+
+func TestDialable(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{
+		":9090":          "127.0.0.1:9090",
+		"0.0.0.0:9090":   "127.0.0.1:9090",
+		"[::]:9090":      "127.0.0.1:9090",
+		"10.0.0.1:9090":  "10.0.0.1:9090",
+		"localhost:9090": "localhost:9090",
+	} {
+		if got, err := dialable(listen); err != nil || got != want {
+			t.Errorf("%s: got %q, %v", listen, got, err)
+		}
+	}
+	if _, err := dialable("9090"); err == nil {
+		t.Error("accepts an address without a port's colon")
+	}
+}
+
+func TestReplicaID(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	claim := func() *replicaID {
+		t.Helper()
+		r, err := claimReplicaID(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := claim()
+	second := claim()
+	if first.id == second.id {
+		t.Error("two living processes share an id")
+	}
+	if err := second.release(); err != nil {
+		t.Error(err)
+	}
+	if err := first.release(); err != nil {
+		t.Error(err)
+	}
+	again := claim()
+	if again.id != first.id {
+		t.Errorf("restarted as %s, was %s", again.id, first.id)
+	}
+	again.release()
+
+	if err := os.WriteFile(filepath.Join(dir, "replica-id"), []byte(strings.Repeat("garbage ", 30)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh := claim()
+	fresh.release()
+	if kept := claim(); kept.id != fresh.id {
+		t.Error("the id that replaced garbage was not kept")
+	} else {
+		kept.release()
+	}
+	if _, err := claimReplicaID(filepath.Join(dir, "missing")); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}
+
+func TestCleanupsRunInReversePastFailures(t *testing.T) {
+	t.Parallel()
+	var order []string
+	c := cleanups{log: slog.New(slog.DiscardHandler)}
+	for _, what := range []string{"redis", "workers", "intake"} {
+		c.add(what, func(context.Context) error {
+			order = append(order, what)
+			if what == "workers" {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		})
+	}
+	err := c.run(t.Context())
+	if got := strings.Join(order, " "); got != "intake workers redis" {
+		t.Errorf("order %s", got)
+	}
+	if err == nil || err.Error() != "stop workers: unexpected EOF" {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+)
+
+// cleanups are what a running daemon has to undo. Each is added where its
+// thing is made; run undoes them in reverse.
+type cleanups struct {
+	log  *slog.Logger
+	list []cleanup
+}
+
+type cleanup struct {
+	what string
+	undo func(context.Context) error
+}
+
+func (c *cleanups) add(what string, undo func(context.Context) error) {
+	c.list = append(c.list, cleanup{what, undo})
+}
+
+// run undoes everything, also past a failure, and joins the failures. Each
+// step gets what is left of ctx.
+func (c *cleanups) run(ctx context.Context) error {
+	var failed []error
+	for _, step := range slices.Backward(c.list) {
+		c.log.Debug("stopping", "step", step.what)
+		if err := step.undo(ctx); err != nil {
+			failed = append(failed, fmt.Errorf("stop %s: %w", step.what, err))
+		}
+	}
+	c.list = nil
+	return errors.Join(failed...)
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v4"
+)
+
+type configCmd struct {
+	Check configCheckCmd `cmd:"" help:"Say everything that is wrong with the configuration."`
+	Print configPrintCmd `cmd:"" help:"Print the settings in effect, without secrets."`
+}
+
+type configCheckCmd struct {
+	File string `arg:"" optional:"" env:"SPENDHOOK_CONFIG" help:"Configuration file (YAML)."`
+}
+
+// Run reads the file and the environment as serve would.
+func (c *configCheckCmd) Run(term *console) error {
+	if _, err := (configFlags{Config: c.File}).load(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(term.out, "the configuration is good")
+	return err
+}
+
+type configPrintCmd struct {
+	configFlags
+}
+
+// Run prints what file, environment and defaults come to.
+func (c *configPrintCmd) Run(term *console) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	_, err = term.out.Write(text)
+	return err
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/api"
+	"spendhook/config"
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/internal/redisx"
+	"spendhook/subscribers"
+)
+
+// daemon is a running spendhook. Its parts are made in the order of the
+// fields, each by a step that also registers how it is undone.
+type daemon struct {
+	cfg  *config.Config
+	log  *slog.Logger
+	stop cleanups
+
+	replica     *replicaID
+	keys        *api.KeyStore
+	registry    *prometheus.Registry
+	redis       *redisx.Redis
+	admin       *admin
+	catalogue   *events.Catalogue
+	events      *events.Store
+	subscribers *subscribers.Store
+	dispatcher  *dispatcher.Dispatcher
+	publisher   *events.Publisher
+
+	failed                chan error // a listener that ended by itself
+	address, adminAddress string     // as they are, where a port of 0 was asked for
+}
+
+// startDaemon returns once events are taken, or undoes what it has begun.
+func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*daemon, error) {
+	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+	for _, step := range []func(context.Context) error{
+		d.openDataDir, d.openRedis, d.openAdmin, d.awaitRedis, d.openStores, d.openPipeline, d.openIntake,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, d.close(ctx))
+		}
+	}
+	return d, nil
+}
+
+// close stops everything within the grace period, whether or not ctx has
+// ended: readiness first, Redis last.
+func (d *daemon) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.ShutdownGrace)
+	defer cancel()
+	return d.stop.run(ctx)
+}
+
+func (d *daemon) openDataDir(context.Context) (err error) {
+	if d.keys, err = openKeys(d.cfg); err != nil {
+		return err
+	}
+	if d.replica, err = claimReplicaID(d.cfg.DataDir); err != nil {
+		return err
+	}
+	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
+	return nil
+}
+
+func (d *daemon) openRedis(ctx context.Context) (err error) {
+	redisx.LogTo(d.log)
+	d.redis, err = redisx.Open(ctx, redisx.Options{
+		URL: d.cfg.Redis.Reveal(), DataDir: d.cfg.DataDir, AllowMemory: true, Logger: d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.stop.add("redis", func(context.Context) error { return d.redis.Close() })
+	return nil
+}
+
+func (d *daemon) openAdmin(ctx context.Context) error {
+	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
+	d.background(ctx, "redis watch", watch.run)
+	d.admin = newAdmin(d.redis.Check, d.registry)
+	address, err := d.listen(ctx, "admin listener", d.cfg.AdminListen, d.admin.handler(), profileTimeout)
+	d.adminAddress = address
+	return err
+}
+
+// background runs work until the daemon stops.
+func (d *daemon) background(ctx context.Context, what string, work func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work(ctx)
+	}()
+	d.stop.add(what, func(context.Context) error {
+		cancel()
+		<-done
+		return nil
+	})
+}
+
+// awaitRedis waits for a Redis that is not up yet: daemon and Redis may be
+// started together. /readyz and the log tell the reason meanwhile.
+func (d *daemon) awaitRedis(ctx context.Context) error {
+	status := d.redis.Check(ctx)
+	for !status.Up {
+		if !pause(ctx, 500*time.Millisecond) {
+			return ctx.Err()
+		}
+		status = d.redis.Check(ctx)
+	}
+	for _, warning := range status.Warnings {
+		d.log.Warn("Redis is up, with a warning", "warning", warning)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/api"
+	"spendhook/api/gen"
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// developerCompany is the company of the token that --dev prints.
+var developerCompany = uuid.MustParse("de7e109e-0000-4000-8000-000000000001")
+
+const (
+	demoName     = "Demo receiver"
+	demoPatience = 10 * time.Second // for the first deliveries
+)
+
+func (d *daemon) developerToken() (string, error) {
+	return d.keys.Mint(api.Grant{
+		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour,
+		Scopes: []string{
+			"events:read", "events:write", "subscribers:read", "subscribers:write",
+			"deliveries:read", "deliveries:write",
+		},
+	}, time.Now())
+}
+
+// demo subscribes a receiver of its own, emits a few events, shows what
+// becomes of them, and goes on showing what the receiver gets.
+func (d *daemon) demo(ctx context.Context, s *show) error {
+	r := newDemoReceiver()
+	address, err := d.listen(ctx, "demo receiver", "127.0.0.1:0", r, answerTimeout)
+	if err != nil {
+		return err
+	}
+	sub, err := d.demoSubscriber(ctx, "http://"+address+"/hooks")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	for _, secret := range sub.LiveSecrets(time.Now()) {
+		r.addSecret(secret.Reveal())
+	}
+	refs, err := d.emitDemo(ctx, s)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s.heading("each is signed and sent to " + sub.CallbackURL)
+	r.showFirst(ctx, s, len(refs))
+	s.heading("their deliveries (the last one was made to fail once; it is sent again)")
+	first, err := d.showDeliveries(ctx, s, refs)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s.hints(first)
+	d.background(ctx, "demo", func(ctx context.Context) { r.showRest(ctx, s) })
+	return nil
+}
+
+// demoSubscriber is the same one in every run; only its port differs.
+func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Subscriber, error) {
+	found, _, err := d.subscribers.List(ctx, subscribers.Filter{Company: &developerCompany, Name: demoName})
+	if err != nil {
+		return subscribers.Subscriber{}, err
+	}
+	if len(found) > 0 {
+		return d.subscribers.Update(ctx, developerCompany, found[0].UUID, subscribers.Update{CallbackURL: &url, Enabled: new(true)})
+	}
+	return d.subscribers.Create(ctx, subscribers.Create{
+		CompanyUUID: developerCompany, Name: demoName, CallbackURL: url,
+		Events: []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"},
+	})
+}
+
+func (d *daemon) emitDemo(ctx context.Context, s *show) ([]events.Ref, error) {
+	batch := demoEvents(time.Now())
+	results, err := d.publisher.Accept(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	s.heading("three events are accepted")
+	refs := make([]events.Ref, len(batch))
+	for i, r := range results {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		s.accepted(batch[i], r.Status)
+		refs[i] = events.Ref{Company: developerCompany, ID: r.ID}
+	}
+	return refs, nil
+}
+
+func demoEvents(now time.Time) []events.Event {
+	run := "demo-" + strconv.FormatInt(now.UnixMilli(), 36)
+	e := func(n, kind, metadata string) events.Event {
+		return events.Event{
+			ID: run + "-" + n, CompanyUUID: developerCompany, Type: kind,
+			Timestamp: now.UTC().Truncate(time.Millisecond), Metadata: jsontext.Value(metadata),
+		}
+	}
+	list := []events.Event{
+		e("1", "PAYMENT_PAID", `{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01","amount":"129.90","currency":"EUR"}`),
+		e("2", "CARD_CREATION_REQUEST_CREATED", `{"alias":"Travel","index":0}`),
+		e("3", "CARD_CREATION_REQUEST_ERROR", `{"alias":"Marketing","index":1}`),
+	}
+	list[2].ErrorCode, list[2].ErrorMessage = "USER_NOT_FOUND", "The user does not exist."
+	return list
+}
+
+// showDeliveries shows the deliveries once each has been attempted, and
+// returns the id of the first.
+func (d *daemon) showDeliveries(ctx context.Context, s *show, refs []events.Ref) (first string, err error) {
+	for _, ref := range refs {
+		list, err := d.attempted(ctx, ref)
+		if err != nil {
+			return "", err
+		}
+		for _, delivery := range list {
+			s.delivery(delivery)
+			if first == "" {
+				first = delivery.ID()
+			}
+		}
+	}
+	return first, nil
+}
+
+// attempted waits until the outcome of every first attempt is recorded, which
+// happens just after its answer.
+func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]dispatcher.Delivery, error) {
+	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	for {
+		list, err := d.dispatcher.EventDeliveries(ctx, ref)
+		if err != nil || (len(list) > 0 && allAttempted(list)) {
+			return list, err
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return nil, errors.New("the events were not delivered; see the log")
+		}
+	}
+}
+
+func allAttempted(list []dispatcher.Delivery) bool {
+	for _, d := range list {
+		if d.AttemptCount == 0 || d.Status == dispatcher.StatusDelivering {
+			return false
+		}
+	}
+	return true
+}
+
+// demoReceiver verifies deliveries as a careful receiver does, and fails the
+// first attempt of each CARD_CREATION_REQUEST_ERROR, so that a retry is seen.
+type demoReceiver struct {
+	receiver
+	arrived chan posting
+	failed  sync.Map // event ids that were answered 500 once
+}
+
+// posting is a delivery as the receiver saw it.
+type posting struct {
+	received
+	eventType string
+}
+
+func newDemoReceiver() *demoReceiver {
+	r := &demoReceiver{arrived: make(chan posting, 256)}
+	r.print = r.arrive
+	r.verdict = r.failOnce
+	return r
+}
+
+func (r *demoReceiver) arrive(got received) {
+	select {
+	case r.arrived <- posting{got, typeOf(got.Body)}:
+	default: // it is only shown
+	}
+}
+
+func (r *demoReceiver) failOnce(got received) int {
+	if typeOf(got.Body) != "CARD_CREATION_REQUEST_ERROR" {
+		return http.StatusNoContent
+	}
+	if _, again := r.failed.LoadOrStore(got.ID, true); again {
+		return http.StatusNoContent
+	}
+	return http.StatusInternalServerError
+}
+
+func typeOf(body []byte) string {
+	var event gen.WebhookEvent
+	_ = json.Unmarshal(body, &event) // "" for a body that is not an event
+	return event.Event
+}
+
+// showFirst shows n deliveries, or those that come in good time.
+func (r *demoReceiver) showFirst(ctx context.Context, s *show, n int) {
+	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	for range n {
+		select {
+		case p := <-r.arrived:
+			s.posted(p)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *demoReceiver) showRest(ctx context.Context, s *show) {
+	for {
+		select {
+		case p := <-r.arrived:
+			s.posted(p)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

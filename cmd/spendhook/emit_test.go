@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+)
+
+// fakeAPI answers ingest requests as a test says and remembers what it got.
+type fakeAPI struct {
+	*httptest.Server
+	mu      sync.Mutex
+	batches [][]map[string]any
+}
+
+// newFakeAPI calls answer with each batch; answer returns a status and, for
+// each event, what became of it.
+func newFakeAPI(tb testing.TB, answer func(n int, batch []map[string]any) (status int, results []string)) *fakeAPI {
+	tb.Helper()
+	f := &fakeAPI{}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret-token" || r.URL.Path != "/api/v1/events" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		var batch []map[string]any
+		if err := json.Unmarshal(body, &batch); err != nil {
+			tb.Errorf("not a batch: %v", err)
+		}
+		f.mu.Lock()
+		f.batches = append(f.batches, batch)
+		n := len(f.batches)
+		f.mu.Unlock()
+		status, results := answer(n, batch)
+		w.WriteHeader(status)
+		if status != http.StatusAccepted {
+			fmt.Fprint(w, `{"code":"SOME_CODE","detail":"some detail"}`)
+			return
+		}
+		fmt.Fprintf(w, `{"results":[%s]}`, strings.Join(results, ","))
+	}))
+	tb.Cleanup(f.Close)
+	return f
+}
+
+func (f *fakeAPI) emit(tb testing.TB, stdin string, args ...string) result {
+	tb.Helper()
+	return command(tb, stdin, append([]string{"emit", "--url", f.URL, "--token", "secret-token"}, args...)...)
+}
+
+func allAccepted(_ int, batch []map[string]any) (int, []string) {
+	results := make([]string, len(batch))
+	for i, e := range batch {
+		results[i] = fmt.Sprintf(`{"id":%q,"status":"ACCEPTED"}`, e["id"])
+	}
+	return http.StatusAccepted, results
+}
+
+func ndjson(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"id":"e%d","event":"PAYMENT_PAID","timestamp":1,"metadata":{}}`+"\n", i)
+	}
+	return b.String()
+}
+
+func TestEmitOneFromFlags(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, allAccepted)
+	f.emit(t, "", "--type", "PAYMENT_PAID", "--id", "evt_1", "--metadata", `{"n":1}`,
+		"--timestamp", "2026-01-02T03:04:05Z", "--error-code", "E1").
+		want(t, exitOK, "evt_1 ACCEPTED", "")
+	got := fmt.Sprint(f.batches)
+	want := "[[map[errorCode:E1 event:PAYMENT_PAID id:evt_1 metadata:map[n:1] timestamp:2026-01-02T03:04:05.000Z]]]"
+	if got != want {
+		t.Errorf("sent %s\nwant %s", got, want)
+	}
+}
+
+func TestEmitRefusesBadMetadata(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, allAccepted)
+	f.emit(t, "", "--type", "PAYMENT_PAID", "--metadata", `{"n":`).want(t, exitUsage, "", "--metadata is not valid JSON")
+}
+
+func TestEmitBatches(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, allAccepted)
+	f.emit(t, ndjson(2500), "-").want(t, exitOK, "accepted 2500  duplicate 0  refused 0", "")
+	if len(f.batches) != 3 || len(f.batches[0]) != 1000 || len(f.batches[2]) != 500 {
+		t.Errorf("%d batches", len(f.batches))
+	}
+}
+
+func TestEmitTellsWhichLinesWereRefused(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, func(int, []map[string]any) (int, []string) {
+		return http.StatusAccepted, []string{
+			`{"id":"e0","status":"DUPLICATE"}`,
+			`{"id":"e1","status":"CONFLICT","error":{"code":"EVENT_CONFLICT","message":"known with another content"}}`,
+		}
+	})
+	r := f.emit(t, `{"id":"e0"}`+"\n\n"+`{"id":`+"\n"+`{"id":"e1"}`, "-")
+	r.want(t, exitFailure, "accepted 0  duplicate 1  refused 2", `line 3: not a JSON object: {"id":`)
+	r.want(t, exitFailure, "", "line 4: e1: EVENT_CONFLICT: known with another content")
+}
+
+func TestEmitRetriesWhenTheDaemonIsAway(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, func(n int, batch []map[string]any) (int, []string) {
+		if n == 1 {
+			return http.StatusServiceUnavailable, nil
+		}
+		return allAccepted(n, batch)
+	})
+	f.emit(t, ndjson(3), "-").want(t, exitOK, "accepted 3", "")
+}
+
+func TestEmitGivesUp(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, func(int, []map[string]any) (int, []string) { return http.StatusServiceUnavailable, nil })
+	f.emit(t, ndjson(3), "-", "--retry-for", "1ms").want(t, exitFailure, "", "503 SOME_CODE: some detail")
+	f.Close()
+	f.emit(t, ndjson(3), "-", "--retry-for", "1ms").want(t, exitFailure, "", "connection refused")
+}
+
+// A batch refused as a whole is halved until the refusal names one line.
+func TestEmitFindsTheLineThatSpoilsABatch(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, func(n int, batch []map[string]any) (int, []string) {
+		for _, e := range batch {
+			if e["id"] == "e5" {
+				return http.StatusBadRequest, nil
+			}
+		}
+		return allAccepted(n, batch)
+	})
+	f.emit(t, ndjson(9), "-").want(t, exitFailure, "accepted 8  duplicate 0  refused 1", "line 6: 400 SOME_CODE")
+}
+
+func TestEmitStopsOnABadToken(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, allAccepted)
+	r := f.emit(t, ndjson(2), "-", "--token", "wrong")
+	r.want(t, exitFailure, "", "401")
+	if strings.Contains(r.stderr, "wrong") {
+		t.Error("the token is in the error")
+	}
+}
+
+// Whatever the source, each object line comes out once, in order, in batches
+// that fit a request, and each other line that is not blank is reported.
+func TestLineReader(t *testing.T) {
+	t.Parallel()
+	kinds := rapid.SampledFrom([]string{`{"a":1}`, "", "  ", "{", "[1]", `{"a":1,"a":2}`, "\xff", "big"})
+	rapid.Check(t, func(t *rapid.T) {
+		var lines []string
+		for i, kind := range rapid.SliceOfN(kinds, 0, 60).Draw(t, "lines") {
+			if kind == "big" {
+				kind = fmt.Sprintf(`{"n":%d,"pad":%q}`, i, strings.Repeat("x", 700<<10))
+			}
+			lines = append(lines, kind)
+		}
+		source := strings.Join(lines, "\n")
+		r := newLineReader(strings.NewReader(source))
+		good, bad, last := 0, 0, 0
+		for {
+			batch, err := r.next()
+			size := 2
+			for _, l := range batch {
+				if l.number <= last || !bytes.Equal(l.text, []byte(strings.TrimSpace(lines[l.number-1]))) {
+					t.Fatalf("line %d after %d: %.40q", l.number, last, l.text)
+				}
+				last = l.number
+				size += len(l.text) + 1
+			}
+			if len(batch) > 1000 || size > 8<<20 {
+				t.Fatalf("a batch of %d lines and %d bytes", len(batch), size)
+			}
+			good, bad = good+len(batch), bad+len(r.bad)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantGood, wantBad := 0, 0
+		for _, l := range lines {
+			switch text := strings.TrimSpace(l); {
+			case text == "":
+			case isObject([]byte(text)):
+				wantGood++
+			default:
+				wantBad++
+			}
+		}
+		if good != wantGood || bad != wantBad || r.read != int64(len(source)) {
+			t.Fatalf("good %d of %d, bad %d of %d, read %d of %d", good, wantGood, bad, wantBad, r.read, len(source))
+		}
+	})
+}
+
+func TestLineReaderRefusesAnEndlessLine(t *testing.T) {
+	t.Parallel()
+	if _, err := newLineReader(zeros{}).next(); err == nil || !strings.Contains(err.Error(), "line 1 is longer") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestProgressLine(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"███████████████░░░░░░░░░░░░░░░  50%  100 events  50/s": progressLine(100, 5, 10, 2e9),
+		"100 events  50/s": progressLine(100, 5, 0, 2e9),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher"
+)
+
+type listenCmd struct {
+	clientFlags
+
+	Addr      string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
+	Secret    []string      `sep:"none" help:"Signing secret to verify with; repeat it while a secret rotates."`
+	Status    int           `default:"204" help:"Status to answer a delivery with."`
+	Delay     time.Duration `help:"How long to let the sender wait for it."`
+	FailRate  float64       `help:"Share of deliveries to answer 500 instead, 0 to 1."`
+	Count     int           `help:"Stop after this many deliveries."`
+	JSON      bool          `name:"json" help:"Print one JSON object a delivery."`
+	Subscribe bool          `help:"Register at the daemon (--url, --token), and deregister at the end."`
+	Events    []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: the events wanted."`
+	Company   *uuid.UUID    `help:"With --subscribe: company, when the token does not carry one."`
+	PublicURL string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
+}
+
+// Validate tells what kong cannot see by itself.
+func (c *listenCmd) Validate() error {
+	if c.Status < 200 || c.Status > 599 {
+		return errors.New("--status must be 200 to 599")
+	}
+	if c.FailRate < 0 || c.FailRate > 1 {
+		return errors.New("--fail-rate must be 0 to 1")
+	}
+	return nil
+}
+
+// Run receives until it is interrupted or has seen Count deliveries. It fails
+// when any of them was not signed by one of the secrets.
+func (c *listenCmd) Run(ctx context.Context, term *console) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	r := &receiver{
+		secrets: c.Secret, delay: c.Delay, left: c.Count, done: done,
+		verdict: c.verdict, print: printer(term.out, c.JSON),
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	fmt.Fprintf(term.err, "listening on http://%s\n", listener.Addr())
+	leave, err := c.join(ctx, r, "http://"+listener.Addr().String(), term)
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	defer leave()
+	return r.serve(ctx, server, listener)
+}
+
+// verdict plays the endpoint that the flags describe.
+func (c *listenCmd) verdict(received) int {
+	if c.FailRate > 0 && rand.Float64() < c.FailRate { //nolint:gosec // chance, not a secret
+		return http.StatusInternalServerError
+	}
+	return c.Status
+}
+
+// join registers the receiver when asked to; leave takes it back.
+func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *console) (leave func(), err error) {
+	if !c.Subscribe {
+		return func() {}, nil
+	}
+	api, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	if c.PublicURL != "" {
+		self = c.PublicURL
+	}
+	path, secret, err := subscribe(ctx, api, c.Company, self, c.Events)
+	if err != nil {
+		return nil, err
+	}
+	r.addSecret(secret)
+	fmt.Fprintf(term.err, "subscribed; the signing secret is %s\n", secret)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := api.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+			fmt.Fprintf(term.err, "unsubscribe: %v\n", err)
+		}
+	}, nil
+}
+
+// receiver answers deliveries as it was told to and reports each to print.
+type receiver struct {
+	delay   time.Duration
+	verdict func(received) int // the status to answer, when nothing is wrong
+	print   func(received)
+	done    context.CancelFunc // called when left reaches 0
+
+	mu       sync.Mutex
+	secrets  []string
+	left     int // deliveries to go; 0 from the start means no end
+	unproven int // deliveries that no secret verified
+}
+
+// received is one delivery as it came in.
+type received struct {
+	At       time.Time
+	ID       string
+	Body     []byte
+	Verified error // nil: verified; errNoSecret: nothing to verify with
+	Answered int
+}
+
+var errNoSecret = errors.New("no secret given")
+
+func (r *receiver) addSecret(s string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secrets = append(r.secrets, s)
+}
+
+// ServeHTTP takes one delivery.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodPost {
+		http.Error(w, "this receiver takes webhook deliveries by POST", http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxSignedBody))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !pause(req.Context(), r.delay) {
+		return
+	}
+	got := received{At: time.Now(), ID: req.Header.Get(dispatcher.HeaderID), Body: body}
+	got.Verified = r.verify(req.Header, body)
+	got.Answered = r.answer(got)
+	w.WriteHeader(got.Answered)
+	r.note(got)
+}
+
+func (r *receiver) verify(h http.Header, body []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := errNoSecret
+	for _, secret := range r.secrets {
+		if err = dispatcher.Verify(secret, h, body, 5*time.Minute, time.Now()); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// answer refuses what is not verified, as a careful receiver does.
+func (r *receiver) answer(got received) int {
+	if got.Verified != nil && !errors.Is(got.Verified, errNoSecret) {
+		return http.StatusUnauthorized
+	}
+	return r.verdict(got)
+}
+
+func (r *receiver) note(got received) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.print(got)
+	if got.Answered == http.StatusUnauthorized {
+		r.unproven++
+	}
+	if r.left == 0 {
+		return
+	}
+	if r.left--; r.left == 0 {
+		r.done()
+	}
+}
+
+// serve runs until ctx ends, then lets the last answers out.
+func (r *receiver) serve(ctx context.Context, server *http.Server, l net.Listener) error {
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := errors.Join(server.Shutdown(grace), ended(<-failed))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unproven > 0 {
+		return fmt.Errorf("%d deliveries had no valid signature", r.unproven)
+	}
+	return err
+}
+
+// ended is nil for the error that Serve returns after Shutdown.
+func ended(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

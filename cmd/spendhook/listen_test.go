@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"spendhook/dispatcher"
+)
+
+const otherSecret = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+// startListen runs the command until the test ends and returns its address
+// and, once it has ended, its result.
+func startListen(t *testing.T, args ...string) (url string, ended <-chan result) {
+	t.Helper()
+	out, errs := &lockedBuffer{}, newFirstLine()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan result, 1)
+	go func() {
+		args := append([]string{"listen", "--addr", "127.0.0.1:0"}, args...)
+		code := runWith(ctx, args, console{in: strings.NewReader(""), out: out, err: errs})
+		errs.close()
+		done <- result{code, out.String(), errs.String()}
+	}()
+	t.Cleanup(cancel)
+	return strings.TrimPrefix(errs.wait(t), "listening on "), done
+}
+
+func deliver(t *testing.T, url, secret, id, body string) int {
+	t.Helper()
+	now := time.Now().Unix()
+	signature, err := dispatcher.SignV1(secret, id, now, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	req.Header.Set("webhook-id", id)
+	req.Header.Set("webhook-timestamp", strconv.FormatInt(now, 10))
+	req.Header.Set("webhook-signature", signature)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestListenVerifiesAndPrints(t *testing.T) {
+	t.Parallel()
+	url, ended := startListen(t, "--secret", otherSecret, "--secret", testSecret, "--count", "2")
+	body := `{"id":"evt_1","event":"PAYMENT_PAID","metadata":{"n":1}}`
+	if got := deliver(t, url, testSecret, "evt_1", body); got != http.StatusNoContent {
+		t.Errorf("answered %d", got)
+	}
+	deliver(t, url, otherSecret, "evt_2", body)
+	r := <-ended
+	r.want(t, exitOK, "204  PAYMENT_PAID  evt_1  verified\n", "")
+	r.want(t, exitOK, "\n      \"event\": \"PAYMENT_PAID\",\n", "")
+}
+
+func TestListenRefusesABadSignature(t *testing.T) {
+	t.Parallel()
+	url, ended := startListen(t, "--secret", testSecret, "--count", "1", "--json")
+	if got := deliver(t, url, otherSecret, "evt_1", `{}`); got != http.StatusUnauthorized {
+		t.Errorf("answered %d", got)
+	}
+	(<-ended).want(t, exitFailure, `"signature":"REFUSED: `, "1 deliveries had no valid signature")
+}
+
+func TestListenPlaysABadEndpoint(t *testing.T) {
+	t.Parallel()
+	url, ended := startListen(t, "--fail-rate", "1", "--count", "1")
+	if got := deliver(t, url, testSecret, "evt_1", "not json"); got != http.StatusInternalServerError {
+		t.Errorf("answered %d", got)
+	}
+	(<-ended).want(t, exitOK, "500    evt_1  not checked\n    not json\n", "")
+
+	url, ended = startListen(t, "--status", "302", "--delay", "30ms", "--count", "1", "--json")
+	began := time.Now()
+	if got := deliver(t, url, testSecret, "evt_1", "not json"); got != http.StatusFound {
+		t.Errorf("answered %d", got)
+	}
+	if took := time.Since(began); took < 30*time.Millisecond {
+		t.Errorf("answered after %v", took)
+	}
+	(<-ended).want(t, exitOK, `"answered":302,"body":"not json"}`, "")
+}
+
+func TestListenSubscribes(t *testing.T) {
+	t.Parallel()
+	var calls []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		calls = append(calls, r.Method+" "+r.URL.Path+" "+string(body))
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"uuid":"0b9d1f7e-0000-4000-8000-000000000001","secret":"`+testSecret+`"}`)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer api.Close()
+	url, ended := startListen(t, "--subscribe", "--url", api.URL, "--token", "t", "--events", "A,B", "--count", "1")
+	deliver(t, url, testSecret, "evt_1", "{}")
+	(<-ended).want(t, exitOK, "verified", testSecret)
+	want := `POST /api/v1/subscribers {"callbackUrl":"` + url + `","events":["A","B"],"name":"spendhook listen"}` +
+		"\nDELETE /api/v1/subscribers/0b9d1f7e-0000-4000-8000-000000000001 "
+	if got := strings.Join(calls, "\n"); got != want {
+		t.Errorf("calls:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestListenAddressInUse(t *testing.T) {
+	t.Parallel()
+	busy := httptest.NewServer(http.NotFoundHandler())
+	defer busy.Close()
+	r := command(t, "", "listen", "--addr", busy.Listener.Addr().String())
+	r.want(t, exitFailure, "", "address already in use")
+	if lines := bufio.NewScanner(strings.NewReader(r.stderr)); !lines.Scan() || lines.Scan() {
+		t.Errorf("want one line, got:\n%s", r.stderr)
+	}
+}

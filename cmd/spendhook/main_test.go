@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"spendhook/internal/redistest"
+)
+
+// childVariable makes the test binary behave as the command itself, for tests
+// that need a process of its own to signal or kill.
+const childVariable = "SPENDHOOKTEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	redistest.Main(m)
+}
+
+// result is how a command line ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func command(tb testing.TB, stdin string, args ...string) result {
+	tb.Helper()
+	return commandWith(tb, strings.NewReader(stdin), args...)
+}
+
+func commandWith(tb testing.TB, stdin io.Reader, args ...string) result {
+	tb.Helper()
+	var out, errs bytes.Buffer
+	code := runWith(tb.Context(), args, console{in: stdin, out: &out, err: &errs})
+	return result{code, out.String(), errs.String()}
+}
+
+func (r result) want(tb testing.TB, code int, inStdout, inStderr string) {
+	tb.Helper()
+	if r.code != code || !strings.Contains(r.stdout, inStdout) || !strings.Contains(r.stderr, inStderr) {
+		tb.Fatalf("exit code %d, want %d\nstdout (want %q):\n%s\nstderr (want %q):\n%s",
+			r.code, code, inStdout, r.stdout, inStderr, r.stderr)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		args   []string
+		code   int
+		out    string
+		errout string
+	}{
+		{"help", []string{"--help"}, exitOK, "Usage: spendhook <command>", ""},
+		{"help of a command", []string{"emit", "--help"}, exitOK, "--metadata-file", ""},
+		{"version", []string{"version"}, exitOK, "spendhook ", ""},
+		{"no command", nil, exitUsage, "", "spendhook: expected one of"},
+		{"unknown command", []string{"serv"}, exitUsage, "", "unexpected argument serv"},
+		{"unknown flag", []string{"version", "--loud"}, exitUsage, "", "unknown flag --loud"},
+		{"missing flag", []string{"sign"}, exitUsage, "", "missing flags"},
+		{"no token", []string{"emit", "--type", "PAYMENT_PAID"}, exitUsage, "", "an access token is needed"},
+		{"two ways at once", []string{"emit", "-", "--type", "PAYMENT_PAID", "--token", "x"}, exitUsage, "", "not both"},
+		{"bad status", []string{"listen", "--status", "99"}, exitUsage, "", "--status must be 200 to 599"},
+		{"nobody there", []string{"healthcheck", "--admin-listen", "127.0.0.1:1"}, exitFailure, "", "refused"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			command(t, "", tc.args...).want(t, tc.code, tc.out, tc.errout)
+		})
+	}
+}

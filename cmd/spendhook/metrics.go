@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"spendhook/internal/redisx"
+)
+
+const redisSampleInterval = 5 * time.Second
+
+// newRegistry is a registry with what describes the process itself.
+func newRegistry() *prometheus.Registry {
+	b := readBuild()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_build_info",
+		Help: "Always 1; the labels say which build runs.",
+		ConstLabels: prometheus.Labels{
+			"version": b.version, "revision": b.revision, "goversion": b.goVersion,
+		},
+	})
+	info.Set(1)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(info,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// redisWatch samples Redis on a timer of its own, so that a scrape asks nobody.
+type redisWatch struct {
+	check func(context.Context) redisx.Status
+	up    prometheus.Gauge
+	log   *slog.Logger
+	last  string // the problem logged last, "" while there is none
+}
+
+func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Registerer, log *slog.Logger) *redisWatch {
+	w := &redisWatch{check: check, log: log, up: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_redis_up",
+		Help: "Whether Redis answered when it was last asked.",
+	})}
+	reg.MustRegister(w.up)
+	return w
+}
+
+// run samples at once and then on the timer, until ctx ends.
+func (w *redisWatch) run(ctx context.Context) {
+	ticker := time.NewTicker(redisSampleInterval)
+	defer ticker.Stop()
+	for {
+		w.sample(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sample logs a problem once when it appears and once when it is gone.
+func (w *redisWatch) sample(ctx context.Context) {
+	status := w.check(ctx)
+	if ctx.Err() != nil { // asked while stopping: no answer means nothing
+		return
+	}
+	w.up.Set(0)
+	if status.Up {
+		w.up.Set(1)
+	}
+	problem := ""
+	if len(status.Problems) > 0 {
+		problem = status.Problems[0]
+	}
+	switch {
+	case problem != "" && w.last == "":
+		w.log.Error("not ready", "problem", problem)
+	case problem == "" && w.last != "":
+		w.log.Info("ready again", "problem_gone", w.last)
+	}
+	w.last = problem
+}

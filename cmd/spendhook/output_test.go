@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// lockedBuffer collects what several goroutines write.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// firstLine is a buffer whose first line can be waited for.
+type firstLine struct {
+	lockedBuffer
+	once sync.Once
+	have chan struct{}
+}
+
+func newFirstLine() *firstLine { return &firstLine{have: make(chan struct{})} }
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	n, err := f.lockedBuffer.Write(p)
+	if bytes.ContainsRune(p, '\n') {
+		f.close()
+	}
+	return n, err
+}
+
+func (f *firstLine) close() { f.once.Do(func() { close(f.have) }) }
+
+func (f *firstLine) wait(tb testing.TB) string {
+	tb.Helper()
+	select {
+	case <-f.have:
+	case <-time.After(20 * time.Second):
+		tb.Fatal("no line was written")
+	}
+	line, _, _ := strings.Cut(f.String(), "\n")
+	return line
+}

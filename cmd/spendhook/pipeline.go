@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+
+	"spendhook/api"
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/internal/egress"
+	"spendhook/internal/idempotency"
+	"spendhook/subscribers"
+)
+
+// registryCompanies is how many companies' subscribers are held in memory.
+const registryCompanies = 10_000
+
+func (d *daemon) guard() *egress.Guard {
+	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs})
+}
+
+func (d *daemon) openStores(context.Context) error {
+	client := d.redis.Client()
+	d.catalogue = newCatalogue(d.cfg)
+	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention})
+	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
+		Client:        client,
+		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.guard().Check},
+		Catalogue:     d.catalogue,
+		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
+		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
+	})
+	return nil
+}
+
+// openPipeline starts what turns an accepted event into deliveries. Stopping,
+// the workers end first, so that what they raise themselves is still accepted.
+func (d *daemon) openPipeline(ctx context.Context) (err error) {
+	if d.dispatcher, err = d.newDispatcher(); err != nil {
+		return err
+	}
+	d.publisher = events.NewPublisher(events.PublisherOptions{
+		Store:   d.events,
+		Enqueue: d.dispatcher.Enqueue,
+		Limits:  events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
+		Logger:  d.log,
+		Metrics: events.NewMetrics(d.registry),
+	})
+	d.stop.add("publisher", func(context.Context) error {
+		d.publisher.Close()
+		return nil
+	})
+	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
+		return err
+	}
+	d.stop.add("workers", func(ctx context.Context) error {
+		d.dispatcher.Stop(ctx)
+		return nil
+	})
+	return nil
+}
+
+func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
+	client := d.redis.Client()
+	policy := deliveryPolicy(d.cfg)
+	sender := dispatcher.NewSender(dispatcher.SenderOptions{
+		Guard: d.guard(), Version: readBuild().version,
+		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
+	})
+	d.stop.add("sender", func(context.Context) error {
+		sender.Close()
+		return nil
+	})
+	queue := dispatcher.NewQueue(dispatcher.QueueOptions{
+		Client: client, Queues: d.cfg.Delivery.Queues, Logger: d.log,
+	})
+	return dispatcher.New(dispatcher.Options{
+		Store: dispatcher.NewStore(client, policy), Queue: queue, Events: d.events,
+		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(d.subscribers, registryCompanies),
+		Sender: sender, Policy: policy, Replica: d.replica.id,
+		AttemptTimeout: d.cfg.Delivery.AttemptTimeout, Concurrency: d.cfg.Delivery.Concurrency,
+		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,
+		Logger: d.log, Registerer: d.registry,
+	})
+}
+
+func (d *daemon) openIntake(ctx context.Context) error {
+	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
+		Subscribers: d.subscribers, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
+		Deliveries: d.dispatcher, Recovery: d.dispatcher,
+		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client()}),
+		Keys:        d.keys, Verifier: api.NewVerifier(d.keys, nil),
+		WebhookKeys: d.cfg.Delivery.SignEd25519,
+		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
+	})
+	if err != nil {
+		return err
+	}
+	if d.address, err = d.listen(ctx, "intake", d.cfg.Listen, handler, answerTimeout); err != nil {
+		return err
+	}
+	d.stop.add("readiness", func(context.Context) error {
+		d.admin.unready.Store(new("the daemon is stopping"))
+		return nil
+	})
+	d.admin.unready.Store(nil)
+	return nil
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// progress draws one line that is rewritten in place. It stays silent unless
+// its output is a terminal and the work takes longer than a second.
+type progress struct {
+	out     io.Writer // nil: silent
+	size    int64     // bytes expected, 0 when unknown
+	started time.Time
+	drawn   time.Time
+}
+
+func newProgress(out io.Writer, size int64) *progress {
+	p := &progress{size: size, started: time.Now()}
+	if isTerminal(out) {
+		p.out = out
+	}
+	return p
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func (p *progress) update(events int, read int64) {
+	now := time.Now()
+	if p.out == nil || now.Sub(p.started) < time.Second || now.Sub(p.drawn) < 100*time.Millisecond {
+		return
+	}
+	p.drawn = now
+	fmt.Fprintf(p.out, "\r\x1b[K%s", progressLine(events, read, p.size, now.Sub(p.started)))
+}
+
+func (p *progress) finish() {
+	if p.out != nil && !p.drawn.IsZero() {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.drawn = time.Time{}
+	}
+}
+
+func progressLine(events int, read, size int64, took time.Duration) string {
+	rate := float64(events) / took.Seconds()
+	if size <= 0 {
+		return fmt.Sprintf("%d events  %.0f/s", events, rate)
+	}
+	const width = 30
+	done := min(float64(read)/float64(size), 1)
+	filled := int(done * width)
+	bar := strings.Repeat("█", filled) + strings.Repeat("░", width-filled)
+	return fmt.Sprintf("%s %3.0f%%  %d events  %.0f/s", bar, done*100, events, rate)
+}

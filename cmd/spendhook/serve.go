@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+type serveCmd struct {
+	configFlags
+
+	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 takes a free one."`
+	AdminListen string `placeholder:"HOST:PORT" help:"Address for health, metrics and profiles."`
+	Redis       string `placeholder:"URL" help:"'embedded', or the URL of a Redis (redis://, rediss://, redis+sentinel://, redis+cluster://)."`
+	LogLevel    string `placeholder:"LEVEL" help:"debug, info, warn or error."`
+	LogFormat   string `placeholder:"FORMAT" help:"auto, json, text or color."`
+	Dev         bool   `help:"For this machine only: allow http and loopback callbacks, print a token."`
+	Demo        bool   `help:"With --dev: subscribe a receiver inside the process, emit a few events and show what happens."`
+}
+
+// Run serves until SIGINT or SIGTERM, then stops in order; a second signal
+// ends the process at once.
+func (c *serveCmd) Run(ctx context.Context, term *console) error {
+	overrides := map[string]string{
+		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis,
+		"log.level": c.LogLevel, "log.format": c.LogFormat,
+	}
+	if c.Dev {
+		overrides["dev"] = "true"
+	}
+	cfg, err := c.loadWith(overrides)
+	if err != nil {
+		return err
+	}
+	if c.Demo && !cfg.Dev {
+		return usageError("--demo needs --dev")
+	}
+	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer restore()
+	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
+	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log))
+	if err != nil {
+		return startError(ctx, err)
+	}
+	if err := d.greet(ctx, c.Demo, term); err != nil {
+		return errors.Join(err, d.close(ctx))
+	}
+	return d.wait(ctx)
+}
+
+// startError is nil for a daemon that was told to stop while it started.
+func startError(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// greet says where the daemon is, and to a developer how to talk to it.
+func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
+	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
+		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
+		slog.String("version", readBuild().version), slog.String("replica", d.replica.id))
+	if !d.cfg.Dev {
+		return nil
+	}
+	token, err := d.developerToken()
+	if err != nil {
+		return err
+	}
+	s := newShow(term.out, "http://"+d.address, token)
+	s.welcome(d.adminAddress)
+	if demo {
+		return d.demo(ctx, s)
+	}
+	s.hints("")
+	return nil
+}
+
+// wait returns once the daemon has stopped, because it was told to or because
+// a listener failed.
+func (d *daemon) wait(ctx context.Context) error {
+	var failure error
+	select {
+	case <-ctx.Done():
+		d.log.Info("stopping", "grace", d.cfg.ShutdownGrace)
+	case failure = <-d.failed:
+		d.log.Error("a listener failed", "error", failure)
+	}
+	err := errors.Join(failure, d.close(ctx))
+	if err == nil {
+		d.log.Info("stopped")
+	}
+	return err
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"spendhook/api"
+	"spendhook/config"
+	"spendhook/dispatcher"
+	"spendhook/events"
+)
+
+// configFlags are the flags of the commands that read the daemon's settings.
+type configFlags struct {
+	Config  string `env:"SPENDHOOK_CONFIG" help:"Configuration file (YAML)."`
+	DataDir string `help:"Directory of the daemon's key, identity and embedded Redis."`
+}
+
+func (f configFlags) load() (*config.Config, error) { return f.loadWith(map[string]string{}) }
+
+// loadWith reads file and environment, overridden by those of the overrides
+// that are not empty.
+func (f configFlags) loadWith(overrides map[string]string) (*config.Config, error) {
+	overrides["data_dir"] = f.DataDir
+	given := map[string]string{}
+	for key, value := range overrides {
+		if value != "" {
+			given[key] = value
+		}
+	}
+	cfg, err := config.Load(f.Config, os.Environ(), given)
+	return &cfg, err
+}
+
+// openKeys opens the daemon's token key, in a data directory that is made
+// when it is not there.
+func openKeys(cfg *config.Config) (*api.KeyStore, error) {
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	return api.OpenKeys(cfg.DataDir, cfg.Auth.Issuer)
+}
+
+func newCatalogue(cfg *config.Config) *events.Catalogue {
+	extra := make([]events.TypeInfo, len(cfg.Events.Catalogue))
+	for i, t := range cfg.Events.Catalogue {
+		extra[i] = events.TypeInfo(t)
+	}
+	return events.NewCatalogue(extra, cfg.Events.StrictCatalogue)
+}
+
+func deliveryPolicy(cfg *config.Config) dispatcher.Policy {
+	return dispatcher.Policy{
+		Schedule:      cfg.Delivery.Schedule,
+		Jitter:        cfg.Delivery.Jitter,
+		RetryAfterMax: cfg.Delivery.RetryAfterMax,
+		DeadRetention: cfg.Delivery.DeadRetention,
+		Retention:     cfg.Events.Retention,
+		FailingAfter:  cfg.Delivery.FailingAfter,
+		DisableAfter:  cfg.Delivery.DisableAfter,
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"spendhook/dispatcher"
+)
+
+// maxSignedBody bounds what sign and verify read, in bytes.
+const maxSignedBody = 8 << 20
+
+type signCmd struct {
+	Secret    string `required:"" env:"SPENDHOOK_SECRET" help:"Signing secret, whsec_…"`
+	ID        string `name:"id" required:"" help:"The webhook-id."`
+	Timestamp int64  `help:"The webhook-timestamp in unix seconds (default: now)."`
+}
+
+// Run prints the three headers that go with the body on standard input.
+func (c *signCmd) Run(term *console) error {
+	body, err := readBody(term.in)
+	if err != nil {
+		return err
+	}
+	if c.Timestamp == 0 {
+		c.Timestamp = time.Now().Unix()
+	}
+	signature, err := dispatcher.SignV1(c.Secret, c.ID, c.Timestamp, body)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(term.out, "webhook-id: %s\nwebhook-timestamp: %d\nwebhook-signature: %s\n",
+		c.ID, c.Timestamp, signature)
+	return err
+}
+
+type verifyCmd struct {
+	Secret    string        `required:"" env:"SPENDHOOK_SECRET" help:"Signing secret (whsec_…) or public key (whpk_…)."`
+	ID        string        `name:"id" required:"" help:"The webhook-id received."`
+	Timestamp int64         `required:"" help:"The webhook-timestamp received, in unix seconds."`
+	Signature string        `required:"" help:"The webhook-signature received."`
+	Tolerance time.Duration `default:"5m" help:"How far the timestamp may be from now; 0 does not look at it."`
+}
+
+// Run fails unless the signature is right for the body on standard input.
+func (c *verifyCmd) Run(term *console) error {
+	body, err := readBody(term.in)
+	if err != nil {
+		return err
+	}
+	h := http.Header{}
+	h.Set(dispatcher.HeaderID, c.ID)
+	h.Set(dispatcher.HeaderTimestamp, strconv.FormatInt(c.Timestamp, 10))
+	h.Set(dispatcher.HeaderSignature, c.Signature)
+	now := time.Now()
+	if c.Tolerance == 0 {
+		now = time.Unix(c.Timestamp, 0)
+	}
+	if err := dispatcher.Verify(c.Secret, h, body, c.Tolerance, now); err != nil {
+		return fmt.Errorf("not verified: %w", err)
+	}
+	_, err = fmt.Fprintln(term.out, "verified")
+	return err
+}
+
+func readBody(in io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(in, maxSignedBody+1))
+	if err == nil && len(body) > maxSignedBody {
+		err = fmt.Errorf("the body is longer than %d bytes", maxSignedBody)
+	}
+	return body, err
+}
