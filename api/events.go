@@ -142,7 +142,7 @@ func idOf(item jsontext.Value) string {
 	var named struct {
 		ID string `json:"id"`
 	}
-	err := json.Unmarshal(item, &named, jsontext.AllowDuplicateNames(true))
+	err := json.Unmarshal(item, &named, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil || !isEventID(named.ID) {
 		return ""
 	}

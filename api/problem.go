@@ -35,7 +35,7 @@ func newProblem(status int, code, format string, args ...any) *problem {
 
 // with adds the one header that a problem may have beside the usual ones.
 func (p *problem) with(name, value string) *problem {
-	p.header = http.Header{name: {value}}
+	p.header = http.Header{http.CanonicalHeaderKey(name): {value}}
 	return p
 }
 

@@ -30,7 +30,7 @@ func noContent() reply { return reply{status: http.StatusNoContent} }
 
 // with adds the one header that an answer may have beside the usual ones.
 func (r reply) with(name, value string) reply {
-	r.header = http.Header{name: {value}}
+	r.header = http.Header{http.CanonicalHeaderKey(name): {value}}
 	return r
 }
 

@@ -2,4 +2,4 @@
 // api/openapi.yaml, which is the source of both. Do not edit openapi.gen.go.
 package gen
 
-//go:generate go tool -modfile=../../tools.mod oapi-codegen -config config.yaml ../openapi.yaml
+//go:generate go tool -modfile=../../tools.mod oapi-codegen -config config.yaml -o openapi.gen.go ../openapi.yaml

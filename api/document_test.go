@@ -1,0 +1,117 @@
+package api
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+func TestDocumentIsValidWithItsExamples(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromData(documentSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for scope := range doc.Components.SecuritySchemes["bearer"].Value.Flows.ClientCredentials.Scopes {
+		if !slices.Contains(knownScopes, scope) {
+			t.Errorf("scope %s cannot be minted", scope)
+		}
+	}
+}
+
+func TestGeneratedCodeIsCurrent(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "openapi.gen.go")
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools.mod", "oapi-codegen", "-config", "config.yaml", "-o", out, "../openapi.yaml")
+	cmd.Dir = "gen"
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("gen/openapi.gen.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("gen/openapi.gen.go is not what openapi.yaml gives: run make generate")
+	}
+}
+
+func TestUnknownRoutesAndMethods(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for _, path := range []string{"/", "/api", "/api/v1/nothing", "/api/v1//events", "/api/v1/events/", "/api/v1/events/a/b", "/docs/none.js", "/docs/../openapi.json"} {
+		h.call("GET", path, "").want(http.StatusNotFound, "NO_SUCH_ROUTE")
+	}
+	for target, allow := range map[string]string{
+		"PUT /api/v1/events":                     "GET, HEAD, POST",
+		"DELETE /api/v1/subscribers":             "GET, HEAD, POST",
+		"PUT /api/v1/subscribers/x":              "DELETE, GET, HEAD, PATCH",
+		"GET /api/v1/subscribers/add-event":      "POST",
+		"DELETE /api/v1/subscribers/add-event":   "POST",
+		"PATCH /api/v1/subscribers/delete-event": "DELETE",
+		"POST /api/v1/subscribers/delete-event":  "DELETE",
+		"GET /api/v1/deliveries/x/retry":         "POST",
+		"POST /.well-known/jwks.json":            "GET, HEAD",
+		"POST /openapi.json":                     "GET, HEAD",
+		"OPTIONS /api/v1/event-types":            "GET, HEAD",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		a := h.call(method, path, "").want(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED")
+		if got := a.Header().Get("Allow"); got != allow {
+			t.Errorf("%s: Allow %q, want %q", target, got, allow)
+		}
+	}
+	h.call("HEAD", "/api/v1/event-types", "").want(http.StatusOK)
+}
+
+func TestDocsPage(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	page := h.call("GET", "/docs", "", noToken).want(http.StatusOK).Body.String()
+	if strings.Contains(page, "<script>") || strings.Contains(page, "onload") {
+		t.Error("the page has inline script, which its policy forbids")
+	}
+	for _, path := range []string{"/docs/", "/docs/init.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/docs/favicon-32x32.png"} {
+		a := h.call("GET", path, "", noToken).want(http.StatusOK)
+		if a.Header().Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(a.Header().Get("Content-Security-Policy"), "script-src 'self'") {
+			t.Errorf("%s: %v", path, a.Header())
+		}
+	}
+	a := h.call("GET", "/openapi.json", "", noToken).want(http.StatusOK)
+	if _, err := openapi3.NewLoader().LoadFromData(a.Body.Bytes()); err != nil || a.Header().Get("Content-Type") != mediaJSON {
+		t.Errorf("%v, %v", err, a.Header())
+	}
+}
+
+func TestPublicKeys(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	jwks := h.call("GET", "/.well-known/jwks.json", "", noToken).want(http.StatusOK)
+	if strings.Contains(jwks.Body.String(), `"d"`) {
+		t.Error("the private key is shown")
+	}
+	path := "/.well-known/webhook-keys/" + h.company.String()
+	h.call("GET", path, "", noToken).want(http.StatusNotFound, "NO_WEBHOOK_KEYS")
+	create(h, hooks)
+	first := h.call("GET", path, "", noToken).want(http.StatusOK).Body.String()
+	if again := h.call("GET", path, "", noToken).Body.String(); again != first || !strings.Contains(first, `"whpk_`) {
+		t.Errorf("%s, then %s", first, again)
+	}
+	off := setup(t, func(o *Options) { o.WebhookKeys = false })
+	create(off, hooks)
+	off.call("GET", "/.well-known/webhook-keys/"+off.company.String(), "", noToken).want(http.StatusNotFound)
+}

@@ -1,0 +1,272 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher"
+	"spendhook/events"
+	"spendhook/internal/egress"
+	"spendhook/internal/idempotency"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write"
+
+// house is the API on the real packages and a real Redis. Everything that is
+// answered and logged is kept in seen.
+type house struct {
+	t        *testing.T
+	handler  http.Handler
+	keys     *KeyStore
+	registry *prometheus.Registry
+	company  uuid.UUID
+	token    string // of company, with allScopes
+	seen     *transcript
+}
+
+// setup is a started house; adjust may change the API's options.
+func setup(t *testing.T, adjust ...func(*Options)) *house {
+	t.Helper()
+	return setupOn(t, redistest.New(t), adjust...)
+}
+
+func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) *house {
+	t.Helper()
+	h := &house{t: t, company: uuid.New(), registry: prometheus.NewRegistry(), seen: &transcript{}}
+	var err error
+	if h.keys, err = OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
+		t.Fatal(err)
+	}
+	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	o.Keys, o.Verifier = h.keys, NewVerifier(h.keys, nil)
+	o.Metrics = NewMetrics(h.registry)
+	o.WebhookKeys = true
+	for _, f := range adjust {
+		f(&o)
+	}
+	if h.handler, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	h.token = h.mint(&h.company, allScopes)
+	return h
+}
+
+// domainOf is a started domain with loopback receivers allowed.
+func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) Options {
+	t.Helper()
+	policy := dispatcher.Policy{
+		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
+		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
+	}
+	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}})
+	sender := dispatcher.NewSender(dispatcher.SenderOptions{
+		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 2 * time.Second, Version: "test",
+	})
+	t.Cleanup(sender.Close)
+	d, err := dispatcher.New(dispatcher.Options{
+		Store: dispatcher.NewStore(client, policy), Events: store, Subscribers: subs,
+		Registry: subscribers.NewRegistry(subs, 100), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Queue:      dispatcher.NewQueue(dispatcher.QueueOptions{Client: client, CheckInterval: 5 * time.Millisecond, StopTimeout: time.Second, Logger: logger}),
+		ClockEvery: 10 * time.Millisecond, Logger: logger, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Enqueue: d.Enqueue, Logger: logger})
+	t.Cleanup(publisher.Close)
+	start(t, d, publisher)
+	return Options{
+		Subscribers: subs, Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
+		Deliveries: d, Recovery: d, Idempotency: idempotency.New(idempotency.Options{Client: client}), Logger: logger,
+	}
+}
+
+func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) {
+	t.Helper()
+	if err := d.Start(t.Context(), publisher.Accept); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		d.Stop(ctx)
+	})
+}
+
+func (h *house) mint(company *uuid.UUID, scopes string) string {
+	h.t.Helper()
+	token, err := h.keys.Mint(Grant{Subject: "test", Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return token
+}
+
+// answer is what came back, checked against the document.
+type answer struct {
+	*httptest.ResponseRecorder
+	t *testing.T
+}
+
+type option func(*http.Request)
+
+func header(name, value string) option {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func bearer(token string) option { return header("Authorization", "Bearer "+token) }
+
+func noToken(r *http.Request) { r.Header.Del("Authorization") }
+
+// call sends a request with the house's token and a JSON body, if any.
+func (h *house) call(method, target, body string, options ...option) answer {
+	h.t.Helper()
+	r := httptest.NewRequestWithContext(h.t.Context(), method, target, strings.NewReader(body))
+	bearer(h.token)(r)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, o := range options {
+		o(r)
+	}
+	rec := httptest.NewRecorder()
+	h.handler.ServeHTTP(rec, r)
+	h.seen.add(rec)
+	checkAnswer(h.t, r, rec)
+	return answer{rec, h.t}
+}
+
+// want fails the test when another status, or problem code, was answered.
+func (a answer) want(status int, code ...string) answer {
+	a.t.Helper()
+	if a.Code != status {
+		a.t.Fatalf("status %d, want %d: %s", a.Code, status, a.Body)
+	}
+	if len(code) > 0 && a.problem().Code != code[0] {
+		a.t.Fatalf("code %s, want %s: %s", a.problem().Code, code[0], a.Body)
+	}
+	return a
+}
+
+type problemDoc struct {
+	Code, Detail, RequestID, Instance string
+	Status                            int
+	Errors                            []struct{ Field, Code, Message string }
+}
+
+func (a answer) problem() problemDoc { return as[problemDoc](a) }
+
+// wantField fails the test unless the answer is a 400 that names the field.
+func (a answer) wantField(field, code string) {
+	a.t.Helper()
+	a.want(http.StatusBadRequest)
+	for _, e := range a.problem().Errors {
+		if e.Field == field && e.Code == code {
+			return
+		}
+	}
+	a.t.Fatalf("no %s of %q in %s", code, field, a.Body)
+}
+
+func as[T any](a answer) T {
+	a.t.Helper()
+	var into T
+	if err := json.Unmarshal(a.Body.Bytes(), &into, json.MatchCaseInsensitiveNames(true)); err != nil {
+		a.t.Fatalf("%v: %s", err, a.Body)
+	}
+	return into
+}
+
+// transcript collects logs and bodies.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *transcript) add(rec *httptest.ResponseRecorder) { _, _ = s.Write(rec.Body.Bytes()) }
+
+func (s *transcript) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Count(s.text.Bytes(), []byte(what))
+}
+
+// checker validates answers against the document, made strict: a member that
+// the document does not name is an error.
+var checker = sync.OnceValue(func() routers.Router {
+	doc, err := openapi3.NewLoader().LoadFromData(documentSource)
+	if err != nil {
+		panic(err)
+	}
+	for _, schema := range doc.Components.Schemas {
+		makeStrict(schema.Value)
+	}
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		panic(err)
+	}
+	return router
+})
+
+func makeStrict(s *openapi3.Schema) {
+	parts := s.AllOf
+	s.AllOf = nil
+	for _, part := range parts {
+		if s.Properties == nil {
+			s.Properties = openapi3.Schemas{}
+		}
+		s.Type = part.Value.Type
+		s.Required = append(s.Required, part.Value.Required...)
+		for name, p := range part.Value.Properties {
+			s.Properties[name] = p
+		}
+	}
+	if len(s.Properties) > 0 {
+		s.AdditionalProperties = openapi3.AdditionalProperties{Has: new(bool)}
+	}
+}
+
+func checkAnswer(t *testing.T, r *http.Request, rec *httptest.ResponseRecorder) {
+	t.Helper()
+	route, params, err := checker().FindRoute(r)
+	if err != nil || rec.Code == http.StatusMethodNotAllowed {
+		return
+	}
+	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
+		Status:                 rec.Code, Header: rec.Header(),
+		Body:    io.NopCloser(bytes.NewReader(rec.Body.Bytes())),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+	if err != nil {
+		t.Errorf("%s %s is not as documented: %v", r.Method, r.URL, err)
+	}
+}

@@ -1,0 +1,211 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+)
+
+const hooks = "https://hooks.example.com/a"
+
+func create(h *house, url string, types ...string) gen.SubscriberWithSecret {
+	h.t.Helper()
+	if types == nil {
+		types = []string{"PAYMENT_PAID"}
+	}
+	body := fmt.Sprintf(`{"name":"Books","callbackUrl":%q,"events":["%s"]}`, url, strings.Join(types, `","`))
+	return as[gen.SubscriberWithSecret](h.call("POST", "/api/v1/subscribers", body).want(http.StatusCreated))
+}
+
+func TestSubscriberLife(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	made := h.call("POST", "/api/v1/subscribers",
+		`{"name":"Books","callbackUrl":"HTTPS://Hooks.Example.com:443/a#x","events":["PAYMENT_PAID"],"companyUuid":"`+strings.ToUpper(h.company.String())+`"}`).
+		want(http.StatusCreated)
+	sub := as[gen.SubscriberWithSecret](made)
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	if got := made.Header().Get("Location"); got != path {
+		t.Errorf("Location %q, want %q", got, path)
+	}
+	if sub.CallbackURL != hooks || sub.CompanyUUID != h.company || !sub.Enabled || sub.Health.State != "healthy" || !strings.HasPrefix(sub.Secret, "whsec_") {
+		t.Errorf("created %s", made.Body)
+	}
+
+	got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK))
+	if got.UUID != sub.UUID || !got.CreatedAt.Equal(sub.CreatedAt) {
+		t.Errorf("read %+v", got)
+	}
+	changed := as[gen.Subscriber](h.call("PATCH", path, `{"name":"Ledger","enabled":false}`).want(http.StatusOK))
+	if changed.Name != "Ledger" || changed.Enabled || changed.Health.State != "disabled" || *changed.Health.DisabledReason != "MANUAL" {
+		t.Errorf("updated %+v", changed)
+	}
+	enabled := as[gen.Subscriber](h.call("PATCH", path, `{"enabled":true}`).want(http.StatusOK))
+	if enabled.Health.State != "healthy" || enabled.Health.DisabledReason != nil {
+		t.Errorf("enabled %+v", enabled)
+	}
+
+	added := as[gen.Subscriber](h.call("POST", "/api/v1/subscribers/add-event", `{"callbackUrl":"`+hooks+`","event":"CARD_CREATION_REQUEST_ERROR"}`).want(http.StatusCreated))
+	if len(added.Events) != 2 {
+		t.Errorf("added %v", added.Events)
+	}
+	h.call("DELETE", "/api/v1/subscribers/delete-event", `{"callbackUrl":"`+hooks+`","event":"CARD_CREATION_REQUEST_ERROR"}`).want(http.StatusNoContent)
+	h.call("DELETE", "/api/v1/subscribers/delete-event?event=NOT_IN_IT&callbackUrl="+hooks, "").want(http.StatusNoContent)
+	h.call("DELETE", "/api/v1/subscribers/delete-event", `{"callbackUrl":"https://other.example.com","event":"PAYMENT_PAID"}`).want(http.StatusNotFound)
+
+	rotated := as[gen.SubscriberWithSecret](h.call("POST", path+"/rotate-secret", "").want(http.StatusOK))
+	if rotated.Secret == sub.Secret || !strings.HasPrefix(rotated.Secret, "whsec_") {
+		t.Error("the secret did not change")
+	}
+	h.call("GET", path+"/stats", "").want(http.StatusOK)
+	h.call("DELETE", path, `{"companyUuid":"`+h.company.String()+`"}`).want(http.StatusNoContent)
+	h.call("DELETE", path, "").want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+	h.call("GET", path, "").want(http.StatusNotFound)
+	h.call("PATCH", path, `{}`).want(http.StatusNotFound)
+	h.call("POST", path+"/rotate-secret", "").want(http.StatusNotFound)
+	h.call("POST", path+"/test", "").want(http.StatusNotFound)
+	h.call("GET", path+"/stats", "").want(http.StatusNotFound)
+	h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z"}`).want(http.StatusNotFound)
+}
+
+func TestListSubscribers(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	first := create(h, hooks, "PAYMENT_PAID", "OTHER")
+	create(h, "https://hooks.example.com/b", "CARD_CREATION_REQUEST_ERROR")
+	for query, want := range map[string]int{
+		"":                                   2,
+		"?companyUuid=" + h.company.String(): 2,
+		"?uuid=" + first.UUID.String():       1,
+		"?name=oO":                           2,
+		"?name=nobody":                       0,
+		"?callbackUrl=HTTPS://HOOKS.example.com:443/a": 1,
+		"?enabled=true":      2,
+		"?enabled=false":     0,
+		"?events=OTHER,NONE": 1,
+		"?events=OTHER,CARD_CREATION_REQUEST_ERROR": 2,
+	} {
+		page := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers"+query, "").want(http.StatusOK))
+		if page.TotalElements != want || len(page.Content) != want || page.Size != 20 || page.Number != 0 {
+			t.Errorf("%q: %+v", query, page)
+		}
+	}
+	page := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers?page=1&size=1", "").want(http.StatusOK))
+	if page.TotalElements != 2 || page.TotalPages != 2 || page.Number != 1 || page.Size != 1 || len(page.Content) != 1 {
+		t.Errorf("second page: %+v", page)
+	}
+	if page = as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers?size=1000", "").want(http.StatusOK)); page.Size != 100 {
+		t.Errorf("size %d, want it clamped to 100", page.Size)
+	}
+	for query, field := range map[string]string{
+		"?page=-1": "page", "?page=x": "page", "?page=1.5": "page", "?page=99999999999999999999": "page",
+		"?page=9999999999": "page", "?size=0": "size", "?size=-1": "size", "?uuid=no": "uuid", "?enabled=maybe": "enabled",
+		"?page=1&page=2": "page", "?name=%ff": "name",
+	} {
+		h.call("GET", "/api/v1/subscribers"+query, "").wantField(field, "INVALID")
+	}
+	h.call("GET", "/api/v1/subscribers?nmae=x", "").wantField("nmae", "UNKNOWN_PARAMETER")
+	h.call("GET", "/api/v1/subscribers?a=%zz", "").want(http.StatusBadRequest, "MALFORMED_QUERY")
+}
+
+func TestCallbackURLIsUniqueUnderConcurrentCreates(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	const n = 50
+	codes := make([]int, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			codes[i] = h.call("POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"`+hooks+`","events":["A"]}`).Code
+		})
+	}
+	wg.Wait()
+	count := map[int]int{}
+	for _, c := range codes {
+		count[c]++
+	}
+	if count[http.StatusCreated] != 1 || count[http.StatusConflict] != n-1 {
+		t.Errorf("answers %v, want one 201 and 49 409", count)
+	}
+}
+
+func TestCompanyScope(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	other := uuid.New()
+	sub := create(h, hooks)
+	path, foreign := "/api/v1/subscribers/"+sub.UUID.String(), "companyUuid="+other.String()
+
+	h.call("GET", "/api/v1/subscribers?"+foreign, "").want(http.StatusForbidden, "COMPANY_MISMATCH")
+	h.call("GET", path+"?"+foreign, "").want(http.StatusForbidden, "COMPANY_MISMATCH")
+	h.call("PATCH", path, `{"companyUuid":"`+other.String()+`"}`).want(http.StatusForbidden, "COMPANY_MISMATCH")
+	h.call("DELETE", path, `{"companyUuid":"`+other.String()+`"}`).want(http.StatusForbidden, "COMPANY_MISMATCH")
+	h.call("GET", path, "", bearer(h.mint(&other, allScopes))).want(http.StatusNotFound)
+	h.call("DELETE", path, "", bearer(h.mint(&other, allScopes))).want(http.StatusNotFound)
+
+	free, platform := bearer(h.mint(nil, allScopes)), bearer(h.mint(nil, allScopes+" platform"))
+	h.call("GET", path, "", free).wantField("companyUuid", "REQUIRED")
+	h.call("GET", path, "", platform).wantField("companyUuid", "REQUIRED")
+	h.call("POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"https://x.example","events":["A"]}`, free).wantField("companyUuid", "REQUIRED")
+	h.call("GET", path+"?companyUuid="+h.company.String(), "", free).want(http.StatusOK)
+	h.call("DELETE", path+"?"+foreign, `{"companyUuid":"`+h.company.String()+`"}`, free).wantField("companyUuid", "INVALID")
+	h.call("GET", "/api/v1/subscribers", "", free).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	h.call("GET", "/api/v1/events", "", free).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	h.call("GET", "/api/v1/deliveries", "", free).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	h.call("POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"`+hooks+`","events":["A"],"companyUuid":"`+other.String()+`"}`, free).want(http.StatusCreated)
+	all := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers", "", platform).want(http.StatusOK))
+	one := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers?companyUuid="+h.company.String(), "", free).want(http.StatusOK))
+	if all.TotalElements != 2 || one.TotalElements != 1 {
+		t.Errorf("%d of all companies and %d of one, want 2 and 1", all.TotalElements, one.TotalElements)
+	}
+}
+
+func TestBadSubscriberBodies(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks)
+	post := func(body string, options ...option) answer {
+		return h.call("POST", "/api/v1/subscribers", body, options...)
+	}
+	for body, want := range map[string][2]string{
+		`{}`:                             {"name", "REQUIRED"},
+		`{"name":"x","callbackURL":"y"}`: {"callbackURL", "UNKNOWN_FIELD"},
+		`{"name":"x","name":"y"}`:        {"name", "DUPLICATE_FIELD"},
+		`{"name":1}`:                     {"name", "INVALID"},
+		`{"events":"A"}`:                 {"events", "INVALID"},
+		`{"events":["A",2]}`:             {"/events/1", "INVALID"},
+		`{"enabled":"yes"}`:              {"enabled", "INVALID"},
+		`{"companyUuid":"hunter2"}`:      {"companyUuid", "INVALID"},
+		`[]`:                             {"", "INVALID"},
+		`{"name":"x","callbackUrl":"ftp://hunter2@h","events":["A"]}`:             {"callbackUrl", "INVALID"},
+		`{"name":"x","callbackUrl":"https://u:hunter2@h.example","events":["A"]}`: {"callbackUrl", "INVALID"},
+	} {
+		post(body).wantField(want[0], want[1])
+	}
+	for _, body := range []string{`{`, `{"name":"x"} trailing`, `{"name":"x"}{}`, "{\"name\":\"\xff\"}", `nul`, "\xef\xbb\xbf{}", strings.Repeat("[", 65) + strings.Repeat("]", 65)} {
+		post(body).want(http.StatusBadRequest, "MALFORMED_BODY")
+	}
+	post("").want(http.StatusBadRequest, "BODY_REQUIRED")
+	post(`{}`, header("Content-Type", "text/plain")).want(http.StatusUnsupportedMediaType)
+	post(`{}`, header("Content-Type", "application/json; charset=latin1")).want(http.StatusUnsupportedMediaType)
+	post(`{}`, header("Content-Type", "application/json; charset=UTF-8")).want(http.StatusBadRequest, "VALIDATION_ERROR")
+	post(`{}`, header("Accept", "text/html, application/json;q=0")).want(http.StatusNotAcceptable)
+	post(`{}`, header("Accept", "text/html, */*;q=0.1")).want(http.StatusBadRequest)
+	post(`"` + strings.Repeat("x", bodyLimit) + `"`).want(http.StatusRequestEntityTooLarge)
+	h.call("GET", "/api/v1/subscribers/not-a-uuid", "").wantField("uuid", "INVALID")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{}`).wantField("since", "REQUIRED")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"yesterday"}`).wantField("since", "INVALID")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2026-11-01T00:00:00Z","statuses":["LOST"]}`).wantField("statuses", "INVALID")
+	if n := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers", "")).TotalElements; n != 1 {
+		t.Errorf("%d subscribers, bad input has left some", n)
+	}
+	if h.seen.count("hunter2") > 0 {
+		t.Error("an answer or a log line repeats a submitted secret")
+	}
+}
