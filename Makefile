@@ -32,8 +32,8 @@ test: ## Run the tests with the race detector (installs redis-server if it is mi
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 	@scripts/ensure-redis
-	@grep -rl --include='*_test.go' '^//go:build faults' . | xargs -n1 dirname | sort -u | \
-		xargs -r $(GO) test -race -tags faults -p 1 -timeout 40m
+	@packages=$$(grep -rl --include='*_test.go' '^//go:build faults' . | xargs -r -n1 dirname | sort -u); \
+		[ -z "$$packages" ] || $(GO) test -race -tags faults -p 1 -timeout 40m $$packages
 
 .PHONY: lint
 lint: ## Check style, formatting and the import graph
@@ -52,6 +52,6 @@ docker: ## Build the container image
 	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
 
 .PHONY: tidy
-tidy: ## Tidy both module files and format the code
+tidy: ## Tidy go.mod and format the code
 	$(GO) mod tidy
 	$(TOOL) golangci-lint fmt ./...

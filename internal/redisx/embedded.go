@@ -21,7 +21,7 @@ var errNoServer = errors.New("no redis-server or valkey-server on PATH: install 
 const (
 	stopTimeout = 10 * time.Second
 	minBackoff  = 100 * time.Millisecond
-	maxBackoff  = 5 * time.Second
+	maxBackoff  = 2 * time.Second
 	stableAfter = 30 * time.Second // a server that lived this long restarts at once
 )
 

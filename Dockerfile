@@ -1,0 +1,34 @@
+# syntax=docker/dockerfile:1
+
+# The image holds the daemon alone, without a Redis to embed: give it one by
+# SPENDHOOK_REDIS, e.g. redis://redis:6379/0. The API is served in clear on
+# :8080, which the daemon refuses until SPENDHOOK_TLS_TERMINATED_BY_PROXY=true
+# says that a proxy in front ends TLS. The admin listener (9090) stays on the
+# container's own loopback unless SPENDHOOK_ADMIN_LISTEN and
+# SPENDHOOK_ADMIN_PUBLIC open it. /data keeps the token key: make it a volume.
+
+FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY . .
+ARG VERSION=dev
+ARG TARGETOS
+ARG TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod \
+    --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" \
+    -o /out/spendhook ./cmd/spendhook && mkdir /out/data
+
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /out/spendhook /spendhook
+COPY --from=build --chown=nonroot:nonroot /out/data /data
+ENV SPENDHOOK_DATA_DIR=/data \
+    SPENDHOOK_LISTEN=:8080
+VOLUME /data
+EXPOSE 8080
+USER nonroot:nonroot
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["/spendhook", "healthcheck"]
+ENTRYPOINT ["/spendhook"]
+CMD ["serve"]
