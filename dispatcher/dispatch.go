@@ -44,7 +44,7 @@ func (d *Dispatcher) handle(ctx context.Context, id, kind, payload string) error
 
 func parseEventRefs(payload string) ([]events.Ref, error) {
 	var refs []events.Ref
-	for _, f := range strings.Fields(payload) {
+	for f := range strings.FieldsSeq(payload) {
 		r, err := events.ParseRef(f)
 		if err != nil {
 			return nil, err

@@ -29,7 +29,7 @@ func TestEventReachesEveryMatchingSubscriber(t *testing.T) {
 	id := h.emit(1)[0]
 	for _, s := range []subscribers.Subscriber{subA, subB} {
 		d := h.reaches(id, s, StatusDelivered)
-		if d.AttemptCount != 1 || len(d.Attempts) != 1 || d.Attempts[0].StatusCode != 200 || d.EventType != "PAYMENT_PAID" {
+		if d.AttemptCount != 1 || len(d.Attempts) != 1 || d.Attempts[0].StatusCode != http.StatusOK || d.EventType != "PAYMENT_PAID" {
 			t.Errorf("delivery = %+v", d)
 		}
 	}

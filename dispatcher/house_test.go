@@ -212,8 +212,10 @@ const patience = 20 * time.Second
 
 func eventually(t *testing.T, ok func() bool, what string, args ...any) {
 	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
 	deadline := time.Now().Add(patience)
-	for !ok() {
+	for ; !ok(); <-look.C {
 		if time.Now().After(deadline) {
 			for i, a := range args {
 				switch p := a.(type) {
@@ -225,6 +227,5 @@ func eventually(t *testing.T, ok func() bool, what string, args ...any) {
 			}
 			t.Fatalf("never: "+what, args...)
 		}
-		time.Sleep(5 * time.Millisecond) // between two looks at the condition
 	}
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,7 +105,7 @@ func (r *record) waiting() Status {
 // log appends an attempt, keeping the latest maxAttemptLog.
 func (r *record) log(res Result) {
 	r.Count++
-	r.Attempts = append(r.Attempts[:len(r.Attempts):len(r.Attempts)], attemptRecord{
+	r.Attempts = append(slices.Clip(r.Attempts), attemptRecord{
 		Number: r.Count, Started: res.StartedAt.UnixMilli(), Duration: res.Duration.Milliseconds(),
 		Code: res.StatusCode, Error: res.Class, Body: res.ResponseBody,
 	})

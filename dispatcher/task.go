@@ -166,11 +166,7 @@ func (l asynqLog) Warn(args ...any)  { l.to.Warn("asynq", "message", fmt.Sprint(
 func (l asynqLog) Error(args ...any) { l.to.Error("asynq", "message", fmt.Sprint(args...)) }
 func (l asynqLog) Fatal(args ...any) { l.to.Error("asynq", "message", fmt.Sprint(args...)) }
 
-// attemptPayload joins the stamp of a hand-out and its references.
-func attemptPayload(stamp int64, refs []string) string {
-	return strconv.FormatInt(stamp, 10) + " " + strings.Join(refs, " ")
-}
-
+// parseAttemptPayload reads the stamp of a hand-out and its references.
 func parseAttemptPayload(payload string) (stamp int64, refs []ref, err error) {
 	fields := strings.Fields(payload)
 	if len(fields) == 0 {

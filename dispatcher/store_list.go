@@ -345,23 +345,34 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, 
 		return nil, fmt.Errorf("read deliveries: %w", err)
 	}
 	out := make([][]Delivery, len(refs))
-	for i, c := range cmds {
-		for sub, text := range c.Val() {
-			rec, err := decodeRecord(text)
-			if err != nil {
-				return nil, err
-			}
-			id, err := uuid.Parse(sub)
-			if err != nil {
-				return nil, fmt.Errorf("read deliveries: %w", err)
-			}
-			out[i] = append(out[i], rec.delivery(ref{Ref: refs[i], Subscriber: id}))
+	for i, r := range refs {
+		all, err := deliveriesOf(r, cmds[i].Val())
+		if err != nil {
+			return nil, err
 		}
-		slices.SortFunc(out[i], func(a, b Delivery) int {
-			return strings.Compare(a.SubscriberUUID.String(), b.SubscriberUUID.String())
-		})
+		out[i] = all
 	}
 	return out, nil
+}
+
+// deliveriesOf reads an event's deliveries hash.
+func deliveriesOf(r events.Ref, hash map[string]string) ([]Delivery, error) {
+	all := make([]Delivery, 0, len(hash))
+	for sub, text := range hash {
+		rec, err := decodeRecord(text)
+		if err != nil {
+			return nil, err
+		}
+		id, err := uuid.Parse(sub)
+		if err != nil {
+			return nil, fmt.Errorf("read deliveries: %w", err)
+		}
+		all = append(all, rec.delivery(ref{Ref: r, Subscriber: id}))
+	}
+	slices.SortFunc(all, func(a, b Delivery) int {
+		return strings.Compare(a.SubscriberUUID.String(), b.SubscriberUUID.String())
+	})
+	return all, nil
 }
 
 // undispatched reports, in one round trip, which events wait for their dispatch.
