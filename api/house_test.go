@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -36,13 +37,13 @@ const allScopes = "subscribers:read subscribers:write events:read events:write d
 // house is the API on the real packages and a real Redis. Everything that is
 // answered and logged is kept in seen.
 type house struct {
-	t        *testing.T
-	handler  http.Handler
-	keys     *KeyStore
-	registry *prometheus.Registry
-	company  uuid.UUID
-	token    string // of company, with allScopes
-	seen     *transcript
+	t       *testing.T
+	handler http.Handler
+	keys    *KeyStore
+	options Options
+	company uuid.UUID
+	token   string // of company, with allScopes
+	seen    *transcript
 }
 
 // setup is a started house; adjust may change the API's options.
@@ -53,18 +54,19 @@ func setup(t *testing.T, adjust ...func(*Options)) *house {
 
 func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) *house {
 	t.Helper()
-	h := &house{t: t, company: uuid.New(), registry: prometheus.NewRegistry(), seen: &transcript{}}
+	h := &house{t: t, company: uuid.New(), seen: &transcript{}}
 	var err error
 	if h.keys, err = OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
 		t.Fatal(err)
 	}
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	o.Keys, o.Verifier = h.keys, NewVerifier(h.keys, nil)
-	o.Metrics = NewMetrics(h.registry)
+	o.Metrics = NewMetrics(prometheus.NewRegistry())
 	o.WebhookKeys = true
 	for _, f := range adjust {
 		f(&o)
 	}
+	h.options = o
 	if h.handler, err = New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +116,8 @@ func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) 
 		d.Stop(ctx)
 	})
 }
+
+func (h *house) metrics() *prometheus.CounterVec { return h.options.Metrics.requests }
 
 func (h *house) mint(company *uuid.UUID, scopes string) string {
 	h.t.Helper()
@@ -245,9 +249,7 @@ func makeStrict(s *openapi3.Schema) {
 		}
 		s.Type = part.Value.Type
 		s.Required = append(s.Required, part.Value.Required...)
-		for name, p := range part.Value.Properties {
-			s.Properties[name] = p
-		}
+		maps.Copy(s.Properties, part.Value.Properties)
 	}
 	if len(s.Properties) > 0 {
 		s.AdditionalProperties = openapi3.AdditionalProperties{Has: new(bool)}

@@ -110,7 +110,7 @@ func TestListSubscribers(t *testing.T) {
 	} {
 		h.call("GET", "/api/v1/subscribers"+query, "").wantField(field, "INVALID")
 	}
-	h.call("GET", "/api/v1/subscribers?nmae=x", "").wantField("nmae", "UNKNOWN_PARAMETER")
+	h.call("GET", "/api/v1/subscribers?title=x", "").wantField("title", "UNKNOWN_PARAMETER")
 	h.call("GET", "/api/v1/subscribers?a=%zz", "").want(http.StatusBadRequest, "MALFORMED_QUERY")
 }
 
