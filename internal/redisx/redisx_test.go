@@ -50,7 +50,8 @@ func TestEmbeddedKeepsItsDataOverAStop(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, before := range []string{"", "v"} {
-		r := open(t, redisx.Options{DataDir: dir})
+		var log strings.Builder
+		r := open(t, redisx.Options{DataDir: dir, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		if got := r.Client().Get(t.Context(), "k").Val(); got != before {
 			t.Errorf("k = %q, want %q", got, before)
 		}
@@ -61,6 +62,28 @@ func TestEmbeddedKeepsItsDataOverAStop(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
+		if !strings.Contains(log.String(), "ready to exit") {
+			t.Errorf("the server was not stopped in order:\n%s", &log)
+		}
+	}
+}
+
+func TestServerHoldsItsLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := open(t, redisx.Options{DataDir: dir})
+	lock, err := os.Open(filepath.Join(dir, "redis", "server.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	free := func() bool { return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
+	if free() {
+		t.Error("another server could write the same files")
+	}
+	closeIt(t, r)
+	if !free() {
+		t.Error("the lock outlives the server")
 	}
 }
 
