@@ -1,0 +1,120 @@
+// Package pgtest gives tests a real PostgreSQL: one server per test binary, a
+// database of its own per test, or a private server that a test may stop.
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+)
+
+// shared is the one server of this test binary; made counts its databases.
+var shared struct {
+	sync.Mutex
+	server *process
+	made   int
+}
+
+// New returns the URL of an empty database that only this test uses. It is
+// dropped when the test ends, and New is safe with t.Parallel.
+func New(tb testing.TB) string {
+	tb.Helper()
+	p, name, err := take()
+	if err == nil {
+		err = p.exec(`CREATE DATABASE ` + name)
+	}
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := p.exec(`DROP DATABASE ` + name + ` WITH (FORCE)`); err != nil {
+			tb.Errorf("pgtest: %v", err)
+		}
+	})
+	return p.url(name)
+}
+
+// Main is the body of a TestMain: it runs the tests, stops the shared server
+// and then fails when a goroutine was left behind.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(stopping{m})
+}
+
+type stopping struct{ m *testing.M }
+
+// Run runs the tests and then stops the server, before goleak looks.
+func (s stopping) Run() int {
+	defer stopShared()
+	return s.m.Run()
+}
+
+func take() (*process, string, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		p, err := create()
+		if err != nil {
+			return nil, "", err
+		}
+		shared.server = p
+	}
+	shared.made++
+	return shared.server, fmt.Sprintf("test%d", shared.made), nil
+}
+
+func stopShared() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		shared.server.remove()
+	}
+}
+
+// Server is a private PostgreSQL that its test may stop and start again.
+type Server struct {
+	tb      testing.TB
+	process *process
+}
+
+// Start runs a private server that ends with the test.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	p, err := create()
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	tb.Cleanup(p.remove)
+	return &Server{tb: tb, process: p}
+}
+
+// URL is where the server's database is, also while the server is stopped.
+func (s *Server) URL() string { return s.process.url("postgres") }
+
+// Stop ends the server at once, as a crash would.
+func (s *Server) Stop() { s.process.stop() }
+
+// Restart starts a stopped server on the same data and waits until it answers.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	if err := s.process.start(); err != nil {
+		s.tb.Fatalf("pgtest: %v", err)
+	}
+}
+
+// exec runs one statement outside of any test's database.
+func (p *process) exec(statement string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.url("postgres"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }() // nothing depends on how it parts
+	_, err = conn.Exec(ctx, statement)
+	return err
+}

@@ -1,0 +1,113 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/uptrace/bun"
+	"golang.org/x/sync/errgroup"
+)
+
+const batchTimeout = time.Minute
+
+// Importer loads spend data from lines of JSON, one object a line with a kind
+// of company, user, card, location, reimbursement or statement. A line with a
+// known uuid replaces what the database has. What a line refers to must stand
+// before it; a reimbursement brings its requester along, as an inactive user,
+// when no such user is known. It reads as a stream, in bounded memory.
+type Importer struct {
+	Store *Store
+	// Refused hears of each refused line, in order.
+	Refused func(Refusal)
+	// Progress hears how far the import has come, after each batch.
+	Progress func(Report)
+}
+
+// Refusal names a line, from 1, and says why it was left out.
+type Refusal struct {
+	Line   int64
+	Reason string
+}
+
+// Report counts what an import has read and done. Blank lines are Lines only.
+type Report struct {
+	Lines, Bytes, Imported, Refused int64
+}
+
+// Run imports until the end of r. A refused line is reported and does not stop
+// it; an error does, and what the report counts as imported stays: run again
+// from the start, the import comes to the same end. The error may be
+// ErrUnavailable.
+func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
+	var report Report
+	batches := make(chan *batch, 1)
+	group, joint := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(batches)
+		return readBatches(joint, r, i.Store.opts.Now, batches)
+	})
+	group.Go(func() error {
+		for b := range batches {
+			if err := i.store(joint, b, &report); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return report, fmt.Errorf("import: %w", err)
+	}
+	return report, i.Store.analyze(ctx, report)
+}
+
+// store writes one batch in one transaction.
+func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
+	var refused []Refusal
+	err := i.Store.writeWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
+		w := newBatchWriter(tx, i.Store.postgres())
+		err := w.write(ctx, b)
+		refused = w.refused
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	refused = append(refused, b.refused...)
+	slices.SortFunc(refused, func(x, y Refusal) int { return int(x.Line - y.Line) })
+	report.Lines += b.lines
+	report.Bytes += b.bytes
+	report.Refused += int64(len(refused))
+	report.Imported += b.objects - int64(len(refused))
+	i.tell(refused, *report)
+	return nil
+}
+
+func (i *Importer) tell(refused []Refusal, report Report) {
+	for _, r := range refused {
+		if i.Refused != nil {
+			i.Refused(r)
+		}
+	}
+	if i.Progress != nil {
+		i.Progress(report)
+	}
+}
+
+// analyze lets the planner know what the tables hold now.
+func (s *Store) analyze(ctx context.Context, report Report) error {
+	if report.Imported == 0 {
+		return nil
+	}
+	for _, table := range []string{"users", "cards", "reimbursements"} {
+		ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+		_, err := s.w.ExecContext(ctx, "ANALYZE ?", bun.Ident(table))
+		cancel()
+		if err != nil {
+			return failed("analyze "+table, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package storage
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+const migrationTimeout = 10 * time.Minute
+
+// Migrate brings the schema up to date and opens the Store for use. Any number
+// of processes may call it at once: one migrates, the others wait for it. It
+// may be called again after ErrUnavailable.
+func (s *Store) Migrate(ctx context.Context) error {
+	ping, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	if err := s.w.PingContext(ping); err != nil {
+		return failed("migrate", err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, migrationTimeout)
+	defer cancel()
+	p, err := s.provider()
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return failed("migrate", err)
+	}
+	s.migrated.Store(true)
+	return nil
+}
+
+func (s *Store) provider() (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	dialect, locker := goose.DialectSQLite3, lock.SessionLocker(&fileLock{path: s.file("migrate.lock")})
+	if s.postgres() {
+		dialect = goose.DialectPostgres
+		if locker, err = lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 600)); err != nil {
+			return nil, err
+		}
+	}
+	return goose.NewProvider(dialect, s.w.DB, files,
+		goose.WithSessionLocker(locker), goose.WithSlog(s.opts.Logger), goose.WithDisableGlobalRegistry(true))
+}
+
+// fileLock keeps other processes from migrating the same SQLite file. The
+// kernel drops the lock with the process.
+type fileLock struct {
+	path string
+	file *os.File
+}
+
+// SessionLock waits until no other process holds the lock.
+func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			l.file = f
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return firstError(ctx.Err(), f.Close())
+		}
+	}
+}
+
+// SessionUnlock lets the next one migrate.
+func (l *fileLock) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Close() }

@@ -1,0 +1,84 @@
+package storage
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
+)
+
+const (
+	minYear = 2000
+	maxYear = 2100
+)
+
+var statementStatuses = []string{"OPEN", "CLOSED"}
+
+// Statement is the billing statement of one month: section 2.6 of the
+// interface specification.
+type Statement struct {
+	UUID        uuid.UUID
+	CompanyUUID uuid.UUID
+	Month, Year int
+	Status      string
+	TotalAmount decimal.Decimal
+	Currency    string
+	ClosingDate Date
+}
+
+type statementRow struct {
+	bun.BaseModel `bun:"table:statements,alias:s"`
+
+	UUID        key    `bun:"uuid,pk"`
+	CompanyUUID key    `bun:"company_uuid"`
+	Year        int    `bun:"year"`
+	Month       int    `bun:"month"`
+	Status      string `bun:"status"`
+	Total       int64  `bun:"total"`
+	Currency    string `bun:"currency"`
+	ClosingDay  int64  `bun:"closing_day"`
+}
+
+// CurrentStatement is the company's OPEN statement, the latest if there are
+// several, or ErrNotFound.
+func (s *Store) CurrentStatement(ctx context.Context, company uuid.UUID) (Statement, error) {
+	return s.statement(ctx, "read current statement", func(q *bun.SelectQuery) *bun.SelectQuery {
+		return q.Where("company_uuid = ?", key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
+	})
+}
+
+// StatementOf is the company's statement of a month (1..12) and year
+// (2000..2100, else *invalid.Error), or ErrNotFound.
+func (s *Store) StatementOf(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
+	var e invalid.Error
+	if checkMonth(&e, month, year); e.OrNil() != nil {
+		return Statement{}, &e
+	}
+	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
+		return q.Where("company_uuid = ?", key(company)).Where("year = ?", year).Where("month = ?", month)
+	})
+}
+
+func checkMonth(e *invalid.Error, month, year int) {
+	if month < 1 || month > 12 {
+		e.Add("month", "INVALID", "must be 1 to 12")
+	}
+	if year < minYear || year > maxYear {
+		e.Add("year", "INVALID", "must be %d to %d", minYear, maxYear)
+	}
+}
+
+func (s *Store) statement(ctx context.Context, op string, where func(*bun.SelectQuery) *bun.SelectQuery) (Statement, error) {
+	var row statementRow
+	err := s.query(ctx, op, func(ctx context.Context, db bun.IDB) error {
+		return where(db.NewSelect().Model(&row)).Scan(ctx)
+	})
+	return Statement{
+		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Month: row.Month, Year: row.Year,
+		Status: row.Status, TotalAmount: fromMinor(row.Total, row.Currency), Currency: row.Currency,
+		ClosingDate: Date(row.ClosingDay), //nolint:gosec // written from a date
+	}, err
+}
