@@ -12,6 +12,7 @@ import (
 const (
 	maxErrorCode    = 128  // bytes
 	maxErrorMessage = 4096 // bytes
+	maxDepth        = 100  // of metadata, itself counted: sorting cost grows with it
 
 	defaultMaxMetadata = 256 << 10 // bytes
 )
@@ -27,7 +28,7 @@ type Limits struct {
 
 // Validate tells everything that is wrong with e at once, as an
 // *invalid.Error. Codes beside REQUIRED, INVALID and TOO_LONG: EVENT_TOO_OLD,
-// EVENT_IN_FUTURE, UNKNOWN_EVENT_TYPE.
+// EVENT_IN_FUTURE, UNKNOWN_EVENT_TYPE, TOO_DEEP.
 func (e *Event) Validate(now time.Time, limits Limits) error {
 	problems := &invalid.Error{}
 	e.checkNames(problems, limits.Catalogue)
@@ -87,7 +88,29 @@ func (e *Event) checkMetadata(problems *invalid.Error, limit int) {
 		problems.Add("metadata", "TOO_LONG", "is longer than %d bytes", limit)
 	case e.Metadata.Kind() != jsontext.KindBeginObject:
 		problems.Add("metadata", "INVALID", "must be a JSON object")
+	case depth(e.Metadata) > maxDepth:
+		problems.Add("metadata", "TOO_DEEP", "is nested more than %d deep", maxDepth)
 	}
+}
+
+// depth is how deep objects and arrays are nested in valid JSON.
+func depth(text []byte) int {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
 }
 
 func checkLength(problems *invalid.Error, field, text string, limit int) {

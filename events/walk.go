@@ -48,5 +48,5 @@ func parsePlace(text string) (place, error) {
 	if err != nil || !validID(id) {
 		return place{}, ErrBadCursor
 	}
-	return place{ms: int64(parsed), id: id}, nil //nolint:gosec // 63 bits
+	return place{ms: int64(parsed), id: id}, nil
 }

@@ -20,7 +20,7 @@ redis.call('ZADD', KEYS[2], ARGV[1], ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[8])
 local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', cutoff, 'LIMIT', 0, 10)
 if #old > 0 then redis.call('ZREM', KEYS[2], unpack(old)) end
-redis.call('ZADD', KEYS[4], ARGV[1], ARGV[5])
+redis.call('ZADD', KEYS[4], 'GT', ARGV[1], ARGV[5]) -- clocks of replicas may disagree
 redis.call('PEXPIRE', KEYS[4], ARGV[8])
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', cutoff)
 redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2] .. ARGV[3], 'PX', ARGV[8])

@@ -1,0 +1,257 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/redistest"
+)
+
+// breakable is a bundle on a server that its test may break.
+func breakable(t *testing.T, o redistest.Options) (*redistest.Server, *bundle) {
+	t.Helper()
+	server := redistest.Start(t, o)
+	t.Cleanup(func() { waitForDialers(t) }) // once the client is closed
+	return server, setupOn(t, server.Client(), func(*events.PublisherOptions) {})
+}
+
+// waitForDialers waits for go-redis's goroutines that look every second whether
+// a lost server is back; they end after their client.
+func waitForDialers(t *testing.T) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("pool.(*ConnPool).tryDial")) {
+			return
+		}
+		<-tick.C
+	}
+	t.Error("go-redis still dials")
+}
+
+// Invariant 1: what was answered ACCEPTED survives a server killed in the
+// middle of it all, with its pending dispatch; invariant 2: sent again, nothing
+// is accepted twice, and nothing that was not accepted is lost.
+func TestAcceptedSurvivesAKilledServer(t *testing.T) {
+	t.Parallel()
+	server, b := breakable(t, redistest.Options{AOF: true})
+	sent, accepted := b.acceptUntilKilled(t, server, 2000)
+	server.Restart()
+
+	open := b.open(t)
+	slices.Sort(open)
+	for _, id := range accepted {
+		if _, err := b.store.Get(t.Context(), events.Ref{Company: company, ID: id}); err != nil {
+			t.Errorf("%s was accepted and is gone: %v", id, err)
+		}
+		if _, pending := slices.BinarySearch(open, company.String()+"/"+id); !pending {
+			t.Errorf("%s was accepted and its dispatch is gone", id)
+		}
+	}
+	for _, id := range sent {
+		said := b.accept(t, newEvent(id))[0]
+		if said != "DUPLICATE" && slices.Contains(accepted, id) {
+			t.Errorf("%s was accepted, then sent again it is %s", id, said)
+		}
+	}
+	if got := len(b.open(t)); got != len(sent) {
+		t.Errorf("%d pending after sending all %d again", got, len(sent))
+	}
+}
+
+// acceptUntilKilled kills the server once `after` events were accepted and
+// returns every id that was sent and those that were answered ACCEPTED.
+func (b *bundle) acceptUntilKilled(t *testing.T, server *redistest.Server, after int) (sent, accepted []string) {
+	t.Helper()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		once sync.Once
+	)
+	for caller := range 32 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				id := fmt.Sprintf("c%d-%d", caller, i)
+				results, err := b.publisher.Accept(t.Context(), []events.Event{newEvent(id)})
+				mu.Lock()
+				sent = append(sent, id)
+				if err == nil && results[0].Status == events.Accepted {
+					accepted = append(accepted, id)
+				}
+				enough := len(accepted) >= after
+				mu.Unlock()
+				if err != nil {
+					if !errors.Is(err, events.ErrUnavailable) {
+						t.Errorf("accept without a server: %v, want ErrUnavailable", err)
+					}
+					return
+				}
+				if enough {
+					once.Do(func() { wg.Go(server.Kill) })
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return sent, accepted
+}
+
+func TestUnavailableRedisAndBack(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]struct{ begin, end func(*redistest.Server) }{
+		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"paused": {(*redistest.Server).Pause, (*redistest.Server).Resume},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, b := breakable(t, redistest.Options{AOF: true})
+			want(t, "before", b.accept(t, newEvent("e1")), "ACCEPTED")
+			outage.begin(server)
+			b.mustBeUnavailable(t, newEvent("e2"))
+			outage.end(server)
+			b.acceptAgain(t, newEvent("e2"))
+			want(t, "after", b.accept(t, newEvent("e1"), newEvent("e2"), newEvent("e3")), "DUPLICATE", "DUPLICATE", "ACCEPTED")
+		})
+	}
+}
+
+// mustBeUnavailable has many callers try at once; all are answered in time.
+func (b *bundle) mustBeUnavailable(t *testing.T, e events.Event) {
+	t.Helper()
+	const limit = 300 * time.Millisecond
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			began := time.Now()
+			results, err := b.publisher.Accept(ctx, []events.Event{e})
+			if !errors.Is(err, events.ErrUnavailable) || results != nil {
+				t.Errorf("accept during the outage: %v, %v, want ErrUnavailable", results, err)
+			}
+			if took := time.Since(began); took > limit+time.Second {
+				t.Errorf("accept during the outage took %v", took)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// acceptAgain sends e until it is known, as its source would.
+func (b *bundle) acceptAgain(t *testing.T, e events.Event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		_, err := b.publisher.Accept(ctx, []events.Event{e})
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the publisher did not recover: %v", err)
+		}
+	}
+}
+
+// An event whose commit lost its reply is committed again and still ACCEPTED,
+// not taken for a duplicate of itself.
+func TestALostReplyIsNotADuplicate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	lossy := &lossyNetwork{socket: server.Socket()}
+	client := redis.NewClient(&redis.Options{Dialer: lossy.dial, MaxRetries: 3})
+	defer client.Close()
+	b := setupOn(t, client, func(*events.PublisherOptions) {})
+	defer b.publisher.Close()
+	want(t, "before", b.accept(t, newEvent("e0")), "ACCEPTED")
+	lossy.lose.Store(true)
+	want(t, "answer", b.accept(t, newEvent("e1"), newEvent("e1"), newEvent("e0")), "ACCEPTED", "DUPLICATE", "DUPLICATE")
+	if lossy.lose.Load() {
+		t.Error("no reply was lost")
+	}
+	want(t, "enqueued", b.enqueuedIDs(), "e0", "e1")
+}
+
+// lossyNetwork drops a connection in place of its next reply once lose is set.
+type lossyNetwork struct {
+	socket string
+	lose   atomic.Bool
+}
+
+func (n *lossyNetwork) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+	return lossyConn{conn, n}, err
+}
+
+type lossyConn struct {
+	net.Conn
+	network *lossyNetwork
+}
+
+func (c lossyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p) // so the server has done it
+	if err == nil && c.network.lose.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// A caller that gave up is not waited for, and what it asked is safe to repeat.
+func TestAcceptObeysItsContext(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("client went away")
+	cancel(gone)
+	for i := range 50 {
+		_, err := b.publisher.Accept(ctx, []events.Event{newEvent(strconv.Itoa(i))})
+		if err != nil && (!errors.Is(err, events.ErrUnavailable) || !errors.Is(err, gone)) {
+			t.Fatalf("accept: %v, want ErrUnavailable with the cause", err)
+		}
+	}
+}
+
+// The commit must leave the id unknown when Redis refuses part of it, else
+// what was never accepted would be a duplicate for ever.
+func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{events.IndexKey(company), events.OpenKey(32), events.CompaniesKey(32)} {
+		b := setup(t)
+		b.redis.Set(t.Context(), key, "not a sorted set", 0)
+		if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e1")}); !errors.Is(err, events.ErrUnavailable) {
+			t.Fatalf("accept: %v, want ErrUnavailable", err)
+		}
+		b.redis.Del(t.Context(), key)
+		want(t, "again", b.accept(t, newEvent("e1")), "ACCEPTED")
+		want(t, "open set", b.open(t), company.String()+"/e1")
+	}
+}
+
+func TestFullRedisAcceptsNothing(t *testing.T) {
+	t.Parallel()
+	_, b := breakable(t, redistest.Options{})
+	want(t, "before", b.accept(t, newEvent("e1")), "ACCEPTED")
+	b.redis.ConfigSet(t.Context(), "maxmemory", "1")
+	if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e2")}); !errors.Is(err, events.ErrUnavailable) {
+		t.Errorf("accept by a full Redis: %v, want ErrUnavailable", err)
+	}
+	b.redis.ConfigSet(t.Context(), "maxmemory", "0")
+	want(t, "after", b.accept(t, newEvent("e2")), "ACCEPTED")
+}

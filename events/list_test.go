@@ -1,0 +1,431 @@
+package events_test
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"spendhook/events"
+)
+
+func TestGetManyKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var refs []events.Ref
+	for i := range 1200 {
+		id := strconv.Itoa(i)
+		if i%3 != 0 {
+			b.accept(t, newEvent(id))
+		}
+		refs = append(refs, events.Ref{Company: company, ID: id})
+	}
+	found, err := b.store.GetMany(t.Context(), refs)
+	if err != nil || len(found) != len(refs) {
+		t.Fatalf("%d found, %v", len(found), err)
+	}
+	for i, s := range found {
+		if (s != nil) != (i%3 != 0) || s != nil && s.ID != refs[i].ID {
+			t.Fatalf("at %d: %+v", i, s)
+		}
+	}
+}
+
+func TestGetUnknown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.accept(t, newEvent("e1"))
+	for _, r := range []events.Ref{{Company: company, ID: "e2"}, {Company: uuid.New(), ID: "e1"}} {
+		if _, err := b.store.Get(t.Context(), r); !errors.Is(err, events.ErrNotFound) {
+			t.Errorf("get %s: %v, want ErrNotFound", r, err)
+		}
+	}
+}
+
+// item is what the model of a list keeps of an event.
+type item struct {
+	company uuid.UUID
+	ms      int64
+	id, typ string
+}
+
+func newestFirst(a, b item) int {
+	return cmp.Or(
+		cmp.Compare(events.Partition(a.company), events.Partition(b.company)),
+		bytes.Compare(a.company[:], b.company[:]),
+		cmp.Compare(b.ms, a.ms), strings.Compare(b.id, a.id))
+}
+
+// The pages of any list, put together, are what a plain filter over all events
+// gives, in order: with many events in one millisecond, and with more coming
+// in while the pages are read.
+func TestPagesAgainstModel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		b.redis.FlushDB(t.Context()) // this test's own database
+		model := b.populate(t, rt)
+		f := drawFilter(rt, model)
+		expect := slices.Collect(filtered(model, f))
+		slices.SortFunc(expect, newestFirst)
+
+		var got []item
+		for page := 0; ; page++ {
+			p, err := b.store.List(t.Context(), f)
+			if err != nil || len(p.Items) > f.Size || page > len(model) {
+				rt.Fatalf("page %d: %d items, %v", page, len(p.Items), err)
+			}
+			for _, s := range p.Items {
+				got = append(got, item{s.CompanyUUID, s.AcceptedAt.UnixMilli(), s.ID, s.Type})
+			}
+			if f.Cursor = p.Next; p.Next == "" {
+				break
+			}
+			b.later(t, fmt.Sprintf("late%d", page), model[0].company)
+		}
+		if !slices.Equal(got, expect) {
+			rt.Fatalf("pages of %+v\n got %v\nwant %v", f, got, expect)
+		}
+	})
+}
+
+// populate accepts events of a few companies in a few milliseconds.
+func (b *bundle) populate(t *testing.T, rt *rapid.T) []item {
+	t.Helper()
+	companies := []uuid.UUID{{1}, {2}, {3}, {4}} // some share a partition: see below
+	for i := 5; events.Partition(companies[3]) != events.Partition(companies[0]); i++ {
+		companies[3] = uuid.UUID{byte(i), byte(i >> 8)}
+	}
+	var model []item
+	for i := range rapid.IntRange(1, 60).Draw(rt, "events") {
+		e := newEvent(fmt.Sprintf("e%d", i*37%100))
+		e.CompanyUUID = rapid.SampledFrom(companies).Draw(rt, "company")
+		e.Type = rapid.SampledFrom([]string{"A", "A", "B"}).Draw(rt, "type")
+		ms := noon.UnixMilli() + rapid.Int64Range(0, 4).Draw(rt, "ms")
+		b.clock.Store(ms)
+		want(t, "populate", b.accept(t, e), "ACCEPTED")
+		model = append(model, item{e.CompanyUUID, ms, e.ID, e.Type})
+	}
+	b.clock.Store(noon.UnixMilli() + 10)
+	return model
+}
+
+// later accepts one more event, after all the others.
+func (b *bundle) later(t *testing.T, id string, company uuid.UUID) {
+	t.Helper()
+	e := newEvent(id)
+	e.CompanyUUID = company
+	e.Type = "LATE"
+	b.clock.Add(1)
+	b.accept(t, e)
+}
+
+func drawFilter(rt *rapid.T, model []item) events.Filter {
+	f := events.Filter{Size: rapid.IntRange(1, 9).Draw(rt, "size")}
+	if rapid.Bool().Draw(rt, "of a company") {
+		which := rapid.SampledFrom(model).Draw(rt, "which")
+		f.Company = &which.company
+	}
+	f.Type = rapid.SampledFrom([]string{"", "A", "B"}).Draw(rt, "of type")
+	if rapid.Bool().Draw(rt, "from") {
+		at := noon.Add(time.Duration(rapid.IntRange(0, 8).Draw(rt, "from at")) * time.Millisecond / 2)
+		f.From = &at
+	}
+	to := noon.Add(time.Duration(rapid.IntRange(0, 8).Draw(rt, "to at")) * time.Millisecond / 2)
+	f.To = &to // so that late ones are not of the list
+	return f
+}
+
+func filtered(model []item, f events.Filter) func(yield func(item) bool) {
+	return func(yield func(item) bool) {
+		for _, i := range model {
+			at := time.UnixMilli(i.ms)
+			if (f.Company == nil || i.company == *f.Company) && (f.Type == "" || i.typ == f.Type) &&
+				(f.From == nil || !at.Before(*f.From)) && !at.After(*f.To) && !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// fill writes n index entries, several in each millisecond, and the events
+// that has says, past accept for speed.
+func (b *bundle) fill(tb testing.TB, n int, has func(int) bool) {
+	tb.Helper()
+	pipe := b.redis.Pipeline()
+	for i := range n {
+		e := newEvent(fmt.Sprintf("e%06d", i))
+		if i == 0 {
+			e.Type = "RARE"
+		}
+		ms := noon.UnixMilli() - int64(n-i)/7
+		pipe.ZAdd(tb.Context(), events.IndexKey(company), redis.Z{Score: float64(ms), Member: e.ID})
+		if body, err := e.Body(); err == nil && has(i) {
+			pipe.Set(tb.Context(), events.EventKey(events.Ref{Company: company, ID: e.ID}), fmt.Sprintf("%d%08x%s", ms, 1, body), 0)
+		}
+	}
+	pipe.ZAdd(tb.Context(), events.CompaniesKey(events.Partition(company)),
+		redis.Z{Score: float64(noon.UnixMilli()), Member: company.String()})
+	if _, err := pipe.Exec(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func always(int) bool { return true }
+
+// A rare type, or events that are gone from their index, cost more calls and
+// not a longer one.
+func TestListBoundsItsWork(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		filter events.Filter
+		has    func(int) bool
+	}{
+		"rare type":               {events.Filter{Company: &company, Type: "RARE"}, always},
+		"rare type, all":          {events.Filter{Type: "RARE"}, always},
+		"only the oldest is left": {events.Filter{Company: &company}, func(i int) bool { return i == 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.fill(t, 2500, tc.has)
+			var sizes []int
+			f := tc.filter
+			for f.Cursor != "" || len(sizes) == 0 {
+				p, err := b.store.List(t.Context(), f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sizes = append(sizes, len(p.Items))
+				f.Cursor = p.Next
+			}
+			if !slices.Equal(sizes, []int{0, 0, 1}) {
+				t.Errorf("pages of %v items, want 1,000 examined in each of the first two", sizes)
+			}
+		})
+	}
+}
+
+// Companies with nothing to show are work as well.
+func TestListOfAllCompaniesBoundsItsWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 250 {
+		e := newEvent("e")
+		e.CompanyUUID = uuid.UUID{byte(i), 1}
+		b.accept(t, e)
+	}
+	f := events.Filter{Type: "RARE"}
+	calls := 0
+	for calls == 0 || f.Cursor != "" {
+		p, err := b.store.List(t.Context(), f)
+		if err != nil || len(p.Items) > 0 {
+			t.Fatalf("%v, %v", p, err)
+		}
+		f.Cursor = p.Next
+		calls++
+	}
+	if calls != 3 {
+		t.Errorf("%d calls over 250 companies, want 3", calls)
+	}
+}
+
+func TestListSizes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill(t, 120, always)
+	for size, expect := range map[int]int{-1: 20, 0: 20, 1: 1, 100: 100, 5000: 100} {
+		p, err := b.store.List(t.Context(), events.Filter{Company: &company, Size: size})
+		if err != nil || len(p.Items) != expect || p.Next == "" {
+			t.Errorf("size %d: %d items, next %q, %v, want %d and a next", size, len(p.Items), p.Next, err, expect)
+		}
+	}
+}
+
+// The last page says so, and no empty page follows it.
+func TestListEndsExactly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill(t, 40, always)
+	for _, f := range []events.Filter{{Company: &company}, {}} {
+		one, _ := b.store.List(t.Context(), f)
+		f.Cursor = one.Next
+		two, err := b.store.List(t.Context(), f)
+		if err != nil || len(two.Items) != 20 || two.Next != "" {
+			t.Errorf("second of two pages: %d items, next %q, %v", len(two.Items), two.Next, err)
+		}
+	}
+}
+
+func TestListAfterItsCursorWasTrimmed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill(t, 60, always)
+	f := events.Filter{Company: &company}
+	one, err := b.store.List(t.Context(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Cursor = one.Next
+	b.redis.ZRemRangeByRank(t.Context(), events.IndexKey(company), 0, 40) // the cursor's id and all older
+	two, err := b.store.List(t.Context(), f)
+	if err != nil || len(two.Items) != 0 || two.Next != "" {
+		t.Errorf("after the trim: %d items, next %q, %v, want the end", len(two.Items), two.Next, err)
+	}
+}
+
+func TestBadCursors(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill(t, 40, always)
+	mine := events.Filter{Company: &company}
+	p, err := b.store.List(t.Context(), mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := uuid.UUID{9}
+	cases := map[string]events.Filter{
+		"another company":     {Company: &other, Cursor: p.Next},
+		"every company":       {Cursor: p.Next},
+		"another type":        {Company: &company, Type: "A", Cursor: p.Next},
+		"another time":        {Company: &company, From: &noon, Cursor: p.Next},
+		"not base64":          {Company: &company, Cursor: "!"},
+		"short":               {Company: &company, Cursor: "AAAA"},
+		"longer":              {Company: &company, Cursor: p.Next + "AAAA"},
+		"padded":              {Company: &company, Cursor: p.Next + "="},
+		"with a line break":   {Company: &company, Cursor: p.Next[:4] + "\n" + p.Next[4:]},
+		"a place, not a list": {Company: &company, Cursor: "1700000000000:e1"},
+	}
+	for i := range p.Next {
+		changed := []byte(p.Next)
+		changed[i] = "AB"[min(1, changed[i]&1^1)]
+		if string(changed) != p.Next {
+			cases[fmt.Sprintf("character %d changed", i)] = events.Filter{Company: &company, Cursor: string(changed)}
+		}
+	}
+	for name, f := range cases {
+		if got, err := b.store.List(t.Context(), f); !errors.Is(err, events.ErrBadCursor) {
+			t.Errorf("%s: %d items, %v, want ErrBadCursor", name, len(got.Items), err)
+		}
+	}
+}
+
+func TestListOfAClosedRange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill(t, 10, always)
+	early, late := noon.Add(-time.Hour), noon.Add(time.Hour)
+	p, err := b.store.List(t.Context(), events.Filter{Company: &company, From: &late, To: &early})
+	if err != nil || len(p.Items) != 0 || p.Next != "" {
+		t.Errorf("from after to: %+v, %v", p, err)
+	}
+}
+
+func TestWalkAgainstModel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		b.redis.FlushDB(t.Context()) // this test's own database
+		model := b.populate(t, rt)
+		f := drawFilter(rt, model)
+		f.Company, f.Type = &model[0].company, ""
+		if f.From == nil {
+			f.From = &noon
+		}
+		expect := slices.Collect(filtered(model, f))
+		slices.SortFunc(expect, func(a, b item) int { return -newestFirst(a, b) })
+
+		var got []string
+		for after, steps := "", 0; ; steps++ {
+			ids, next, err := b.store.Walk(t.Context(), *f.Company, *f.From, *f.To, after, f.Size)
+			if err != nil || len(ids) > f.Size || steps > len(model) {
+				rt.Fatalf("step %d: %v, %v", steps, ids, err)
+			}
+			got = append(got, ids...)
+			if after = next; next == "" {
+				break
+			}
+		}
+		ids := make([]string, 0, len(expect))
+		for _, i := range expect {
+			ids = append(ids, i.id)
+		}
+		if !slices.Equal(got, ids) {
+			rt.Fatalf("walk of %+v\n got %v\nwant %v", f, got, ids)
+		}
+	})
+}
+
+// Retention takes away the oldest while a job walks: the walk goes on with
+// what is left, each once, also when its own place is gone.
+func TestWalkWhileRetentionTrims(t *testing.T) {
+	t.Parallel()
+	for name, trim := range map[string]func(*bundle){
+		"cursor trimmed": func(b *bundle) { b.redis.ZRemRangeByRank(t.Context(), events.IndexKey(company), 0, 24) },
+		"cursor kept but past retention": func(b *bundle) {
+			// 15 of the 40 entries from e000025 on are then younger than retention and grace
+			b.clock.Store(noon.Add(retention+10*time.Minute).UnixMilli() - 2)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.fill(t, 40, always)
+			from, to := noon.Add(-time.Hour), noon.Add(time.Hour)
+			ids, next, err := b.store.Walk(t.Context(), company, from, to, "", 10)
+			if err != nil || len(ids) != 10 || next == "" {
+				t.Fatalf("first step: %v, %q, %v", ids, next, err)
+			}
+			trim(b)
+			ids, next, err = b.store.Walk(t.Context(), company, from, to, next, 100)
+			if err != nil || next != "" || len(ids) < 10 || ids[len(ids)-1] != "e000039" || ids[0] < "e000020" {
+				t.Errorf("second step: %v, %q, %v", ids, next, err)
+			}
+		})
+	}
+}
+
+func TestWalkRefusesBadCursors(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, after := range []string{":", "1", "1:", "x:e", "-1:e", "1:a.b", "99999999999999999999:e"} {
+		if _, _, err := b.store.Walk(t.Context(), company, noon, noon, after, 10); !errors.Is(err, events.ErrBadCursor) {
+			t.Errorf("walk after %q: %v, want ErrBadCursor", after, err)
+		}
+	}
+}
+
+func TestReadsOfAnUnavailableRedis(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_ = b.redis.Close()
+	_, getErr := b.store.Get(t.Context(), events.Ref{Company: company, ID: "e"})
+	_, listErr := b.store.List(t.Context(), events.Filter{Company: &company})
+	_, allErr := b.store.List(t.Context(), events.Filter{})
+	_, _, walkErr := b.store.Walk(t.Context(), company, noon, noon, "", 1)
+	for what, err := range map[string]error{"get": getErr, "list": listErr, "list all": allErr, "walk": walkErr} {
+		if !errors.Is(err, events.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", what, err)
+		}
+	}
+}
+
+func FuzzParseStored(f *testing.F) {
+	f.Add("17000000000010000000a" + recordBody)
+	f.Add("17000000000010000000a")
+	f.Add("-1700000000010000000a{}")
+	f.Fuzz(func(t *testing.T, raw string) {
+		if s, err := events.ParseStored(raw); err == nil && s.AcceptedAt.UnixMilli() < 0 {
+			t.Errorf("ParseStored(%q) accepted at %v", raw, s.AcceptedAt)
+		}
+	})
+}

@@ -1,0 +1,449 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"spendhook/events"
+	"spendhook/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// bundle is a publisher and a store on one Redis, with the clock stopped at
+// noon until a test moves it.
+type bundle struct {
+	redis     redis.UniversalClient
+	store     *events.Store
+	publisher *events.Publisher
+	registry  *prometheus.Registry
+	log       *bytes.Buffer
+	clock     atomic.Int64 // unix ms
+
+	mu       sync.Mutex
+	enqueued []events.Ref
+	failing  error // what Enqueue answers
+}
+
+func setup(tb testing.TB) *bundle {
+	tb.Helper()
+	return setupOn(tb, redistest.New(tb), func(*events.PublisherOptions) {})
+}
+
+func setupOn(tb testing.TB, client redis.UniversalClient, change func(*events.PublisherOptions)) *bundle {
+	tb.Helper()
+	b := &bundle{redis: client, registry: prometheus.NewRegistry(), log: &bytes.Buffer{}}
+	b.clock.Store(noon.UnixMilli())
+	clock := func() time.Time { return time.UnixMilli(b.clock.Load()) }
+	b.store = events.NewStore(events.StoreOptions{Client: client, Retention: retention, Now: clock})
+	o := events.PublisherOptions{
+		Store: b.store, Enqueue: b.enqueue, Now: clock,
+		Logger: slog.New(slog.NewTextHandler(b.log, nil)), Metrics: events.NewMetrics(b.registry),
+	}
+	change(&o)
+	b.publisher = events.NewPublisher(o)
+	tb.Cleanup(b.publisher.Close)
+	return b
+}
+
+func (b *bundle) enqueue(ctx context.Context, refs []events.Ref) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		return errors.New("enqueue without a deadline")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.enqueued = append(b.enqueued, refs...)
+	return b.failing
+}
+
+func (b *bundle) enqueuedIDs() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ids []string
+	for _, r := range b.enqueued {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// accept is Accept, with each answer in one word.
+func (b *bundle) accept(t *testing.T, batch ...events.Event) []string {
+	t.Helper()
+	results, err := b.publisher.Accept(t.Context(), batch)
+	if err != nil {
+		t.Fatalf("accept: %v", err)
+	}
+	said := make([]string, len(results))
+	for i, r := range results {
+		if r.ID != batch[i].ID {
+			t.Errorf("result %d is of %q, want %q", i, r.ID, batch[i].ID)
+		}
+		said[i] = word(r)
+	}
+	return said
+}
+
+func word(r events.Result) string {
+	switch {
+	case errors.Is(r.Err, events.ErrConflict):
+		return "CONFLICT"
+	case r.Err != nil:
+		return "INVALID"
+	}
+	return string(r.Status)
+}
+
+func (b *bundle) open(t *testing.T) []string {
+	t.Helper()
+	refs, err := b.redis.ZRange(t.Context(), events.OpenKey(events.Partition(company)), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return refs
+}
+
+func want(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestAcceptWritesTheEventAndItsPendingDispatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	e := newEvent("e1")
+	e.Metadata = jsontext.Value(`{ "b": 1, "a": "x" }`)
+	want(t, "answer", b.accept(t, e), "ACCEPTED")
+
+	stored, err := b.store.Get(t.Context(), events.Ref{Company: company, ID: "e1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(stored.Body); got != mustBody(t, e) || !stored.AcceptedAt.Equal(noon) || stored.Type != e.Type {
+		t.Errorf("stored %s at %v", got, stored.AcceptedAt)
+	}
+	want(t, "open set", b.open(t), company.String()+"/e1")
+	want(t, "enqueued", b.enqueuedIDs(), "e1")
+	want(t, "keys", b.keys(t), "sh:{32}:companies", "sh:{32}:e:"+company.String()+":e1",
+		"sh:{32}:ei:"+company.String(), "sh:{32}:open")
+}
+
+func (b *bundle) keys(t *testing.T) []string {
+	t.Helper()
+	keys, err := b.redis.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sorted(keys)
+}
+
+func TestAcceptTwice(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	e, other, foreign := newEvent("e1"), newEvent("e1"), newEvent("e1")
+	e.Metadata, other.Metadata = jsontext.Value(`{"a":1,"b":2}`), jsontext.Value(`{"a":1,"b":3}`)
+	want(t, "first", b.accept(t, e), "ACCEPTED")
+	before := b.dump(t)
+	e.Metadata = jsontext.Value(`{ "b":2, "a":1 }`)
+	want(t, "again", b.accept(t, e, other, e), "DUPLICATE", "CONFLICT", "DUPLICATE")
+	if after := b.dump(t); after != before {
+		t.Errorf("a known id changed Redis from\n%s\nto\n%s", before, after)
+	}
+	want(t, "enqueued", b.enqueuedIDs(), "e1")
+	foreign.CompanyUUID = uuid.New()
+	want(t, "the id at another company", b.accept(t, foreign), "ACCEPTED")
+}
+
+// dump is all that Redis holds, without times to live.
+func (b *bundle) dump(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, key := range b.keys(t) {
+		value, err := b.redis.Dump(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&all, "%s=%q\n", key, value)
+	}
+	return all.String()
+}
+
+func TestAnArrayIsAnsweredInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	bad, old, twice := newEvent("a.b"), newEvent("old"), newEvent("e1")
+	old.Timestamp = noon.Add(-retention - time.Second)
+	twice.ErrorCode = "E"
+	binary, truncated := newEvent("bin"), newEvent("cut")
+	binary.ErrorMessage, truncated.Metadata = "\xff", jsontext.Value(`{"a":`)
+	want(t, "answer",
+		b.accept(t, newEvent("e1"), bad, newEvent("e2"), newEvent("e1"), old, twice, binary, truncated),
+		"ACCEPTED", "INVALID", "ACCEPTED", "DUPLICATE", "INVALID", "CONFLICT", "INVALID", "INVALID")
+	want(t, "enqueued", b.enqueuedIDs(), "e1", "e2")
+	const metrics = `# HELP spendhook_events_total Events submitted, by result.
+# TYPE spendhook_events_total counter
+spendhook_events_total{result="accepted"} 2
+spendhook_events_total{result="conflict"} 1
+spendhook_events_total{result="duplicate"} 1
+spendhook_events_total{result="invalid"} 4
+spendhook_events_total{result="unavailable"} 0
+`
+	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(metrics)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNothingValidWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	want(t, "none", b.accept(t))
+	want(t, "answer", b.accept(t, newEvent("a.b")), "INVALID")
+	want(t, "keys", b.keys(t))
+}
+
+func TestEnqueueFailureIsLeftToTheSweeper(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.failing = errors.New("no queue")
+	want(t, "answer", b.accept(t, newEvent("e1")), "ACCEPTED")
+	want(t, "open set", b.open(t), company.String()+"/e1")
+	b.publisher.Close()
+	if !strings.Contains(b.log.String(), "no queue") {
+		t.Errorf("log %q does not tell why", b.log)
+	}
+}
+
+// Invariant 2: however many ask at once, one is told ACCEPTED.
+func TestConcurrentAcceptsOfOneID(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const rounds, callers = 20, 64
+	for round := range rounds {
+		id := fmt.Sprintf("e%d", round)
+		count := map[string]int{}
+		for _, said := range b.race(t, callers, func(int) []events.Event { return []events.Event{newEvent(id), newEvent(id)} }) {
+			count[said]++
+		}
+		if count["ACCEPTED"] != 1 || count["DUPLICATE"] != 2*callers-1 {
+			t.Fatalf("answers %v, want one ACCEPTED and the rest DUPLICATE", count)
+		}
+	}
+	if got := b.enqueuedIDs(); len(got) != rounds {
+		t.Errorf("%d enqueued, want %d", len(got), rounds)
+	}
+}
+
+func TestConcurrentAcceptsOfOneIDWithDifferentContent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	count := map[string]int{}
+	for _, said := range b.race(t, 64, func(i int) []events.Event {
+		e := newEvent("e1")
+		e.ErrorCode = strconv.Itoa(i)
+		return []events.Event{e}
+	}) {
+		count[said]++
+	}
+	if count["ACCEPTED"] != 1 || count["CONFLICT"] != 63 {
+		t.Errorf("answers %v, want one ACCEPTED and 63 CONFLICT", count)
+	}
+}
+
+// race has n callers accept at once and returns every answer.
+func (b *bundle) race(t *testing.T, n int, batch func(int) []events.Event) []string {
+	t.Helper()
+	var (
+		wg  sync.WaitGroup
+		mu  sync.Mutex
+		all []string
+	)
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			said := b.accept(t, batch(i)...)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, said...)
+		})
+	}
+	close(start)
+	wg.Wait()
+	return all
+}
+
+// Every interleaving of sends over a few ids answers as a map would.
+func TestAcceptAgainstModel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var run int
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		model := map[string]string{}
+		for range rapid.IntRange(1, 5).Draw(rt, "calls") {
+			var batch []events.Event
+			var expect []string
+			for range rapid.IntRange(1, 8).Draw(rt, "size") {
+				e := newEvent(fmt.Sprintf("r%d-%d", run, rapid.IntRange(0, 3).Draw(rt, "id")))
+				e.ErrorCode = rapid.SampledFrom([]string{"", "A", "B"}).Draw(rt, "content")
+				batch = append(batch, e)
+				expect = append(expect, sendToModel(model, e))
+			}
+			want(t, "answers", b.accept(t, batch...), expect...)
+		}
+		if t.Failed() {
+			rt.Fatalf("the model differs")
+		}
+	})
+}
+
+func sendToModel(model map[string]string, e events.Event) string {
+	known, ok := model[e.ID]
+	switch {
+	case !ok:
+		model[e.ID] = e.ErrorCode
+		return "ACCEPTED"
+	case known == e.ErrorCode:
+		return "DUPLICATE"
+	}
+	return "CONFLICT"
+}
+
+func TestScriptFlushIsMended(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, redistest.Start(t, redistest.Options{}).Client(), func(*events.PublisherOptions) {})
+	want(t, "fresh server", b.accept(t, newEvent("e1"), newEvent("e2"), newEvent("e1")), "ACCEPTED", "ACCEPTED", "DUPLICATE")
+	if err := b.redis.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "flushed server", b.accept(t, newEvent("e2"), newEvent("e3")), "DUPLICATE", "ACCEPTED")
+	want(t, "enqueued", b.enqueuedIDs(), "e1", "e2", "e3")
+}
+
+func TestClosedPublisherRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.publisher.Close()
+	b.publisher.Close()
+	if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e1")}); !errors.Is(err, events.ErrClosed) {
+		t.Errorf("accept after close: %v, want ErrClosed", err)
+	}
+	want(t, "keys", b.keys(t))
+}
+
+// Each Accept that overlaps Close is either refused or durable.
+func TestCloseDrains(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) { o.MaxBatch, o.Committers = 4, 1 })
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var accepted []string
+	for i := range 64 {
+		wg.Go(func() {
+			id := fmt.Sprintf("e%02d", i)
+			results, err := b.publisher.Accept(t.Context(), []events.Event{newEvent(id)})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && results[0].Status == events.Accepted:
+				accepted = append(accepted, id)
+			case !errors.Is(err, events.ErrClosed):
+				t.Errorf("accept: %+v, %v", results, err)
+			}
+		})
+	}
+	b.publisher.Close()
+	wg.Wait()
+	want(t, "enqueued", sorted(b.enqueuedIDs()), sorted(accepted)...)
+	if got := len(b.open(t)); got != len(accepted) {
+		t.Errorf("%d in the open set, want %d", got, len(accepted))
+	}
+}
+
+func TestEveryKeyHasATimeToLiveOrAnOwner(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.accept(t, newEvent("e1"))
+	for _, key := range b.keys(t) {
+		ttl, err := b.redis.PTTL(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key == events.OpenKey(events.Partition(company)) {
+			if ttl >= 0 {
+				t.Errorf("the open set expires in %v: pending work would be lost", ttl)
+			}
+			continue
+		}
+		if full := retention + 10*time.Minute; ttl > full || ttl < full-time.Minute {
+			t.Errorf("%s expires in %v, want %v", key, ttl, full)
+		}
+	}
+}
+
+// An id is refused as too old well before its key is gone, whatever the event's timestamp.
+func TestAnIDCannotComeBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var run int
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		e := newEvent(fmt.Sprintf("e%d", run))
+		e.Timestamp = noon.Add(time.Duration(rapid.Int64Range(-retention.Milliseconds(), 5*60_000).Draw(rt, "timestamp")) * time.Millisecond)
+		if got := b.accept(t, e)[0]; got != "ACCEPTED" {
+			rt.Fatalf("a timestamp at %v is %s", e.Timestamp, got)
+		}
+		ttl := b.redis.PTTL(t.Context(), events.EventKey(events.Ref{Company: company, ID: e.ID})).Val()
+		const disagreement = 4 * time.Minute // of the clocks
+		gone := noon.Add(ttl - disagreement)
+		if err := e.Validate(gone, limits); !slices.Contains(codes(err), "timestamp EVENT_TOO_OLD") {
+			rt.Fatalf("the key is gone after %v but the event is then %v", ttl, err)
+		}
+	})
+}
+
+// A longer MaxFuture would let an id outlive its key.
+func TestMaxFutureIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) { o.Limits.MaxFuture = time.Hour })
+	e := newEvent("e1")
+	e.Timestamp = noon.Add(5*time.Minute + time.Millisecond)
+	want(t, "answer", b.accept(t, e), "INVALID")
+}
+
+func TestAcceptTrimsTheIndexes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	index, companies := events.IndexKey(company), events.CompaniesKey(events.Partition(company))
+	for i := range 25 {
+		expired := redis.Z{Score: float64(noon.Add(-retention).UnixMilli() - 1), Member: fmt.Sprintf("old%02d", i)}
+		b.redis.ZAdd(t.Context(), index, expired)
+		b.redis.ZAdd(t.Context(), companies, expired)
+	}
+	b.redis.ZAdd(t.Context(), index, redis.Z{Score: float64(noon.Add(-retention).UnixMilli()), Member: "kept"})
+	for i, left := range []int64{25 - 10 + 2, 25 - 20 + 3, 4, 5} {
+		b.accept(t, newEvent(fmt.Sprintf("e%d", i)))
+		if got := b.redis.ZCard(t.Context(), index).Val(); got != left {
+			t.Errorf("after accept %d the index has %d ids, want %d", i, got, left)
+		}
+	}
+	want(t, "companies", b.redis.ZRange(t.Context(), companies, 0, -1).Val(), company.String())
+}

@@ -1,0 +1,129 @@
+package events_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/events"
+	"spendhook/internal/invalid"
+)
+
+var (
+	company = uuid.MustParse("0190a3b4-0000-7000-8000-000000000001")
+	noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	limits  = events.Limits{Retention: retention, MaxFuture: 5 * time.Minute, MaxMetadata: 64}
+)
+
+const retention = 7 * 24 * time.Hour
+
+func sorted(s []string) []string { slices.Sort(s); return s }
+
+// newEvent is a valid event at noon.
+func newEvent(id string) events.Event {
+	return events.Event{ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: noon}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	strict := limits
+	strict.Catalogue = events.NewCatalogue([]events.TypeInfo{{Name: "OURS"}}, true)
+	roomy := limits
+	roomy.MaxMetadata = 1000
+	quoted := jsontext.Value(`{"a\"\\":"` + strings.Repeat(`[\"`, 101) + `"}`)
+	for name, tc := range map[string]struct {
+		change func(*events.Event)
+		limits events.Limits
+		want   []string // "field CODE"
+	}{
+		"valid":                {func(*events.Event) {}, limits, nil},
+		"longest":              {func(e *events.Event) { e.ID, e.Type = strings.Repeat("a", 128), strings.Repeat("A", 64) }, limits, nil},
+		"every id character":   {func(e *events.Event) { e.ID = "azAZ09_-" }, limits, nil},
+		"empty":                {func(e *events.Event) { *e = events.Event{} }, limits, []string{"companyUuid REQUIRED", "event REQUIRED", "id REQUIRED", "timestamp REQUIRED"}},
+		"id with a dot":        {func(e *events.Event) { e.ID = "a.b" }, limits, []string{"id INVALID"}},
+		"id with a slash":      {func(e *events.Event) { e.ID = "a/b" }, limits, []string{"id INVALID"}},
+		"id not ASCII":         {func(e *events.Event) { e.ID = "é" }, limits, []string{"id INVALID"}},
+		"id not UTF-8":         {func(e *events.Event) { e.ID = "a\xff" }, limits, []string{"id INVALID"}},
+		"id too long":          {func(e *events.Event) { e.ID = strings.Repeat("a", 129) }, limits, []string{"id INVALID"}},
+		"type lower case":      {func(e *events.Event) { e.Type = "paid" }, limits, []string{"event INVALID"}},
+		"type from a digit":    {func(e *events.Event) { e.Type = "1A" }, limits, []string{"event INVALID"}},
+		"type too long":        {func(e *events.Event) { e.Type = strings.Repeat("A", 65) }, limits, []string{"event INVALID"}},
+		"oldest":               {func(e *events.Event) { e.Timestamp = noon.Add(-retention) }, limits, nil},
+		"too old":              {func(e *events.Event) { e.Timestamp = noon.Add(-retention - time.Millisecond) }, limits, []string{"timestamp EVENT_TOO_OLD"}},
+		"newest":               {func(e *events.Event) { e.Timestamp = noon.Add(5 * time.Minute) }, limits, nil},
+		"in future":            {func(e *events.Event) { e.Timestamp = noon.Add(5*time.Minute + time.Millisecond) }, limits, []string{"timestamp EVENT_IN_FUTURE"}},
+		"metadata an array":    {func(e *events.Event) { e.Metadata = jsontext.Value(`[]`) }, limits, []string{"metadata INVALID"}},
+		"metadata empty":       {func(e *events.Event) { e.Metadata = jsontext.Value{} }, limits, []string{"metadata INVALID"}},
+		"metadata too long":    {func(e *events.Event) { e.Metadata = jsontext.Value(`{"a":"` + strings.Repeat("a", 60) + `"}`) }, limits, []string{"metadata TOO_LONG"}},
+		"metadata deepest":     {func(e *events.Event) { e.Metadata = nested(100) }, roomy, nil},
+		"metadata too deep":    {func(e *events.Event) { e.Metadata = nested(101) }, roomy, []string{"metadata TOO_DEEP"}},
+		"brackets in a string": {func(e *events.Event) { e.Metadata = quoted }, roomy, nil},
+		"error fields at limit": {func(e *events.Event) {
+			e.ErrorCode, e.ErrorMessage = strings.Repeat("a", 128), strings.Repeat("a", 4096)
+		}, limits, nil},
+		"error fields too long": {func(e *events.Event) {
+			e.ErrorCode, e.ErrorMessage = strings.Repeat("a", 129), strings.Repeat("a", 4097)
+		}, limits, []string{"errorCode TOO_LONG", "errorMessage TOO_LONG"}},
+		"strict, extra":       {func(e *events.Event) { e.Type = "OURS" }, strict, nil},
+		"strict, operational": {func(e *events.Event) { e.Type = events.DeliveryDead }, strict, nil},
+		"strict, unknown":     {func(e *events.Event) { e.Type = "THEIRS" }, strict, []string{"event UNKNOWN_EVENT_TYPE"}},
+	} {
+		e := newEvent("e")
+		tc.change(&e)
+		if got := codes(e.Validate(noon, tc.limits)); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: problems %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// nested is an object with arrays in it, depth levels in all.
+func nested(depth int) jsontext.Value {
+	return jsontext.Value(`{"a":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`)
+}
+
+// codes lists the problems of an *invalid.Error as "field CODE".
+func codes(err error) []string {
+	var problems *invalid.Error
+	if !errors.As(err, &problems) {
+		return nil
+	}
+	var got []string
+	for _, f := range problems.Fields {
+		got = append(got, f.Field+" "+f.Code)
+	}
+	return sorted(got)
+}
+
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	c := events.NewCatalogue([]events.TypeInfo{{Name: "OURS", Description: "ours"}, {Name: "PAYMENT_PAID", Description: "redescribed"}}, false)
+	var names []string
+	for _, info := range c.Types() {
+		names = append(names, info.Name)
+		if info.Description == "" || info.Name == "PAYMENT_PAID" && info.Description != "redescribed" {
+			t.Errorf("description of %s is %q", info.Name, info.Description)
+		}
+	}
+	want := []string{
+		"CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR", "DELIVERY_DEAD", "OURS", "PAYMENT_PAID",
+		"SUBSCRIBER_DISABLED", "SUBSCRIBER_FAILING", "SUBSCRIBER_RECOVERED",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("types %q, want %q", names, want)
+	}
+	if !c.Known("OURS") || c.Known("THEIRS") || !c.Allows("THEIRS") {
+		t.Error("a catalogue that is not strict must know its own and allow any")
+	}
+	var none *events.Catalogue
+	if !none.Known("PAYMENT_PAID") || !none.Allows("THEIRS") || len(none.Types()) != 7 {
+		t.Error("a nil catalogue must know the built-in types and allow any")
+	}
+	if !events.IsOperational(events.SubscriberFailing) || events.IsOperational("PAYMENT_PAID") {
+		t.Error("IsOperational must tell the daemon's own types from the others")
+	}
+}
