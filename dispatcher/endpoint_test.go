@@ -83,12 +83,12 @@ func TestHungEndpointsNeverTakeAllSlots(t *testing.T) {
 		s := newEndpoints(endpointsOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		for n := 1; n <= 200; n++ {
-			for range 30 { // 6,000 deliveries for 2,048 slots
+			for range 20 { // 4,000 deliveries for 2,048 slots
 				go hangOn(ctx, s, n)
 			}
 		}
-		for range 240 {
-			sleep(ctx, 500*time.Millisecond)
+		for range 20 {
+			sleep(ctx, 2*time.Second)
 			synctest.Wait()
 			if free := s.Concurrency - s.inFlight(); free < s.Concurrency/64 {
 				t.Fatalf("only %d of %d slots are free", free, s.Concurrency)
@@ -110,12 +110,12 @@ func TestAHealthyEndpointNeverWaitsBesideHungOnes(t *testing.T) {
 		s := newEndpoints(endpointsOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		for n := 1; n <= 50; n++ {
-			for range 100 {
+			for range 64 {
 				go hangOn(ctx, s, n)
 			}
 		}
 		synctest.Wait()
-		for range 2000 { // a minute and a half, 8 at a time
+		for range 400 { // 18 s, 8 at a time: past the first time-outs
 			var releases []func(Result)
 			for range 8 {
 				releases = append(releases, mustAcquire(t, s, 0))
@@ -302,10 +302,43 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 
 		sleep(t.Context(), breakerPause+1)
 		mustAcquire(t, s, 0)(Result{Class: ClassAborted}) // says nothing: the next may probe
+		wantStates(t, s, 0, 1, 0)
 		mustAcquire(t, s, 0)(Result{Class: ClassHTTP5xx, StatusCode: 500})
 		wantStates(t, s, 1, 0, 0)
 		mustAcquire(t, s, 0)(answered(time.Millisecond))
 		checkIdle(t, s)
+	})
+}
+
+func TestAnAbortedAttemptTeachesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newEndpoints(endpointsOptions{})
+		mustAcquire(t, s, 0)(timedOut())
+		mustAcquire(t, s, 0)(Result{Class: ClassAborted, Duration: time.Millisecond})
+		if e := s.byID[endpointID(0)]; !e.failing || e.latency != timedOut().Duration {
+			t.Errorf("failing %v, latency %v", e.failing, e.latency)
+		}
+	})
+}
+
+// What was put off while the endpoint was down does not hold back what comes
+// after it is up.
+func TestTheDeferralsStartAnewWhenTheBreakerCloses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newEndpoints(endpointsOptions{PerEndpoint: 2, BreakerTripsAt: 1})
+		mustAcquire(t, s, 0)(timedOut())
+		for range 1000 {
+			mustDefer(t, s)
+		}
+		sleep(t.Context(), breakerPause+1)
+		mustAcquire(t, s, 0)(answered(2 * time.Second))
+		mustAcquire(t, s, 0)
+		mustAcquire(t, s, 0)
+		if got := mustDefer(t, s); got > 10*time.Second {
+			t.Errorf("deferred by %v", got)
+		}
 	})
 }
 

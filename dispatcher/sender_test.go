@@ -340,13 +340,16 @@ func TestBrokenAnswers(t *testing.T) {
 			_ = readRequest(conn)
 			_ = conn.(*net.TCPConn).SetLinger(0)
 		}, ClassReset},
-		"talks SSH":                       {answer("SSH-2.0-OpenSSH_9.9\r\n"), ClassProtocol},
-		"garbage":                         {answer("\x00\xff\x00\xff\x00\xff\r\n\r\n"), ClassProtocol},
-		"bad header":                      {answer("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), ClassProtocol},
-		"bad length":                      {answer("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), ClassProtocol},
-		"bad status":                      {answer("HTTP/1.1 2x0 OK\r\n\r\n"), ClassProtocol},
-		"huge header":                     {answer("HTTP/1.1 200 OK\r\nX-A: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n"), ClassProtocol},
-		"switches protocols":              {answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), ClassProtocol},
+		"talks SSH":   {answer("SSH-2.0-OpenSSH_9.9\r\n"), ClassProtocol},
+		"garbage":     {answer("\x00\xff\x00\xff\x00\xff\r\n\r\n"), ClassProtocol},
+		"bad header":  {answer("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), ClassProtocol},
+		"bad length":  {answer("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), ClassProtocol},
+		"bad status":  {answer("HTTP/1.1 2x0 OK\r\n\r\n"), ClassProtocol},
+		"huge header": {answer("HTTP/1.1 200 OK\r\nX-A: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n"), ClassProtocol},
+		"switches protocols": {func(conn net.Conn) {
+			answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")(conn)
+			untilGone(conn)
+		}, ClassProtocol},
 		"breaks off its body after a 200": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"), ClassNone},
 		"breaks off its body after a 500": {answer("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nshort"), ClassHTTP5xx},
 		"bad chunk after a 200":           {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), ClassNone},
