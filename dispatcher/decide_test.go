@@ -66,8 +66,11 @@ func TestStateMachine(t *testing.T) {
 					t.Skip("no attempt of what has ended")
 				}
 				res := rapid.SampledFrom([]Result{
-					{StatusCode: 200}, {StatusCode: 500, Class: ClassHTTP5xx}, {Class: ClassTimeout},
-					{StatusCode: 410, Class: ClassGone}, {Class: ClassAborted},
+					{StatusCode: 200},
+					{StatusCode: 500, Class: ClassHTTP5xx},
+					{Class: ClassTimeout},
+					{StatusCode: 410, Class: ClassGone},
+					{Class: ClassAborted},
 				}).Draw(t, "result")
 				before := r
 				r = decide(r, res, testPolicy, now, func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "jitter") })

@@ -17,7 +17,7 @@ const (
 
 // tokenFlush is how long a finished task may still be noted as in flight when
 // nothing else is written.
-const tokenFlush = time.Second
+const tokenFlush = 100 * time.Millisecond
 
 // task is one task of the queue while its work is in flight. Only the recorder
 // touches left once the task's outcomes are on their way.
