@@ -39,6 +39,11 @@ type Options struct {
 	// 1.5 s. TestTimeout is that of a test delivery; 0 means 20 s.
 	Timeout, TestTimeout time.Duration
 
+	// Unavailable reports further errors of the domain that mean that Redis is
+	// away for now, such as its answers while it loads; nil knows none beside
+	// time-outs and lost connections. They are answered with 503.
+	Unavailable func(error) bool
+
 	Now     func() time.Time // nil means time.Now
 	NewID   func() string    // of requests; nil means a random UUID
 	Logger  *slog.Logger     // nil means slog.Default
@@ -80,6 +85,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.TestTimeout == 0 {
 		o.TestTimeout = 20 * time.Second
+	}
+	if o.Unavailable == nil {
+		o.Unavailable = func(error) bool { return false }
 	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default

@@ -36,8 +36,8 @@ func receive(w http.ResponseWriter, r *http.Request, limit int64) error {
 	if err != nil {
 		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")
 	}
-	if len(raw) > 0 && !isJSON(r.Header.Get("Content-Type")) {
-		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be application/json in UTF-8.")
+	if len(raw) > 0 && (!isJSON(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "") {
+		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be application/json in UTF-8, not compressed.")
 	}
 	r.Body = body{bytes.NewReader(raw), raw}
 	return nil

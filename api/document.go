@@ -68,7 +68,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	if op.Security != nil {
 		security = *op.Security
 	}
-	for _, requirement := range security {
+	for _, requirement := range security { // alternatives of which one has the scopes
 		for _, scopes := range requirement {
 			o.scopes = append(o.scopes, scopes...)
 		}

@@ -22,7 +22,7 @@ func TestDocumentIsValidWithItsExamples(t *testing.T) {
 	if err := doc.Validate(t.Context()); err != nil {
 		t.Error(err)
 	}
-	for scope := range doc.Components.SecuritySchemes["bearer"].Value.Flows.ClientCredentials.Scopes {
+	for scope := range doc.Components.SecuritySchemes["oauth2"].Value.Flows.ClientCredentials.Scopes {
 		if !slices.Contains(knownScopes, scope) {
 			t.Errorf("scope %s cannot be minted", scope)
 		}

@@ -12,7 +12,11 @@ import (
 	"spendhook/internal/idempotency"
 )
 
-const idempotencyHeader = "Idempotency-Key"
+const (
+	idempotencyHeader = "Idempotency-Key"
+	// keepTimeout comes on top of the request's own.
+	keepTimeout = 400 * time.Millisecond
+)
 
 // once is do for a request that creates something: with an Idempotency-Key it
 // is carried out once, and the stored answer is given from then on.
@@ -53,7 +57,7 @@ func (s *server) runOnce(ctx context.Context, w http.ResponseWriter, r *http.Req
 // does so also when the caller has gone, and that it fails changes nothing
 // about what was done.
 func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res response) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keepTimeout)
 	defer cancel()
 	var err error
 	if final(res.status) {

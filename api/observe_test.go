@@ -24,12 +24,22 @@ func (broken) EventDeliveries(_ context.Context, ref events.Ref) ([]dispatcher.D
 	if ref.ID == "panic" {
 		panic("kaboom sekrit")
 	}
+	if ref.ID == "loading" {
+		return nil, errLoading
+	}
 	return nil, errors.New("WRONGTYPE sekrit")
 }
 
+var errLoading = errors.New("LOADING sekrit")
+
 func TestUnknownErrorsAndPanicsArePlain500(t *testing.T) {
 	t.Parallel()
-	h := setup(t, func(o *Options) { o.Deliveries = broken{o.Deliveries} })
+	h := setup(t, func(o *Options) {
+		o.Deliveries = broken{o.Deliveries}
+		o.Unavailable = func(err error) bool { return errors.Is(err, errLoading) }
+	})
+	h.call("POST", "/api/v1/events", event("loading")).want(http.StatusAccepted)
+	h.call("GET", "/api/v1/events/loading/deliveries", "").want(http.StatusServiceUnavailable, "UNAVAILABLE")
 	for _, id := range []string{"panic", "error"} {
 		h.call("POST", "/api/v1/events", event(id)).want(http.StatusAccepted)
 		a := h.call("GET", "/api/v1/events/"+id+"/deliveries", "", header("X-Request-Id", "req-"+id)).want(http.StatusInternalServerError, "INTERNAL_ERROR")

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"spendhook/events"
 )
 
 const (
@@ -79,6 +82,9 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // failure makes a response of an error, and logs one that is not the caller's.
 func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) response {
+	if s.opts.Unavailable(err) {
+		err = fmt.Errorf("%w: %w", events.ErrUnavailable, err)
+	}
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
 	if p.cause != nil && r.Context().Err() == nil {
 		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",

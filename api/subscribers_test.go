@@ -193,6 +193,7 @@ func TestBadSubscriberBodies(t *testing.T) {
 	}
 	post("").want(http.StatusBadRequest, "BODY_REQUIRED")
 	post(`{}`, header("Content-Type", "text/plain")).want(http.StatusUnsupportedMediaType)
+	post(`{}`, header("Content-Encoding", "gzip")).want(http.StatusUnsupportedMediaType)
 	post(`{}`, header("Content-Type", "application/json; charset=latin1")).want(http.StatusUnsupportedMediaType)
 	post(`{}`, header("Content-Type", "application/json; charset=UTF-8")).want(http.StatusBadRequest, "VALIDATION_ERROR")
 	post(`{}`, header("Accept", "text/html, application/json;q=0")).want(http.StatusNotAcceptable)

@@ -2601,6 +2601,10 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
+	r.HandleFunc(options.BaseURL+"/api/v1/events", wrapper.ListEvents).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/events", wrapper.IngestEvents).Methods(http.MethodPost)
+
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers", wrapper.ListSubscribers).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers", wrapper.CreateSubscriber).Methods(http.MethodPost)
@@ -2624,10 +2628,6 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover/{jobUuid}", wrapper.GetRecoverJob).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events", wrapper.ListEvents).Methods(http.MethodGet)
-
-	r.HandleFunc(options.BaseURL+"/api/v1/events", wrapper.IngestEvents).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}", wrapper.GetEvent).Methods(http.MethodGet)
 
