@@ -34,6 +34,9 @@ type entry interface {
 	company() uuid.UUID
 	// check reports what is wrong with the object by itself.
 	check(e *invalid.Error)
+	// settle adds what is derived from a sound object; now is for what has no
+	// time of its own.
+	settle(now time.Time) error
 	// values are those of the columns of its table, or why there are none.
 	values(k *known) ([]any, error)
 }
@@ -63,8 +66,9 @@ type kinded struct {
 	Kind string `json:"kind"`
 }
 
-// parseEntry reads and checks a line by itself. now is for what has no time of
-// its own.
+func (kinded) settle(time.Time) error { return nil }
+
+// parseEntry reads and checks a line by itself.
 func parseEntry(line []byte, now time.Time) (entry, error) {
 	var k kinded
 	if err := json.Unmarshal(line, &k); err != nil {
@@ -77,9 +81,6 @@ func parseEntry(line []byte, now time.Time) (entry, error) {
 	if err := json.Unmarshal(line, e, json.RejectUnknownMembers(true)); err != nil {
 		return nil, jsonReason(err)
 	}
-	if l, ok := e.(*locationEntry); ok && l.CreatedAt.IsZero() {
-		l.CreatedAt = now
-	}
 	var problems invalid.Error
 	if e.id() == uuid.Nil {
 		problems.Add("uuid", "REQUIRED", "is required")
@@ -87,8 +88,10 @@ func parseEntry(line []byte, now time.Time) (entry, error) {
 	if e.company() == uuid.Nil {
 		problems.Add("companyUuid", "REQUIRED", "is required")
 	}
-	e.check(&problems)
-	return e, problems.OrNil()
+	if e.check(&problems); problems.OrNil() != nil {
+		return nil, &problems
+	}
+	return e, e.settle(now)
 }
 
 // jsonReason leaves the names of Go types out of what is said about a line.
@@ -185,6 +188,13 @@ func (l *locationEntry) check(e *invalid.Error) {
 	checkName(e, l.Name)
 	checkText(e, "code", l.Code)
 	checkExactly(e, "status", l.Status, locationStatuses...)
+}
+
+func (l *locationEntry) settle(now time.Time) error {
+	if l.CreatedAt.IsZero() {
+		l.CreatedAt = now
+	}
+	return nil
 }
 
 func (l *locationEntry) values(*known) ([]any, error) {

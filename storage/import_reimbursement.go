@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -12,6 +13,8 @@ import (
 type reimbursementEntry struct {
 	kinded
 	Reimbursement
+
+	detail []byte
 }
 
 // reimbursementDetail is the part of a Reimbursement that has no column.
@@ -66,23 +69,25 @@ func checkReferences(e *invalid.Error, field string, refs []Reference) {
 	}
 }
 
+// settle writes the detail here, where the database does not wait for it.
+func (r *reimbursementEntry) settle(time.Time) (err error) {
+	r.detail, err = json.Marshal(reimbursementDetail{
+		Description: r.Description, Labels: r.Labels, Merchant: r.Merchant, Groups: r.Groups, Locations: r.Locations,
+		ValidationStatus: r.ValidationStatus, Attachments: r.Attachments, PaymentDetail: r.PaymentDetail,
+	})
+	return err
+}
+
 func (r *reimbursementEntry) values(k *known) ([]any, error) {
 	if err := r.bringRequester(k); err != nil {
 		return nil, err
 	}
 	amount, err := toMinor(r.AmountValue.Amount, r.AmountValue.Currency)
-	if err != nil {
-		return nil, err
-	}
-	detail, err := json.Marshal(reimbursementDetail{
-		Description: r.Description, Labels: r.Labels, Merchant: r.Merchant, Groups: r.Groups, Locations: r.Locations,
-		ValidationStatus: r.ValidationStatus, Attachments: r.Attachments, PaymentDetail: r.PaymentDetail,
-	})
 	return []any{
 		r.UUID[:], r.CompanyUUID[:], -int64(*r.Audit.LastUpdateDate), r.ValidationStatus.Status,
 		optional(r.Merchant.CategoryCode), r.Requester.UUID[:], int64(*r.Audit.RequestCreationDate),
 		optional(r.Audit.ExpenseDate), optional(r.Audit.FinalApprovalDate), optional(r.Audit.PaymentDate),
-		amount, r.AmountValue.Currency, string(detail),
+		amount, r.AmountValue.Currency, string(r.detail),
 	}, err
 }
 

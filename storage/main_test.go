@@ -15,7 +15,7 @@ import (
 	"spendhook/storage"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pgtest.Main(cleaning{m}) }
 
 var now = time.Date(2026, time.July, 1, 10, 0, 0, 0, time.UTC)
 

@@ -309,3 +309,52 @@ func TestSpec43PagesFarBeyondTheEndAreEmpty(t *testing.T) {
 		t.Errorf("%d of %d, %v", len(got), total, err)
 	}
 }
+
+// A migration from another system gives most rows the same last update, so that
+// a page begins far into one day. More rows than are quickly sorted also pass
+// each of the filters.
+func TestPagesWithinACrowdedDay(t *testing.T) {
+	t.Parallel()
+	rows := rapid.SliceOfNDistinct(rapid.Custom(anyLine), 400, 400, func(l line) uuid.UUID { return l.UUID }).Example(1)
+	m := make(model, 0, 12_000)
+	for i := range cap(m) {
+		l := rows[i%len(rows)]
+		l.UUID, l.CompanyUUID, l.Requester.UUID = uuid.NewSHA1(l.UUID, []byte{byte(i >> 8), byte(i)}), acme, uuid.NewSHA1(acme, []byte(l.Requester.Name))
+		if i%10 > 0 {
+			l.Audit.Update = "2026-01-01"
+		}
+		m = append(m, l)
+	}
+	from, until := storage.Date(20_001), storage.Date(20_008)
+	most := storage.DateRange{Start: &from, End: &until}
+	for name, setup := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t)
+			loadCompanies(t, s)
+			load(t, s, m.text(t)...)
+			for _, f := range []storage.ReimbursementFilter{
+				{}, {Company: &acme}, {Company: &acme, RequestCreationDate: most}, {Company: &acme, ExpenseDate: most, RequesterName: "e"},
+				{Company: &acme, Statuses: someStatuses[:8]}, {Company: &acme, CategoryCodes: someCodes}, {Company: &bolt},
+			} {
+				for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
+					f.Page = storage.Page{Number: number, Size: 100}
+					want, wantTotal := m.list(f)
+					got, total, err := s.Reimbursements(t.Context(), f)
+					if err != nil || total != wantTotal || !slices.Equal(uuids(got), want) {
+						t.Fatalf("filter %+v: total %d, want %d, %v, got %d rows, want %d", f, total, wantTotal, err, len(got), len(want))
+					}
+				}
+			}
+		})
+	}
+}
+
+func (m model) text(t *testing.T) []string {
+	t.Helper()
+	lines := make([]string, len(m))
+	for i, l := range m {
+		lines[i] = string(must(json.Marshal(l))(t))
+	}
+	return lines
+}

@@ -39,13 +39,24 @@ func New(tb testing.TB) string {
 	return p.url(name)
 }
 
+// Shared returns the URL of an empty database that lasts as long as the test
+// binary, for what benchmarks share.
+func Shared() (string, error) {
+	p, name, err := take()
+	if err != nil {
+		return "", err
+	}
+	return p.url(name), p.exec(`CREATE DATABASE ` + name)
+}
+
 // Main is the body of a TestMain: it runs the tests, stops the shared server
-// and then fails when a goroutine was left behind.
-func Main(m *testing.M) {
+// and then fails when a goroutine was left behind. m is a *testing.M, or wraps
+// one to clean up after it.
+func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(stopping{m})
 }
 
-type stopping struct{ m *testing.M }
+type stopping struct{ m goleak.TestingM }
 
 // Run runs the tests and then stops the server, before goleak looks.
 func (s stopping) Run() int {
