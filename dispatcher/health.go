@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -83,6 +84,9 @@ func (d *Dispatcher) recorded(ctx context.Context, written []*outcome) {
 		if o.next.Status == StatusDead {
 			d.herald.dead(o)
 		}
+		if o.next.Reason == ReasonSubscriberDisabled {
+			d.releaseIfEnabled(ctx, o.ref)
+		}
 	}
 	samples := d.health.samples(written)
 	if len(samples) == 0 {
@@ -121,5 +125,17 @@ func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID,
 	if changed {
 		d.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
 		d.herald.disabled(company, subscriber, reason)
+	}
+}
+
+// releaseIfEnabled lets go of a delivery that was held just after its
+// subscriber was enabled, so that the release did not see it.
+func (d *Dispatcher) releaseIfEnabled(ctx context.Context, r ref) {
+	err := d.reachable(ctx, r.Company, r.Subscriber)
+	if err == nil {
+		err = d.SubscriberEnabled(ctx, r.Company, r.Subscriber)
+	}
+	if err != nil && !errors.Is(err, ErrSubscriberDisabled) && !errors.Is(err, ErrSubscriberGone) {
+		d.Logger.Error("held delivery not looked at again", "subscriber_uuid", r.Subscriber, "error", err)
 	}
 }

@@ -208,7 +208,7 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 }
 
 // patience bounds every wait of the tests; nothing takes that long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func eventually(t *testing.T, ok func() bool, what string, args ...any) {
 	t.Helper()

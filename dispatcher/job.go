@@ -170,7 +170,7 @@ type phase func(context.Context, *Job) (next string, err error)
 func (d *Dispatcher) phases(k JobKind) []phase {
 	switch k {
 	case JobRecover:
-		return []phase{d.recoverKept, d.recoverMissed}
+		return []phase{d.recoverDead, d.recoverKept, d.recoverMissed}
 	case JobRelease:
 		return []phase{d.releaseHeld}
 	case JobCancel:
@@ -199,16 +199,32 @@ func (d *Dispatcher) step(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// recoverKept restarts the deliveries of the span that stand in one of the
-// job's statuses.
-func (d *Dispatcher) recoverKept(ctx context.Context, j *Job) (string, error) {
-	return d.walk(ctx, j, allOfSubscriber, func(r record) (record, bool) {
-		created := msTime(r.Created)
-		if created.Before(j.Since) || created.After(j.Until) || !slices.Contains(j.Statuses, r.Status) || r.Status == StatusDelivering {
-			return r, false
-		}
-		return restart(r, ReasonRecover, d.Now()), true
+// recoverDead restarts the dead letters of the span. They have an index of
+// their own, which keeps them longer than the settled ones are kept.
+func (d *Dispatcher) recoverDead(ctx context.Context, j *Job) (string, error) {
+	if !slices.Contains(j.Statuses, StatusDead) {
+		return "", nil
+	}
+	return d.walk(ctx, j, deadOfSubscriber, func(r record) (record, bool) {
+		return restart(r, ReasonRecover, d.Now()), r.Status == StatusDead && j.spans(r)
 	})
+}
+
+// recoverKept restarts the deliveries of the span in the job's other statuses.
+func (d *Dispatcher) recoverKept(ctx context.Context, j *Job) (string, error) {
+	if !slices.ContainsFunc(j.Statuses, func(s Status) bool { return s != StatusDead }) {
+		return "", nil
+	}
+	return d.walk(ctx, j, allOfSubscriber, func(r record) (record, bool) {
+		asked := slices.Contains(j.Statuses, r.Status) && r.Status != StatusDead && r.Status != StatusDelivering
+		return restart(r, ReasonRecover, d.Now()), asked && j.spans(r)
+	})
+}
+
+// spans reports whether the delivery's event was accepted in the job's span.
+func (j *Job) spans(r record) bool {
+	created := msTime(r.Created)
+	return !created.Before(j.Since) && !created.After(j.Until)
 }
 
 func (d *Dispatcher) releaseHeld(ctx context.Context, j *Job) (string, error) {

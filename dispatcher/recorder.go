@@ -180,7 +180,7 @@ func (r *recorder) try(ctx context.Context, todo []*outcome, settled map[events.
 				if rec.Version == 0 {
 					rec = &record{EventType: o.base.EventType, Created: o.base.Created}
 				}
-				o.base = rec
+				o.base, o.next = rec, nil
 				conflicts = append(conflicts, o)
 			}
 		}
@@ -206,9 +206,11 @@ func groupWrites(todo []*outcome, settled map[events.Ref]bool, now time.Time) (w
 		if o.apply == nil {
 			continue // an event without subscribers: only its dispatch is settled
 		}
-		next := o.apply(*o.base, now)
-		next.Version = o.base.Version
-		o.next = &next
+		if o.next == nil { // else it is tried again as it was
+			next := o.apply(*o.base, now)
+			next.Version = o.base.Version
+			o.next = &next
+		}
 		writes[i].changes = append(writes[i].changes, change{ref: o.ref, base: o.base, next: o.next})
 		order[i] = append(order[i], o)
 	}

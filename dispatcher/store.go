@@ -196,6 +196,7 @@ func (s *Store) begin(ctx context.Context, replica, token string, stamp int64, r
 type change struct {
 	ref        ref
 	base, next *record
+	text       string // next as it was written
 }
 
 // write is what record writes of one event in one step.
@@ -208,7 +209,8 @@ type write struct {
 // record writes in one pipeline. In the same round trip it forgets done, the
 // in-flight tokens of tasks whose records an earlier call wrote. The answer
 // holds, for each write and change in order, nil when it was written or the
-// record found instead (one with Version 0 when there was none).
+// record found instead (one with Version 0 when there was none). After an error
+// the same writes may be tried again: what was written is recognised.
 func (s *Store) record(ctx context.Context, now time.Time, writes []write, replica string, done []string) ([][]*record, error) {
 	calls := make([]*script.Call, len(writes))
 	for i, w := range writes {
@@ -228,7 +230,7 @@ func (s *Store) record(ctx context.Context, now time.Time, writes []write, repli
 	}
 	out := make([][]*record, len(writes))
 	for i, w := range writes {
-		found, err := readRecorded(len(w.changes), calls[i].Reply())
+		found, err := readRecorded(w.changes, calls[i].Reply())
 		if err != nil {
 			return nil, err
 		}
@@ -254,9 +256,10 @@ func (s *Store) recordCall(w write, now time.Time) (*script.Call, error) {
 			(s.policy.Retention + settleSlack).Milliseconds(), s.policy.DeadRetention.Milliseconds(),
 		},
 	}
-	for _, ch := range w.changes {
-		text, err := ch.next.encode()
-		if err != nil {
+	for i := range w.changes {
+		ch := &w.changes[i]
+		var err error
+		if ch.text, err = ch.next.encode(); err != nil {
 			return nil, err
 		}
 		due := ""
@@ -265,21 +268,21 @@ func (s *Store) recordCall(w write, now time.Time) (*script.Call, error) {
 		}
 		sub := ch.ref.Subscriber
 		c.Keys = append(c.Keys, allOfSubscriber(company, sub), liveOfSubscriber(company, sub), deadOfSubscriber(company, sub))
-		c.Args = append(c.Args, sub.String(), ch.base.expects(), text, ch.next.Created, due)
+		c.Args = append(c.Args, sub.String(), ch.base.expects(), ch.text, ch.next.Created, due)
 	}
 	return c, nil
 }
 
-func readRecorded(n int, reply any) ([]*record, error) {
+func readRecorded(changes []change, reply any) ([]*record, error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != n {
+	if !ok || len(list) != len(changes) {
 		return nil, errors.New("record deliveries: unexpected reply")
 	}
-	found := make([]*record, n)
+	found := make([]*record, len(changes))
 	for i, v := range list {
 		text, conflict := v.(string)
 		switch {
-		case !conflict:
+		case !conflict, text == changes[i].text: // the latter: by a try whose answer was lost
 		case text == "":
 			found[i] = &record{}
 		default:

@@ -162,3 +162,44 @@ func TestEveryKeyHasAnEndOrAnOwner(t *testing.T) {
 		}
 	}
 }
+
+// A write whose answer was lost is tried again, and counts once.
+func TestWriteTriedAgainIsRecognised(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	now := time.Now()
+	r := ref{Ref: events.Ref{Company: h.company, ID: "e"}, Subscriber: uuid.New()}
+	next := decide(record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, Result{StatusCode: 500, Class: ClassHTTP5xx, StartedAt: now}, h.Policy, now, middle)
+	for range 2 {
+		found, err := h.Store.record(t.Context(), now, []write{writeOf(r, &record{}, &next)}, h.Replica, nil)
+		if err != nil || found[0][0] != nil {
+			t.Fatalf("found %+v, %v", found, err)
+		}
+	}
+	recs, err := h.Store.get(t.Context(), []ref{r})
+	if err != nil || recs[0].Count != 1 || recs[0].Version != 1 {
+		t.Errorf("record = %+v, %v", recs[0], err)
+	}
+}
+
+// A subscriber may be enabled between an attempt's look at it and the hold that
+// follows: the release has then not seen the delivery, and it must not stay held.
+func TestHoldThatRacesWithEnablingIsUndone(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	id := h.emit(1)[0]
+	h.reaches(id, sub, StatusDelivered)
+	r := ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub.UUID}
+	recs, err := h.Store.get(t.Context(), []ref{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.recorder.in <- &outcome{
+		work:  work{ref: r, base: recs[0]},
+		apply: hold,
+	}
+	eventually(t, func() bool { return rc.count() == 2 }, "it is released and delivered")
+	h.settled()
+}

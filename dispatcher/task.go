@@ -88,7 +88,7 @@ func (q *Queue) enqueue(ctx context.Context, kind, payload string) error {
 	name := q.names[q.turn.Add(1)%uint64(len(q.names))]
 	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(kind, []byte(payload)),
 		asynq.Queue(name), asynq.MaxRetry(math.MaxInt32), asynq.Timeout(taskTimeout))
-	if err != nil {
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // ids are new, so that one is a repeat after a lost answer
 		return fmt.Errorf("enqueue %s: %w", kind, err)
 	}
 	return nil

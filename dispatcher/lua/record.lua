@@ -41,7 +41,7 @@ for i = 1, n do
     local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
     redis.call('HSET', KEYS[1], sub, record)
     if not found then
-      index(all, created, id, keepDead)
+      index(all, created, id, keep)
       atLeast(KEYS[1], keep)
     end
     if is == 'P' or is == 'R' then
