@@ -36,7 +36,9 @@ func command(tb testing.TB, stdin string, args ...string) result {
 func commandWith(tb testing.TB, stdin io.Reader, args ...string) result {
 	tb.Helper()
 	var out, errs bytes.Buffer
-	code := runWith(tb.Context(), args, console{in: stdin, out: &out, err: &errs})
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	code := runWith(ctx, args, console{in: stdin, out: &out, err: &errs})
 	return result{code, out.String(), errs.String()}
 }
 

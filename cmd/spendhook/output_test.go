@@ -55,3 +55,18 @@ func (f *firstLine) wait(tb testing.TB) string {
 	line, _, _ := strings.Cut(f.String(), "\n")
 	return line
 }
+
+// eventually waits until ok holds, and fails with what it was after a while.
+func eventually(tb testing.TB, within time.Duration, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			tb.Fatalf("after %v still not: %s", within, what)
+		}
+	}
+}

@@ -6,7 +6,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"spendhook/api/gen"
 )
 
 const (
@@ -96,4 +100,38 @@ func TestProblemWithoutADocument(t *testing.T) {
 	defer proxy.Close()
 	command(t, "", "replay", "--url", proxy.URL, "--token", "t", "--event", "e").
 		want(t, exitFailure, "", "404 HTTP_ERROR: Not Found")
+}
+
+// Dead letters come to life again: one, an event's, and all of a subscriber's.
+func TestReplayDeadLetters(t *testing.T) {
+	t.Parallel()
+	d := newHouse(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	e := newEndpoint(t, func(string) int {
+		if broken.Load() {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	sub := e.subscribe(t, d, "PAYMENT_PAID").UUID.String()
+	began := time.Now()
+	d.cli(t, eventLines(0, 3, began), "emit", "-").want(t, exitOK, "accepted 3", "")
+	eventually(t, patience, "all three are dead", func() bool {
+		var list gen.DeliveryList
+		d.read(t, "/api/v1/deliveries?status=DEAD", &list)
+		return len(list.Content) == 3
+	})
+	broken.Store(false)
+
+	d.cli(t, "", "replay", "--delivery", "evt_0."+sub).want(t, exitOK, "evt_0."+sub, "")
+	e.awaits(t, 1)
+	d.cli(t, "", "replay", "--event", "evt_1").want(t, exitOK, "evt_1."+sub, "")
+	e.awaits(t, 2)
+	since := began.Add(-time.Minute).Format(time.RFC3339)
+	d.cli(t, "", "replay", "--subscriber", sub, "--since", since, "--dry-run", "--wait").
+		want(t, exitOK, " examined, 1 to redeliver", "")
+	d.cli(t, "", "replay", "--subscriber", sub, "--since", since, "--wait").
+		want(t, exitOK, " examined, 1 redelivered", "")
+	e.awaits(t, 3)
 }

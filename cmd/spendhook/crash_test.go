@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"spendhook/internal/redistest"
+)
+
+// failsSometimes answers 500 to one delivery in five.
+func failsSometimes(string) int {
+	if rand.IntN(5) == 0 {
+		return http.StatusInternalServerError
+	}
+	return http.StatusNoContent
+}
+
+// kill -9 in the middle of thousands of events, at receivers that fail one
+// delivery in five: after a restart, every event reaches every subscriber that
+// wants it, and the same ids again are duplicates that send nothing.
+func TestKillLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	h := newHouse(t, server.URL(), quickRetries)
+	d := h.startChild(t)
+	first, second, deaf := newEndpoint(t, failsSometimes), newEndpoint(t, failsSometimes), newEndpoint(t, nil)
+	first.subscribe(t, d, "PAYMENT_PAID")
+	second.subscribe(t, d, "CARD_CREATION_REQUEST_ERROR", "PAYMENT_PAID")
+	deaf.subscribe(t, d, "CARD_CREATION_REQUEST_CREATED")
+
+	lines := eventLines(0, manyEvents, time.Now())
+	// A batch that a busy daemon answered too late is sent again: duplicates.
+	d.cli(t, lines, "emit", "-").want(t, exitOK, "refused 0", "")
+	eventually(t, deliveryPatience, "a part is delivered", func() bool {
+		n, _, _ := first.counts(t)
+		return n > manyEvents/10
+	})
+	d.signal(syscall.SIGKILL)
+	d.ended(t)
+	if n, _, _ := first.counts(t); n >= manyEvents {
+		t.Fatalf("all %d events were delivered before the kill: this proves nothing", n)
+	}
+
+	d = h.startChild(t)
+	first.awaits(t, manyEvents)
+	second.awaits(t, manyEvents)
+	wantNothingPending(t, d)
+	_, repeated, posts := first.counts(t)
+	t.Logf("%d events came more than once, of %d; %d POSTs to one endpoint", repeated, manyEvents, posts)
+
+	_, _, secondPosts := second.counts(t)
+	d.cli(t, lines, "emit", "-").want(t, exitOK, fmt.Sprintf("accepted 0  duplicate %d  refused 0", manyEvents), "")
+	wantNothingPending(t, d)
+	if _, _, now := first.counts(t); now != posts {
+		t.Errorf("duplicates were sent: %d more POSTs", now-posts)
+	}
+	if _, _, now := second.counts(t); now != secondPosts {
+		t.Errorf("duplicates were sent: %d more POSTs", now-secondPosts)
+	}
+	if _, _, posts := deaf.counts(t); posts != 0 {
+		t.Error("events went to a subscriber of another type")
+	}
+	d.stop(t)
+}
+
+// wantNothingPending waits until no event is PENDING: all outcomes are recorded.
+func wantNothingPending(tb testing.TB, d *running) {
+	tb.Helper()
+	eventually(tb, deliveryPatience, "nothing is pending", func() bool {
+		var live int
+		for _, status := range []string{"PENDING", "DELIVERING", "RETRYING"} {
+			var list struct {
+				Content []struct {
+					ID string `json:"id"`
+				} `json:"content"`
+				NextCursor string `json:"nextCursor"`
+			}
+			d.read(tb, "/api/v1/deliveries?size=1&status="+status, &list)
+			live += len(list.Content)
+			if list.NextCursor != "" {
+				live++
+			}
+		}
+		return live == 0
+	})
+}
+
+// SIGTERM in the middle: what is in flight ends, the rest waits for the next
+// run, and nothing is sent twice.
+func TestStoppingLosesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, sharedRedis(t), quickRetries)
+	d := h.startChild(t)
+	e := newEndpoint(t, nil)
+	e.subscribe(t, d, "PAYMENT_PAID")
+	d.cli(t, eventLines(0, manyEvents, time.Now()), "emit", "-").want(t, exitOK, "refused 0", "")
+	eventually(t, deliveryPatience, "the first are delivered", func() bool {
+		n, _, _ := e.counts(t)
+		return n > 0
+	})
+	d.stop(t)
+	delivered, _, _ := e.counts(t)
+	t.Logf("%d of %d delivered in the first run", delivered, manyEvents)
+
+	d = h.startChild(t)
+	e.awaits(t, manyEvents)
+	wantNothingPending(t, d)
+	if _, repeated, _ := e.counts(t); repeated > 0 {
+		t.Errorf("%d events were delivered twice", repeated)
+	}
+	d.stop(t)
+}
+
+// While it drains, a daemon is not ready and takes no more events; a second
+// signal ends it at once.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	e := newEndpoint(t, func(string) int {
+		<-release
+		return http.StatusNoContent
+	})
+	t.Cleanup(func() { close(release) })
+	h := newHouse(t, sharedRedis(t), "")
+	d := h.startChild(t)
+	e.subscribe(t, d, "PAYMENT_PAID")
+	d.cli(t, eventLines(0, 1, time.Now()), "emit", "-").want(t, exitOK, "accepted 1", "")
+	eventually(t, patience, "an attempt is under way", func() bool {
+		_, metrics := get(t, d.admin+"/metrics")
+		return strings.Contains(metrics, "\nspendhook_attempts_in_flight 1\n")
+	})
+	d.signal(os.Interrupt)
+	eventually(t, patience, "the daemon drains", func() bool {
+		return strings.Contains(d.stderr.String(), `"step":"workers"`)
+	})
+	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
+		t.Errorf("%d %s", code, body)
+	}
+	if r := d.cli(t, eventLines(1, 1, time.Now()), "emit", "-", "--retry-for", "1ms"); r.code != exitFailure {
+		t.Errorf("takes events while it drains: %s", r.stdout)
+	}
+	d.signal(syscall.SIGTERM)
+	select {
+	case <-d.done:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the second signal did not end it")
+	}
+	if d.code == exitOK {
+		t.Error("exit code 0 after work was cut short")
+	}
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/redis/go-redis/v9"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	svix "github.com/svix/svix-webhooks/go"
+
+	"spendhook/api/gen"
+	"spendhook/internal/redistest"
+)
+
+// patience is for what happens soon on a machine that is not overloaded.
+const patience = time.Minute
+
+// house is where a daemon lives: it may be started there again and again.
+type house struct {
+	dir, redis string
+}
+
+// quickRetries is a schedule for tests: many attempts, close together.
+const quickRetries = `
+delivery:
+  schedule: [100ms, 200ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms]
+`
+
+func newHouse(tb testing.TB, redisURL, settings string) house {
+	tb.Helper()
+	h := house{dir: tb.TempDir(), redis: redisURL}
+	if err := os.WriteFile(filepath.Join(h.dir, "config.yml"), []byte(settings), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return h
+}
+
+// sharedRedis is the URL of a database that only this test uses.
+func sharedRedis(tb testing.TB) string {
+	tb.Helper()
+	o := redistest.New(tb).(*redis.Client).Options()
+	return fmt.Sprintf("unix://%s?db=%d", o.Addr, o.DB)
+}
+
+func (h house) args(more ...string) []string {
+	return append([]string{
+		"serve", "--dev", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-level", "debug",
+		"--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml"),
+	}, more...)
+}
+
+// running is a daemon that has begun.
+type running struct {
+	api, admin     string // base addresses
+	token          string
+	stdout, stderr *lockedBuffer
+	signal         func(os.Signal)
+	done           chan struct{}
+	code           int // once done is closed
+}
+
+// start runs the daemon inside the test.
+func (h house) start(tb testing.TB, more ...string) *running {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
+	r.signal = func(os.Signal) { cancel() }
+	go func() {
+		defer close(r.done)
+		r.code = run(ctx, h.args(more...), r.stdout, r.stderr)
+	}()
+	tb.Cleanup(func() {
+		cancel()
+		<-r.done
+	})
+	r.await(tb)
+	return r
+}
+
+// startChild runs the daemon as a process that can be killed.
+func (h house) startChild(tb testing.TB) *running {
+	tb.Helper()
+	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
+	cmd := exec.CommandContext(context.Background(), os.Args[0], h.args()...)
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Stdout, cmd.Stderr = r.stdout, r.stderr
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	r.signal = func(s os.Signal) { _ = cmd.Process.Signal(s) } // it may have ended
+	go func() {
+		defer close(r.done)
+		_ = cmd.Wait() // the exit code says it
+		r.code = cmd.ProcessState.ExitCode()
+	}()
+	tb.Cleanup(func() {
+		r.signal(syscall.SIGKILL)
+		<-r.done
+	})
+	r.await(tb)
+	return r
+}
+
+var (
+	listeningLine = regexp.MustCompile(`"msg":"listening","address":"([^"]+)","admin_address":"([^"]+)"`)
+	tokenLine     = regexp.MustCompile(`export TOKEN=(\S+)`)
+)
+
+func (r *running) await(tb testing.TB) {
+	tb.Helper()
+	var addresses, token []string
+	eventually(tb, patience, "the daemon listens", func() bool {
+		select {
+		case <-r.done:
+			tb.Fatalf("the daemon ended with %d:\n%s", r.code, r.stderr)
+		default:
+		}
+		addresses = listeningLine.FindStringSubmatch(r.stderr.String())
+		token = tokenLine.FindStringSubmatch(r.stdout.String())
+		return addresses != nil && token != nil
+	})
+	r.api, r.admin, r.token = "http://"+addresses[1], "http://"+addresses[2], token[1]
+}
+
+// stop ends the daemon in order and checks that it did.
+func (r *running) stop(tb testing.TB) {
+	tb.Helper()
+	r.signal(syscall.SIGTERM)
+	r.ended(tb)
+	if r.code != exitOK {
+		tb.Errorf("exit code %d:\n%s", r.code, r.stderr)
+	}
+}
+
+func (r *running) ended(tb testing.TB) {
+	tb.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		tb.Fatal("the daemon does not end")
+	}
+}
+
+// do asks the API and returns the status, the headers and the body.
+func (r *running) do(tb testing.TB, method, path, body string) (int, http.Header, string) {
+	tb.Helper()
+	req, _ := http.NewRequestWithContext(tb.Context(), method, r.api+path, strings.NewReader(body))
+	req.Header.Set("Authorization", "Bearer "+r.token)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, string(answer)
+}
+
+// read asks for something that must be there.
+func (r *running) read(tb testing.TB, path string, into any) {
+	tb.Helper()
+	status, _, body := r.do(tb, http.MethodGet, path, "")
+	if status != http.StatusOK {
+		tb.Fatalf("GET %s: %d %s", path, status, body)
+	}
+	if err := json.Unmarshal([]byte(body), into); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// cli runs a command against this daemon.
+func (r *running) cli(tb testing.TB, stdin, name string, args ...string) result {
+	tb.Helper()
+	return command(tb, stdin, append([]string{name, "--url", r.api, "--token", r.token}, args...)...)
+}
+
+// eventLines are n events as NDJSON, the same ones at each call with from.
+func eventLines(from, n int, at time.Time) string {
+	var b strings.Builder
+	for i := from; i < from+n; i++ {
+		fmt.Fprintf(&b, `{"id":"evt_%d","event":"PAYMENT_PAID","timestamp":%d,"metadata":{"n":%d}}`+"\n", i, at.UnixMilli(), i)
+	}
+	return b.String()
+}
+
+// endpoint receives deliveries and verifies each with two libraries.
+type endpoint struct {
+	*httptest.Server
+	mu       sync.Mutex
+	answer   func(id string) int // nil: 204
+	official *standardwebhooks.Webhook
+	other    *svix.Webhook
+	secret   string
+	posts    int
+	ok       map[string]int // deliveries answered 2xx, by event
+	wrong    []error
+}
+
+func newEndpoint(tb testing.TB, answer func(id string) int) *endpoint {
+	tb.Helper()
+	e := &endpoint{answer: answer, ok: map[string]int{}}
+	e.Server = httptest.NewServer(e)
+	tb.Cleanup(e.Close)
+	return e
+}
+
+// subscribe registers the endpoint for these events.
+func (e *endpoint) subscribe(tb testing.TB, r *running, events ...string) gen.SubscriberWithSecret {
+	tb.Helper()
+	body, _ := json.Marshal(gen.SubscriberCreate{Name: tb.Name(), CallbackURL: e.URL + "/hook", Events: events})
+	status, _, answer := r.do(tb, http.MethodPost, "/api/v1/subscribers", string(body))
+	var created gen.SubscriberWithSecret
+	if err := json.Unmarshal([]byte(answer), &created); err != nil || status != http.StatusCreated {
+		tb.Fatalf("subscribe: %d %s", status, answer)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var err1, err2 error
+	e.official, err1 = standardwebhooks.NewWebhook(created.Secret)
+	e.other, err2 = svix.NewWebhook(created.Secret)
+	e.secret = created.Secret
+	if err1 != nil || err2 != nil {
+		tb.Fatal(err1, err2)
+	}
+	return created
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	id := r.Header.Get("webhook-id")
+	status := http.StatusNoContent
+	if e.answer != nil {
+		status = e.answer(id)
+	}
+	e.note(r, id, body, status)
+	w.WriteHeader(status)
+}
+
+func (e *endpoint) note(r *http.Request, id string, body []byte, status int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.posts++
+	if e.official == nil {
+		e.wrong = append(e.wrong, fmt.Errorf("a delivery before the subscription"))
+		return
+	}
+	for _, err := range []error{e.official.Verify(body, r.Header), e.other.Verify(body, r.Header)} {
+		if err != nil {
+			e.wrong = append(e.wrong, fmt.Errorf("%s: %w", id, err))
+		}
+	}
+	if status/100 == 2 {
+		e.ok[id]++
+	}
+}
+
+// counts returns how many events came through, how many of them more than
+// once, and how many POSTs there were; it fails when one was not signed right.
+func (e *endpoint) counts(tb testing.TB) (delivered, repeated, posts int) {
+	tb.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.wrong) > 0 {
+		tb.Fatalf("%d bad signatures, the first: %v", len(e.wrong), e.wrong[0])
+	}
+	for _, n := range e.ok {
+		if n > 1 {
+			repeated++
+		}
+	}
+	return len(e.ok), repeated, e.posts
+}
+
+func (e *endpoint) has(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ok[id] > 0
+}
+
+func (e *endpoint) awaits(tb testing.TB, n int) {
+	tb.Helper()
+	last := 0
+	defer func() {
+		if tb.Failed() {
+			tb.Logf("delivered: %d of %d", last, n)
+		}
+	}()
+	eventually(tb, deliveryPatience, fmt.Sprintf("%d events delivered", n), func() bool {
+		last, _, _ = e.counts(tb)
+		return last >= n
+	})
+}

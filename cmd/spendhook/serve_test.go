@@ -1,0 +1,332 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spendhook/api/gen"
+	"spendhook/internal/redistest"
+)
+
+func TestServeDelivers(t *testing.T) {
+	t.Parallel()
+	d := newHouse(t, sharedRedis(t), "").start(t)
+	e, deaf := newEndpoint(t, nil), newEndpoint(t, nil)
+	sub := e.subscribe(t, d, "PAYMENT_PAID")
+	deaf.subscribe(t, d, "CARD_CREATION_REQUEST_ERROR")
+
+	d.cli(t, "", "emit", "--type", "PAYMENT_PAID", "--id", "evt_1", "--metadata", `{"amount":"1.50"}`).
+		want(t, exitOK, "evt_1 ACCEPTED", "")
+	e.awaits(t, 1)
+
+	var detail gen.DeliveryDetail
+	eventually(t, patience, "the delivery is recorded", func() bool {
+		d.read(t, "/api/v1/deliveries/evt_1."+sub.UUID.String(), &detail)
+		return detail.Status == "DELIVERED"
+	})
+	if len(detail.Attempts) != 1 || *detail.Attempts[0].StatusCode != http.StatusNoContent {
+		t.Errorf("attempts: %+v", detail.Attempts)
+	}
+	if _, _, posts := deaf.counts(t); posts != 0 {
+		t.Error("an event went to a subscriber of another type")
+	}
+	d.stop(t)
+	if strings.Contains(d.stderr.String(), `"level":"ERROR"`) {
+		t.Errorf("errors in the log:\n%s", d.stderr)
+	}
+}
+
+func TestServeIsWatched(t *testing.T) {
+	t.Parallel()
+	d := newHouse(t, sharedRedis(t), "").start(t)
+	address := strings.TrimPrefix(d.admin, "http://")
+	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitOK, `"ready":true`, "")
+	_, metrics := get(t, d.admin+"/metrics")
+	for _, name := range []string{
+		`spendhook_build_info{`, `spendhook_redis_up 1`, `spendhook_events_total{result="accepted"} 0`,
+		`spendhook_delivery_attempts_total{outcome="`, `spendhook_delivery_attempt_seconds_bucket{`,
+		`spendhook_delivery_latency_seconds_bucket{`, `spendhook_deliveries_pending `, `spendhook_oldest_pending_seconds `,
+		`spendhook_dead_letters `, `spendhook_attempts_in_flight `, `spendhook_endpoints{state="`,
+		`spendhook_queue_tasks{queue="`, `spendhook_sweeper_recovered_total{reason="`,
+		`go_goroutines `, `process_open_fds `,
+	} {
+		if !strings.Contains(metrics, "\n"+name) {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+// The token of the command line is signed with the daemon's own key.
+func TestTokenCommand(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, sharedRedis(t), "")
+	before := command(t, "", "token", "--data-dir", h.dir, "--company", testCompany, "--scope", "events:read")
+	before.want(t, exitOK, "ey", "")
+	d := h.start(t)
+	d.token = strings.TrimSpace(before.stdout)
+	if status, _, body := d.do(t, http.MethodGet, "/api/v1/events", ""); status != http.StatusOK {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _, _ := d.do(t, http.MethodPost, "/api/v1/events", "{}"); status != http.StatusForbidden {
+		t.Errorf("a token without the scope: %d", status)
+	}
+	command(t, "", "token", "--data-dir", h.dir, "--scope", "events:destroy").want(t, exitUsage, "", "unknown scope")
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, sharedRedis(t), "delivery: {schedule: [2s]}\n")
+	for range 2 { // the second run finds its subscriber again
+		d := h.start(t, "--demo")
+		shown := d.stdout.String()
+		for pattern, n := range map[string]int{
+			`(?m)^  ACCEPTED   [A-Z_]+ +demo-\w+-[123]$`:                                                  3,
+			`(?m)^  POST 204   [A-Z_]+ +demo-\w+-[12]   signature verified$`:                              2,
+			`(?m)^  POST 500   CARD_CREATION_REQUEST_ERROR +demo-\w+-3   signature verified$`:             1,
+			`(?m)^  DELIVERED  [A-Z_]+ +demo-\w+-[12]   attempt 1: 204$`:                                  2,
+			`(?m)^  RETRYING   CARD_CREATION_REQUEST_ERROR +demo-\w+-3   attempt 1: 500, next at [\d:]+$`: 1,
+			`(?m)^curl -sS -H "Authorization: Bearer \$TOKEN" http://127.0.0.1:\d+/api/v1/`:               4,
+		} {
+			if got := len(regexp.MustCompile(pattern).FindAllString(shown, -1)); got != n {
+				t.Errorf("%d times %s, want %d in:\n%s", got, pattern, n, shown)
+			}
+		}
+		var page gen.SubscriberPage
+		d.read(t, "/api/v1/subscribers", &page)
+		if page.TotalElements != 1 {
+			t.Errorf("%d subscribers", page.TotalElements)
+		}
+		eventually(t, patience, "the failed event comes again", func() bool {
+			return regexp.MustCompile(`POST 204   CARD_CREATION_REQUEST_ERROR`).MatchString(d.stdout.String())
+		})
+		d.stop(t)
+	}
+}
+
+// What cannot work ends at once, with one line that says why.
+func TestServeRefusesToStart(t *testing.T) {
+	t.Parallel()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { busy.Close() })
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t, sharedRedis(t), "")
+	for _, tc := range []struct {
+		name, want string
+		code       int
+		args       []string
+	}{
+		{"address in use", "intake: listen tcp " + busy.Addr().String() + ": bind: address already in use", exitFailure, h.args("--listen", busy.Addr().String())},
+		{"data directory is a file", "data directory: mkdir " + file, exitFailure, h.args("--data-dir", file)},
+		{"no such configuration", "read the configuration: open /nowhere.yml", exitFailure, h.args("--config", "/nowhere.yml")},
+		{"no Redis address", "redis: the address starts with none of", exitFailure, h.args("--redis", "http://user:hunter2@example.com")},
+		{"open to the network", "listen: refused: tokens would cross", exitFailure, []string{"serve", "--listen", "0.0.0.0:0", "--data-dir", h.dir}},
+		{"dev open to the network", "listen: refused: dev has no protection", exitFailure, h.args("--listen", "0.0.0.0:0")},
+		{"demo without dev", "--demo needs --dev", exitUsage, []string{"serve", "--demo", "--data-dir", h.dir}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := command(t, "", append(tc.args, "--log-level", "error")...)
+			r.want(t, tc.code, "", "spendhook: "+tc.want)
+			if strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "hunter2") {
+				t.Errorf("want one line without secrets, got:\n%s", r.stderr)
+			}
+		})
+	}
+}
+
+func TestConfigCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := write("good.yml", "redis: redis://:hunter2@localhost:6379\n")
+	command(t, "", "config", "check", good).want(t, exitOK, "the configuration is good", "")
+	printed := command(t, "", "config", "print", "--config", good)
+	printed.want(t, exitOK, "redis: '[redacted]'", "")
+	printed.want(t, exitOK, "  attempt_timeout: 15s", "")
+
+	bad := write("bad.yml", "lisen: x\ndelivery: {jitter: 7}\n")
+	r := command(t, "", "config", "check", bad)
+	r.want(t, exitFailure, "", "spendhook: lisen: ")
+	r.want(t, exitFailure, "", "spendhook: delivery.jitter: ")
+}
+
+// An evicting Redis makes the daemon unready, and the reason is told.
+func TestEvictingRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory-policy", "allkeys-lru"}})
+	d := newHouse(t, server.URL(), "").start(t)
+	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "allkeys-lru") {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+// intake posts one new event after the other and remembers the accepted ones.
+type intake struct {
+	daemon   *running
+	at       time.Time
+	next     int
+	accepted []string
+}
+
+func (in *intake) post(tb testing.TB) (status int, retryAfter string, took time.Duration) {
+	tb.Helper()
+	began := time.Now()
+	status, header, _ := in.daemon.do(tb, http.MethodPost, "/api/v1/events", strings.TrimSpace(eventLines(in.next, 1, in.at)))
+	if status == http.StatusAccepted {
+		in.accepted = append(in.accepted, fmt.Sprintf("evt_%d", in.next))
+	}
+	in.next++
+	return status, header.Get("Retry-After"), time.Since(began)
+}
+
+// refused checks what the daemon says while there is no Redis.
+func (in *intake) refused(tb testing.TB) {
+	tb.Helper()
+	for range 3 {
+		if status, retryAfter, took := in.post(tb); status != http.StatusServiceUnavailable || retryAfter == "" || took > 2*time.Second {
+			tb.Errorf("without Redis: %d, Retry-After %q, after %v", status, retryAfter, took)
+		}
+	}
+	if code, _ := get(tb, in.daemon.admin+"/readyz"); code != http.StatusServiceUnavailable {
+		tb.Errorf("ready without Redis: %d", code)
+	}
+}
+
+func (in *intake) resumes(tb testing.TB) {
+	tb.Helper()
+	eventually(tb, patience, "events are taken again", func() bool {
+		status, _, _ := in.post(tb)
+		return status == http.StatusAccepted
+	})
+}
+
+// Redis dies and comes back: no false 202 meanwhile, no restart needed, and
+// everything that was accepted is delivered.
+func TestRedisComesBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--appendfsync", "always"}})
+	d := newHouse(t, server.URL(), quickRetries).start(t)
+	e := newEndpoint(t, nil)
+	e.subscribe(t, d, "PAYMENT_PAID")
+	in := &intake{daemon: d, at: time.Now()}
+	for range 20 {
+		if status, _, _ := in.post(t); status != http.StatusAccepted {
+			t.Fatalf("with Redis: %d", status)
+		}
+	}
+	server.Kill()
+	in.refused(t)
+	server.Restart()
+	in.resumes(t)
+	eventually(t, deliveryPatience, "what was accepted is delivered", func() bool {
+		return !slices.ContainsFunc(in.accepted, func(id string) bool { return !e.has(id) })
+	})
+	d.stop(t)
+}
+
+// A Redis that keeps its connections but does not answer is as good as none.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	in := &intake{daemon: newHouse(t, server.URL(), "").start(t), at: time.Now()}
+	server.Pause()
+	in.refused(t)
+	server.Resume()
+	in.resumes(t)
+}
+
+// A daemon that is started before its Redis waits for it.
+func TestServeWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	server.Kill()
+	h := newHouse(t, server.URL(), "")
+	go func() { server.Restart() }()
+	d := h.start(t)
+	if code, body := get(t, d.admin+"/readyz"); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+// What is secret is in no log line, metric, list or error.
+func TestSecretsAreNowhere(t *testing.T) {
+	t.Parallel()
+	d := newHouse(t, sharedRedis(t), quickRetries).start(t)
+	var fails sync.Map
+	e := newEndpoint(t, func(id string) int {
+		if _, again := fails.LoadOrStore(id, true); again {
+			return http.StatusNoContent
+		}
+		return http.StatusInternalServerError
+	})
+	sub := e.subscribe(t, d, "PAYMENT_PAID")
+	d.cli(t, eventLines(0, 5, time.Now()), "emit", "-").want(t, exitOK, "accepted 5", "")
+	e.awaits(t, 5)
+
+	id := sub.UUID.String()
+	var seen []string
+	ask := func(method, path, body string) string {
+		t.Helper()
+		_, _, answer := d.do(t, method, path, body)
+		seen = append(seen, answer)
+		return answer
+	}
+	rotated := ask(http.MethodPost, "/api/v1/subscribers/"+id+"/rotate-secret", "")
+	seen = nil // that answer is the one place for it
+	secrets := append(regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`).FindAllString(rotated, -1), e.secret, d.token)
+	if len(secrets) != 3 {
+		t.Fatalf("%d secrets", len(secrets))
+	}
+	for _, path := range []string{
+		"/api/v1/subscribers", "/api/v1/subscribers/" + id, "/api/v1/subscribers/" + id + "/stats",
+		"/api/v1/events", "/api/v1/events/evt_1", "/api/v1/events/evt_1/deliveries", "/api/v1/events/evt_1/explain",
+		"/api/v1/deliveries", "/api/v1/deliveries/evt_1." + id, "/api/v1/subscribers/nobody",
+	} {
+		ask(http.MethodGet, path, "")
+	}
+	ask(http.MethodPost, "/api/v1/subscribers/"+id+"/test", "")
+	ask(http.MethodPost, "/api/v1/subscribers", `{"name":"`+e.secret+`","callbackUrl":"http://`+d.token+`@localhost/","events":["A"],"secret":"`+e.secret+`"}`)
+	ask(http.MethodPost, "/api/v1/events", `{"id":"`+e.secret+`"}`)
+	good := d.token
+	d.token += "x"
+	ask(http.MethodGet, "/api/v1/events?"+good, "")
+	d.token = good
+	_, metrics := get(t, d.admin+"/metrics")
+	_, ready := get(t, d.admin+"/readyz")
+	d.stop(t)
+
+	seen = append(seen, metrics, ready, d.stderr.String())
+	for i, text := range seen {
+		for j, secret := range secrets {
+			bare := strings.TrimPrefix(secret, "whsec_")
+			if strings.Contains(text, bare) {
+				t.Errorf("secret %d of %d is in text %d of %d: %.300s", j, len(secrets), i, len(seen), text[max(0, strings.Index(text, bare)-200):])
+			}
+		}
+	}
+	if !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, `"outcome":"http_5xx"`) }) {
+		t.Error("the log has no failed attempt, so this proves little")
+	}
+}

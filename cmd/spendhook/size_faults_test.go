@@ -1,0 +1,11 @@
+//go:build faults
+
+package main
+
+import "time"
+
+// What the crash tests send, and how long that may take to arrive.
+const (
+	manyEvents       = 20_000
+	deliveryPatience = 8 * time.Minute
+)
