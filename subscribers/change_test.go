@@ -1,6 +1,7 @@
 package subscribers_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/subscribers"
 )
@@ -100,14 +102,13 @@ func TestConcurrentChangesLoseNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
-	errs := make([]error, 40)
+	errs := make([]error, 41)
 	var wg sync.WaitGroup
-	for i := range errs {
+	for i := range 40 {
 		wg.Go(func() { _, errs[i] = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, fmt.Sprintf("E%d", i)) })
 	}
 	wg.Go(func() {
-		_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Renamed")})
-		errs[0] = errors.Join(errs[0], err)
+		_, errs[40] = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Renamed")})
 	})
 	wg.Wait()
 	noErr(t, errors.Join(errs...))
@@ -202,7 +203,16 @@ func TestConcurrentDisablesChangeOnce(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
 	changed := make([]bool, 20)
-	var wg sync.WaitGroup
+	var wg, reads sync.WaitGroup
+	reads.Add(len(changed)) // all read before one writes
+	b.client.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hget" {
+			reads.Done()
+			reads.Wait()
+		}
+		return err
+	}})
 	for i := range changed {
 		wg.Go(func() { changed[i], _ = b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing) })
 	}

@@ -93,7 +93,7 @@ func (m *model) add(success bool, failures int, at int64) subscribers.Transition
 		return subscribers.TransitionFailing
 	case was && !m.failing:
 		return subscribers.TransitionRecovered
-	case m.failing && at-m.since >= 7_200_000 && (m.expiredAt == 0 || at-m.expiredAt >= 3_600_000):
+	case m.failing && at-m.since >= 1_800_000 && (m.expiredAt == 0 || at-m.expiredAt >= 3_600_000):
 		m.expiredAt = at
 		return subscribers.TransitionExpired
 	}
@@ -117,7 +117,7 @@ func (m *model) health() subscribers.Health {
 func TestHealthFollowsTheModel(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{MaxPerCompany: 1 << 20})
-	policy := subscribers.HealthPolicy{FailingAfter: 3, DisableAfter: 2 * time.Hour}
+	policy := subscribers.HealthPolicy{FailingAfter: 3, DisableAfter: 30 * time.Minute}
 	rapid.Check(t, func(rt *rapid.T) {
 		s := b.create(t, "https://example.com/"+uuid.NewString())
 		m := &model{}
@@ -150,7 +150,7 @@ type drawn struct {
 
 func drawSample(t *rapid.T) drawn {
 	return drawn{
-		wait:     time.Duration(rapid.IntRange(0, 90).Draw(t, "minutes")) * time.Minute,
+		wait:     time.Duration(rapid.IntRange(0, 40).Draw(t, "minutes")) * time.Minute,
 		success:  rapid.IntRange(0, 4).Draw(t, "success") == 0,
 		failures: rapid.IntRange(0, 4).Draw(t, "failures"),
 	}
@@ -186,6 +186,24 @@ func TestEachTransitionIsToldToOneCaller(t *testing.T) {
 	}
 	if n := count(true, 0, subscribers.TransitionRecovered); n != 1 {
 		t.Errorf("recovered was told %d times", n)
+	}
+}
+
+func TestEachRunOfFailuresExpires(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	policy := subscribers.HealthPolicy{FailingAfter: 1, DisableAfter: time.Minute}
+	for run := range 2 {
+		for _, want := range []subscribers.TransitionKind{subscribers.TransitionFailing, subscribers.TransitionExpired} {
+			got, err := b.store.RecordHealth(t.Context(), []subscribers.Sample{b.sample(s, false, 1)}, policy)
+			noErr(t, err)
+			if got[0].Kind != want {
+				t.Errorf("run %d: %s, want %s", run, got[0].Kind, want)
+			}
+			b.clock.advance(time.Minute)
+		}
+		b.record(t, b.sample(s, true, 0))
 	}
 }
 

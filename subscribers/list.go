@@ -60,6 +60,20 @@ func (p *page) add(all []*Subscriber) {
 	}
 }
 
+// skip counts n that match, if none of them is on the page.
+func (p *page) skip(n int) bool {
+	if n > 0 && p.total/p.Size <= p.Page && (p.total+n-1)/p.Size >= p.Page {
+		return false
+	}
+	p.total += n
+	return true
+}
+
+// matchesAll reports whether there is no filter but the company.
+func (p *page) matchesAll() bool {
+	return p.UUID == nil && p.Enabled == nil && p.CallbackURL == "" && p.Name == "" && len(p.Events) == 0
+}
+
 func (p *page) matches(s *Subscriber) bool {
 	return (p.UUID == nil || *p.UUID == s.UUID) &&
 		(p.Enabled == nil || *p.Enabled == s.Enabled) &&

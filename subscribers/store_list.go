@@ -11,20 +11,24 @@ import (
 	"spendhook/events"
 )
 
-const listChunk = 32 // companies read in one round trip
+// Companies in one round trip.
+const (
+	readChunk  = 32
+	countChunk = 1000
+)
 
 // List returns one page, without secrets, and how many match in all. A
 // company's subscribers come oldest first, then by uuid; companies come in an
-// order of their own that never changes. Listing all companies reads every
-// subscriber that the page or a filter needs, a few companies at a time, and
-// keeps only the page.
+// order of their own that never changes. Listing all companies counts every
+// company's subscribers (with a filter: reads them), some companies at a time,
+// and keeps only the page.
 func (s *Store) List(ctx context.Context, f Filter) ([]Subscriber, int, error) {
 	p, err := newPage(f)
 	if err != nil {
 		return nil, 0, err
 	}
 	if f.Company != nil {
-		err = s.listCompanies(ctx, []uuid.UUID{*f.Company}, p)
+		err = s.readCompanies(ctx, []uuid.UUID{*f.Company}, p)
 		return p.items, p.total, err
 	}
 	for partition := range events.Partitions {
@@ -41,21 +45,49 @@ func (s *Store) listPartition(ctx context.Context, partition int, p *page) error
 		return fmt.Errorf("list companies: %w", err)
 	}
 	slices.Sort(members)
-	for chunk := range slices.Chunk(members, listChunk) {
-		companies := make([]uuid.UUID, len(chunk))
-		for i, member := range chunk {
-			if companies[i], err = uuid.Parse(member); err != nil {
-				return fmt.Errorf("list companies: %w", err)
-			}
+	companies := make([]uuid.UUID, len(members))
+	for i, member := range members {
+		if companies[i], err = uuid.Parse(member); err != nil {
+			return fmt.Errorf("list companies: %w", err)
 		}
-		if err := s.listCompanies(ctx, companies, p); err != nil {
+	}
+	read, size := s.readCompanies, readChunk
+	if p.matchesAll() {
+		read, size = s.countCompanies, countChunk
+	}
+	for chunk := range slices.Chunk(companies, size) {
+		if err := read(ctx, chunk, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) listCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
+// countCompanies is readCompanies for a page that everything matches: it only
+// reads the companies that the page shows.
+func (s *Store) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
+	counts := make([]*redis.IntCmd, len(companies))
+	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, company := range companies {
+			counts[i] = pipe.HLen(ctx, urlsKey(company))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("count subscribers: %w", err)
+	}
+	for i := range companies {
+		if p.skip(int(counts[i].Val())) {
+			continue
+		}
+		if err := s.readCompanies(ctx, companies[i:i+1], p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
 	hashes := make([]*redis.MapStringStringCmd, len(companies))
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, company := range companies {

@@ -43,6 +43,18 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 	}
 }
 
+func TestTimesHaveThePrecisionThatIsKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client}) // the real clock
+	made := b.create(t, "https://example.com/")
+	read, err := b.store.Get(t.Context(), b.company, made.UUID)
+	noErr(t, err)
+	if diff := cmp.Diff(made, read); diff != "" {
+		t.Errorf("read (-created +read):\n%s", diff)
+	}
+}
+
 func TestCreateDisabled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})

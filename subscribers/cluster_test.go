@@ -1,0 +1,57 @@
+package subscribers_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+// In Redis Cluster a script's keys must share a slot, and pipelines span nodes.
+func TestEverythingWorksInACluster(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for _, server := range redistest.Cluster(t, 3) {
+		addrs = append(addrs, server.Addr())
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { noErr(t, client.Close()) })
+	b := &bundle{client: client, clock: newClock()}
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: client, Now: b.clock.Now})
+
+	var samples []subscribers.Sample
+	for range 40 {
+		b.company = uuid.New()
+		s := b.create(t, "https://example.com/")
+		samples = append(samples, b.sample(s, false, 4))
+		for what, call := range everyCall(t, b, s) {
+			if what != "delete" {
+				if err := call(); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+		}
+	}
+	for i, transition := range b.record(t, samples...) {
+		if transition.Kind != subscribers.TransitionFailing {
+			t.Errorf("sample %d: %s", i, transition.Kind)
+		}
+	}
+	_, total, err := b.store.List(t.Context(), subscribers.Filter{})
+	noErr(t, err)
+	if total != 80 {
+		t.Errorf("%d listed, want 80", total)
+	}
+	noErr(t, b.store.Delete(t.Context(), b.company, samples[39].Subscriber))
+	err = client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		if n := node.DBSize(ctx).Val(); n == 0 {
+			t.Errorf("%v holds no key", node)
+		}
+		return nil
+	})
+	noErr(t, err)
+}
