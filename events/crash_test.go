@@ -53,6 +53,7 @@ func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 	server, b := breakable(t, redistest.Options{AOF: true})
 	sent, accepted := b.acceptUntilKilled(t, server, 2000)
 	server.Restart()
+	b.waitForRedis(t)
 
 	open := b.open(t)
 	slices.Sort(open)
@@ -167,6 +168,20 @@ func (b *bundle) acceptAgain(t *testing.T, e events.Event) {
 			t.Fatalf("the publisher did not recover: %v", err)
 		}
 	}
+}
+
+// waitForRedis waits until the client has noticed that its server is back.
+func (b *bundle) waitForRedis(t *testing.T) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if b.redis.Ping(t.Context()).Err() == nil {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatal("the client does not find its server")
 }
 
 // An event whose commit lost its reply is committed again and still ACCEPTED,

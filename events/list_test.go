@@ -369,29 +369,51 @@ func TestWalkAgainstModel(t *testing.T) {
 // what is left, each once, also when its own place is gone.
 func TestWalkWhileRetentionTrims(t *testing.T) {
 	t.Parallel()
-	for name, trim := range map[string]func(*bundle){
-		"cursor trimmed": func(b *bundle) { b.redis.ZRemRangeByRank(t.Context(), events.IndexKey(company), 0, 24) },
-		"cursor kept but past retention": func(b *bundle) {
-			// 15 of the 40 entries from e000025 on are then younger than retention and grace
+	for name, tc := range map[string]struct {
+		trim func(*bundle)
+		left int // first of the ids after the first step
+	}{
+		"cursor trimmed, its millisecond not": {func(b *bundle) {
+			b.redis.ZRemRangeByRank(t.Context(), events.IndexKey(company), 0, 9)
+		}, 10},
+		"more than a step past retention": {func(b *bundle) {
 			b.clock.Store(noon.Add(retention+10*time.Minute).UnixMilli() - 2)
-		},
+		}, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.fill(t, 40, always)
-			from, to := noon.Add(-time.Hour), noon.Add(time.Hour)
-			ids, next, err := b.store.Walk(t.Context(), company, from, to, "", 10)
-			if err != nil || len(ids) != 10 || next == "" {
-				t.Fatalf("first step: %v, %q, %v", ids, next, err)
+			first, next := b.walk(t, "", 10)
+			want(t, "first step", first, ids(0, 10)...)
+			tc.trim(b)
+			var rest []string
+			for next != "" {
+				var step []string
+				step, next = b.walk(t, next, 5)
+				rest = append(rest, step...)
 			}
-			trim(b)
-			ids, next, err = b.store.Walk(t.Context(), company, from, to, next, 100)
-			if err != nil || next != "" || len(ids) < 10 || ids[len(ids)-1] != "e000039" || ids[0] < "e000020" {
-				t.Errorf("second step: %v, %q, %v", ids, next, err)
-			}
+			want(t, "rest", rest, ids(tc.left, 40)...)
 		})
 	}
+}
+
+func (b *bundle) walk(t *testing.T, after string, n int) (ids []string, next string) {
+	t.Helper()
+	ids, next, err := b.store.Walk(t.Context(), company, noon.Add(-time.Hour), noon.Add(time.Hour), after, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids, next
+}
+
+// ids are those that fill made, from first to before end.
+func ids(first, end int) []string {
+	var all []string
+	for i := first; i < end; i++ {
+		all = append(all, fmt.Sprintf("e%06d", i))
+	}
+	return all
 }
 
 func TestWalkRefusesBadCursors(t *testing.T) {

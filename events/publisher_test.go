@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -347,6 +348,47 @@ func TestClosedPublisherRefuses(t *testing.T) {
 		t.Errorf("accept after close: %v, want ErrClosed", err)
 	}
 	want(t, "keys", b.keys(t))
+}
+
+// What is queued when Close is called is still accepted and answered.
+func TestCloseCommitsTheQueue(t *testing.T) {
+	t.Parallel()
+	busy, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) {
+		o.Committers = 1
+		o.Enqueue = func(context.Context, []events.Ref) error {
+			once.Do(func() { close(busy); <-release })
+			return nil
+		}
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { want(t, "first", b.accept(t, newEvent("e")), "ACCEPTED") })
+	<-busy
+	for i := range 4 {
+		wg.Go(func() { want(t, "queued", b.accept(t, newEvent(strconv.Itoa(i))), "ACCEPTED") })
+	}
+	for b.publisher.Queued() < 4 {
+		runtime.Gosched()
+	}
+	wg.Go(b.publisher.Close)
+	for !b.refuses(t) {
+		runtime.Gosched()
+	}
+	close(release)
+	wg.Wait()
+	if got := len(b.open(t)); got != 5 {
+		t.Errorf("%d pending, want 5", got)
+	}
+}
+
+// refuses reports whether the publisher is closing; nothing is sent.
+func (b *bundle) refuses(t *testing.T) bool {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.publisher.Accept(ctx, []events.Event{newEvent("probe")})
+	return errors.Is(err, events.ErrClosed)
 }
 
 // Each Accept that overlaps Close is either refused or durable.

@@ -35,7 +35,7 @@ func TestValidate(t *testing.T) {
 	strict.Catalogue = events.NewCatalogue([]events.TypeInfo{{Name: "OURS"}}, true)
 	roomy := limits
 	roomy.MaxMetadata = 1000
-	quoted := jsontext.Value(`{"a\"\\":"` + strings.Repeat(`[\"`, 101) + `"}`)
+	quoted := jsontext.Value(`{"a\"\\":"` + strings.Repeat(`[[[\"`, 101) + `"}`)
 	for name, tc := range map[string]struct {
 		change func(*events.Event)
 		limits events.Limits
