@@ -192,6 +192,25 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 	}
 }
 
+// What the cancelling job did not see ends when it comes up.
+func TestDeliveryOfADeletedSubscriberEndsWhenItIsDue(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	id := h.emit(1)[0]
+	h.write(sub.UUID, []string{id}, time.Now(), func(r *record) { r.Due = time.Now().UnixMilli() })
+	if err := h.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.reaches(id, sub, StatusCancelled)
+	h.settled()
+	if rc.count() != 0 {
+		t.Error("a deleted subscriber was sent to")
+	}
+}
+
 func TestReplaySendsTheSameIDAgain(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
