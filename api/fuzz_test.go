@@ -188,14 +188,14 @@ func TestNestingIsCountedOutsideStrings(t *testing.T) {
 	value = func(depth int) *rapid.Generator[string] {
 		return rapid.Custom(func(t *rapid.T) string {
 			if depth == 0 {
-				return rapid.SampledFrom([]string{`1`, `"[[[["`, `"\"{{"`, `"\\"`, `[]`[:0] + `null`}).Draw(t, "leaf")
+				return rapid.SampledFrom([]string{`1`, `"[[[["`, `"\"{{"`, `"\\"`, `null`}).Draw(t, "leaf")
 			}
 			inner := value(depth-1).Draw(t, "inner")
 			return rapid.SampledFrom([]string{"[1," + inner + "]", `{"a[":` + inner + "}"}).Draw(t, "outer")
 		})
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		depth := rapid.IntRange(0, 70).Draw(t, "depth")
+		depth := rapid.IntRange(0, 9).Draw(t, "depth")
 		text := []byte(value(depth).Draw(t, "value"))
 		if nestsDeeper(text, depth) || depth > 0 && !nestsDeeper(text, depth-1) {
 			t.Fatalf("%s does not nest %d deep", text, depth)

@@ -28,7 +28,10 @@ func TestIdempotencyKey(t *testing.T) {
 	h.call("POST", "/api/v1/events", event("e"), key).want(http.StatusUnprocessableEntity)
 
 	other := uuid.New()
-	h.call("POST", "/api/v1/subscribers", body, key, bearer(h.mint(&other, allScopes))).want(http.StatusCreated)
+	theirs := h.call("POST", "/api/v1/subscribers", body, key, bearer(h.mint(&other, allScopes))).want(http.StatusCreated)
+	if as[gen.SubscriberWithSecret](theirs).CompanyUUID != other {
+		t.Error("a company was given another's answer")
+	}
 	h.call("POST", "/api/v1/subscribers", body, header(idempotencyHeader, "create 2")).want(http.StatusConflict, "CALLBACK_URL_TAKEN")
 	for _, bad := range []string{"", "é", strings.Repeat("k", 256)} {
 		h.call("POST", "/api/v1/subscribers", body, header(idempotencyHeader, bad)).wantField(idempotencyHeader, "INVALID")
