@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxHistories bounds how many filters' histories are kept: about 10 kB each.
-	maxHistories = 1024
+	// maxHistories bounds how many filters' histories are kept: 16 bytes for each
+	// day that has rows, 12 kB for two years, 160 kB for thirty.
+	maxHistories = 256
 	// crowded is how many rows of one day are worth finding one's way among.
 	crowded = 4096
 )

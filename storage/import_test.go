@@ -148,9 +148,13 @@ func TestImportTakesLinesInOrder(t *testing.T) {
 			s := setup(t)
 			loadCompanies(t, s)
 			text := strings.ReplaceAll(fullReimbursement, "\n", "")
-			load(t, s, text, strings.Replace(text, `"PAID"`, `"REJECTED"`, 1),
-				`{"kind":"user","uuid":"`+ann.String()+`","companyUuid":"`+acmeText+`","name":"Anna"}`)
-			got, total, err := s.Reimbursements(t.Context(), storage.ReimbursementFilter{Company: &acme, RequesterName: "ANNA"})
+			load(t, s, text, strings.Replace(text, `"PAID"`, `"REJECTED"`, 1))
+			anna := storage.ReimbursementFilter{Company: &acme, RequesterName: "ANNA"}
+			if _, total, err := s.Reimbursements(t.Context(), anna); total != 0 || err != nil {
+				t.Errorf("total %d, %v", total, err)
+			}
+			load(t, s, `{"kind":"user","uuid":"`+ann.String()+`","companyUuid":"`+acmeText+`","name":"Anna"}`)
+			got, total, err := s.Reimbursements(t.Context(), anna)
 			if err != nil || total != 1 || got[0].ValidationStatus.Status != "REJECTED" || got[0].Requester.Name != "Anna" {
 				t.Errorf("%+v, %v", got, err)
 			}

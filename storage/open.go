@@ -27,7 +27,7 @@ func (s *Store) openSQLite() error {
 	if err := os.MkdirAll(s.opts.DataDir, 0o700); err != nil {
 		return fmt.Errorf("open storage: %w", err)
 	}
-	w, err := sql.Open("sqlite", s.sqliteURL("cache_size(-32768)", "wal_autocheckpoint(4000)", "analysis_limit(1000)",
+	w, err := sql.Open("sqlite", s.sqliteURL("cache_size(-65536)", "wal_autocheckpoint(16000)", "analysis_limit(1000)",
 		"journal_size_limit(67108864)"))
 	if err != nil {
 		return fmt.Errorf("open storage: %w", err)

@@ -334,8 +334,13 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 			loadCompanies(t, s)
 			load(t, s, m.text(t)...)
 			for _, f := range []storage.ReimbursementFilter{
-				{}, {Company: &acme}, {Company: &acme, RequestCreationDate: most}, {Company: &acme, ExpenseDate: most, RequesterName: "e"},
-				{Company: &acme, Statuses: someStatuses[:8]}, {Company: &acme, CategoryCodes: someCodes}, {Company: &bolt},
+				{},
+				{Company: &acme},
+				{Company: &acme, RequestCreationDate: most},
+				{Company: &acme, ExpenseDate: most, RequesterName: "e"},
+				{Company: &acme, Statuses: someStatuses[:8]},
+				{Company: &acme, CategoryCodes: someCodes},
+				{Company: &bolt},
 			} {
 				for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
 					f.Page = storage.Page{Number: number, Size: 100}

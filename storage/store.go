@@ -30,10 +30,11 @@ type Options struct {
 	// 4, beside the one that writes) or all connections (PostgreSQL: 16).
 	MaxConns int
 	// FullSync makes SQLite sync its log to disk at every commit. Without it a
-	// commit survives the death of this process, kill -9 included, and a crash
-	// of the machine leaves the database consistent, but without the last
-	// moments before the power went: up to the last checkpoint, a few seconds
-	// of work under load. PostgreSQL always syncs, as its server is configured.
+	// commit survives the death of this process, kill -9 included. When the
+	// machine itself crashes or loses power, the database stays consistent but
+	// may have lost the last commits: those that the operating system had not
+	// yet written back, up to about half a minute of them on Linux. PostgreSQL
+	// syncs as its server is configured.
 	FullSync bool
 	// Logger hears of migrations. Nil discards.
 	Logger *slog.Logger
