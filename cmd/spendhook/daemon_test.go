@@ -72,8 +72,15 @@ type running struct {
 	code           int // once done is closed
 }
 
-// start runs the daemon inside the test.
+// start runs the daemon inside the test, until it listens.
 func (h house) start(tb testing.TB, more ...string) *running {
+	tb.Helper()
+	r := h.begin(tb, more...)
+	r.await(tb)
+	return r
+}
+
+func (h house) begin(tb testing.TB, more ...string) *running {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
@@ -86,7 +93,6 @@ func (h house) start(tb testing.TB, more ...string) *running {
 		cancel()
 		<-r.done
 	})
-	r.await(tb)
 	return r
 }
 

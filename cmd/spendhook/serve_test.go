@@ -262,9 +262,12 @@ func TestServeWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Kill()
-	h := newHouse(t, server.URL(), "")
-	go func() { server.Restart() }()
-	d := h.start(t)
+	d := newHouse(t, server.URL(), "").begin(t)
+	eventually(t, patience, "it says why it is not ready", func() bool {
+		return strings.Contains(d.stderr.String(), `"msg":"not ready"`)
+	})
+	server.Restart()
+	d.await(t)
 	if code, body := get(t, d.admin+"/readyz"); code != http.StatusOK {
 		t.Errorf("%d %s", code, body)
 	}
@@ -273,7 +276,12 @@ func TestServeWaitsForRedis(t *testing.T) {
 // What is secret is in no log line, metric, list or error.
 func TestSecretsAreNowhere(t *testing.T) {
 	t.Parallel()
-	d := newHouse(t, sharedRedis(t), quickRetries).start(t)
+	server := redistest.Start(t, redistest.Options{})
+	const password = "correct-horse-battery"
+	if err := server.Client().Do(t.Context(), "ACL", "SETUSER", "app", "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := newHouse(t, strings.Replace(server.URL(), "unix://", "unix://app:"+password+"@", 1), quickRetries).start(t)
 	var fails sync.Map
 	e := newEndpoint(t, func(id string) int {
 		if _, again := fails.LoadOrStore(id, true); again {
@@ -299,6 +307,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	if len(secrets) != 3 {
 		t.Fatalf("%d secrets", len(secrets))
 	}
+	secrets = append(secrets, password)
 	for _, path := range []string{
 		"/api/v1/subscribers", "/api/v1/subscribers/" + id, "/api/v1/subscribers/" + id + "/stats",
 		"/api/v1/events", "/api/v1/events/evt_1", "/api/v1/events/evt_1/deliveries", "/api/v1/events/evt_1/explain",
