@@ -17,7 +17,7 @@ help: ## Explain every target
 
 .PHONY: run
 run: build ## Build and start a demo on loopback (more flags: make run ARGS="--listen 127.0.0.1:8081")
-	@scripts/ensure-redis --soft
+	@scripts/ensure --soft redis
 	bin/spendhook serve --dev --demo $(ARGS)
 
 .PHONY: build
@@ -25,13 +25,14 @@ build: ## Build bin/spendhook
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spendhook ./cmd/spendhook
 
 .PHONY: test
-test: ## Run the tests with the race detector (installs redis-server if it is missing)
-	@scripts/ensure-redis
+test: ## Run the tests with the race detector (installs redis-server and postgresql if they are missing)
+	@scripts/ensure redis
+	@scripts/ensure postgresql
 	$(GO) test -race -timeout 15m ./...
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
-	@scripts/ensure-redis
+	@scripts/ensure redis
 	@packages=$$(grep -rl --include='*_test.go' '^//go:build faults' . | xargs -r -n1 dirname | sort -u); \
 		[ -z "$$packages" ] || $(GO) test -race -tags faults -p 1 -timeout 40m $$packages
 

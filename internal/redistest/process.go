@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	errNoServer = errors.New("no redis-server or valkey-server on PATH: run scripts/ensure-redis")
+	errNoServer = errors.New("no redis-server or valkey-server on PATH: run scripts/ensure redis")
 	errTooMany  = fmt.Errorf("more than %d tests use Redis at once", databases)
 )
 
