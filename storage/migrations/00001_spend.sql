@@ -119,7 +119,11 @@ CREATE TABLE reimbursements (
     currency TEXT NOT NULL,
     detail TEXT NOT NULL -- what no filter looks at, as JSON
 );
-CREATE INDEX reimbursements_recency ON reimbursements (company_uuid, recency, uuid);
+-- This one has every filtered column, so that filters which none of the others
+-- narrows well are decided without reading the rows.
+CREATE INDEX reimbursements_recency ON reimbursements (
+    company_uuid, recency, uuid, status, category, requester_uuid, creation_day, expense_day, approval_day, payment_day
+);
 CREATE INDEX reimbursements_status ON reimbursements (company_uuid, status, recency);
 CREATE INDEX reimbursements_category ON reimbursements (company_uuid, category, recency) WHERE category IS NOT NULL;
 CREATE INDEX reimbursements_requester ON reimbursements (company_uuid, requester_uuid, recency);
