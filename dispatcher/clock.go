@@ -2,8 +2,10 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -18,6 +20,9 @@ func (d *Dispatcher) runClock(ctx context.Context) {
 	tick := time.NewTicker(d.ClockEvery)
 	defer tick.Stop()
 	for {
+		if err := d.giveBackRefused(ctx); err != nil && ctx.Err() == nil {
+			d.Logger.Error("references that the queue refused not given back", "error", err)
+		}
 		if err := d.handOutDue(ctx); err != nil && ctx.Err() == nil {
 			d.Logger.Error("due deliveries not handed out", "error", err)
 		}
@@ -52,35 +57,73 @@ func (d *Dispatcher) handOutDue(ctx context.Context) error {
 	return nil
 }
 
-// handOut makes tasks of references that were claimed at stamp. Should it
-// fail, they stay open and the sweep finds them.
+// handOut makes tasks of references that were claimed at stamp.
 func (d *Dispatcher) handOut(ctx context.Context, refs []string, stamp time.Time) error {
-	var eventRefs, deliveryRefs []string
+	var eventRefs, deliveryRefs, jobRefs []string
 	for _, r := range refs {
 		switch {
 		case strings.HasPrefix(r, jobPrefix):
-			if err := d.Queue.enqueue(ctx, taskJob, r); err != nil {
-				return err
-			}
+			jobRefs = append(jobRefs, r)
 		case strings.Count(r, "/") == 2:
 			deliveryRefs = append(deliveryRefs, r)
 		default:
 			eventRefs = append(eventRefs, r)
 		}
 	}
-	if err := d.enqueueChunks(ctx, taskDispatch, "", eventRefs, dispatchChunk); err != nil {
-		return err
-	}
-	return d.enqueueChunks(ctx, taskAttempt, strconv.FormatInt(stamp.UnixMilli(), 10)+" ", deliveryRefs, attemptChunk)
+	return errors.Join(
+		d.enqueueChunks(ctx, taskDispatch, "", eventRefs, dispatchChunk),
+		d.enqueueChunks(ctx, taskAttempt, strconv.FormatInt(stamp.UnixMilli(), 10)+" ", deliveryRefs, attemptChunk),
+		d.enqueueChunks(ctx, taskJob, "", jobRefs, 1),
+	)
 }
 
+// enqueueChunks makes tasks of size references each. What the queue refuses is
+// open already, and is remembered for the clock.
 func (d *Dispatcher) enqueueChunks(ctx context.Context, kind, head string, refs []string, size int) error {
 	for len(refs) > 0 {
 		n := min(len(refs), size)
 		if err := d.Queue.enqueue(ctx, kind, head+strings.Join(refs[:n], " ")); err != nil {
+			d.refused.add(refs)
 			return err
 		}
 		refs = refs[n:]
+	}
+	return nil
+}
+
+// maxRefused bounds the references remembered. What does not fit is found by
+// the sweep, later.
+const maxRefused = 10_000
+
+// refused is the open references that the queue did not take.
+type refused struct {
+	mu   sync.Mutex
+	refs []string
+}
+
+func (r *refused) add(refs []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refs = append(r.refs, refs[:min(len(refs), maxRefused-len(r.refs))]...)
+}
+
+func (r *refused) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	refs := r.refs
+	r.refs = nil
+	return refs
+}
+
+// giveBackRefused makes due again what the queue refused, once Redis is back.
+func (d *Dispatcher) giveBackRefused(ctx context.Context) error {
+	refs := d.refused.take()
+	if len(refs) == 0 {
+		return nil
+	}
+	if _, err := d.Store.giveBack(ctx, d.Now(), refs); err != nil {
+		d.refused.add(refs)
+		return err
 	}
 	return nil
 }

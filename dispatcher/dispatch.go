@@ -219,11 +219,13 @@ func (d *Dispatcher) lane(todo []*work) {
 	}
 }
 
-// attempt POSTs one delivery and passes on what came of it.
+// attempt POSTs one delivery and passes on what came of it. It keeps its slot
+// until the recorder has taken that: what is sent but not recorded is repeated
+// after a crash, so there must never be more of it than slots.
 func (d *Dispatcher) attempt(w *work, release func(Result)) {
 	res := d.Sender.Send(d.sending, Request{URL: w.to.url, EventID: w.ref.ID, Body: w.body, Signer: w.to.signer})
-	release(res)
 	d.recorder.in <- &outcome{work: *w, result: &res, apply: func(r record, now time.Time) record {
 		return decide(r, res, d.Policy, now, d.Jitter)
 	}}
+	release(res)
 }

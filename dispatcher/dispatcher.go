@@ -80,6 +80,7 @@ type Dispatcher struct {
 	metrics   *metrics
 	targets   *lru.Cache[*subscribers.Subscriber, *target]
 	nudge     chan struct{} // wakes the clock
+	refused   refused
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -123,15 +124,13 @@ func New(o Options) (*Dispatcher, error) {
 }
 
 // Enqueue hands accepted events to the queue; it is the publisher's Enqueue.
+// What the queue does not take, as while Redis is away, the clock tries again.
 func (d *Dispatcher) Enqueue(ctx context.Context, refs []events.Ref) error {
-	for len(refs) > 0 {
-		n := min(len(refs), dispatchChunk)
-		if err := d.Queue.enqueue(ctx, taskDispatch, joinRefs(refs[:n])); err != nil {
-			return err
-		}
-		refs = refs[n:]
+	texts := make([]string, len(refs))
+	for i, r := range refs {
+		texts[i] = r.String()
 	}
-	return nil
+	return d.enqueueChunks(ctx, taskDispatch, "", texts, dispatchChunk)
 }
 
 // dispatchChunk is how many events one task carries at most.

@@ -223,3 +223,53 @@ func TestEverythingWorksInACluster(t *testing.T) {
 	}
 	h.settled()
 }
+
+// What was accepted while the queue refused tasks is delivered as soon as it
+// takes them again, long before the sweep would find it.
+func TestWhatTheQueueRefusedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	h.start()
+	const pendingList = "asynq:{spendhook0}:pending"
+	if err := client.Set(t.Context(), pendingList, "not a list", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ids := h.emit(150)
+	if err := client.Del(t.Context(), pendingList).Err(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, id := range ids {
+		h.reaches(id, sub, StatusDelivered)
+	}
+	if took := time.Since(began); took > h.LostAfter {
+		t.Errorf("delivered after %s: the sweep found them", took)
+	}
+}
+
+// However slow the recorder is, what is sent but not recorded stays bounded.
+func TestUnrecordedAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	h := build(t, server.Client(), patient)
+	rc := receive(t, nil)
+	h.subscribe(rc.URL)
+	h.emit(3000)
+	first := make(chan struct{})
+	var once sync.Once
+	rc.answer = func(int, http.ResponseWriter, *http.Request) { once.Do(func() { server.Pause(); close(first) }) }
+	h.start()
+	<-first
+	stalled, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	<-stalled.Done()
+	if n := rc.count(); n > recorderQueue+recorderBatch+2*maxPerEndpoint {
+		t.Errorf("%d were sent while nothing could be recorded", n)
+	}
+	server.Resume()
+	eventually(t, func() bool { return len(rc.ids()) == 3000 }, "all arrive")
+	h.settled()
+}

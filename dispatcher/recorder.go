@@ -8,10 +8,9 @@ import (
 	"spendhook/events"
 )
 
-// Bounds of the recorder. What waits in its queue is bounded by the attempts
-// in flight as well, so the queue only evens out bursts.
+// Bounds of the recorder. A full queue holds back who made the outcomes.
 const (
-	recorderQueue = 1024
+	recorderQueue = 256
 	recorderBatch = 512
 )
 
@@ -114,6 +113,9 @@ func (r *recorder) write(ctx context.Context, batch []*outcome) {
 	for {
 		conflicts, done, err := r.try(ctx, todo, settled)
 		if err != nil {
+			if len(todo) == 0 {
+				return // only tokens, which the next write forgets
+			}
 			r.logger.Error("outcomes not recorded, trying again", "outcomes", len(todo), "error", err)
 			if !pause(ctx, recordRetry) {
 				return
