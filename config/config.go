@@ -35,9 +35,7 @@ type Log struct {
 
 // Auth is about the access tokens that the daemon issues and accepts.
 type Auth struct {
-	Issuer   string        `yaml:"issuer"`
-	Audience string        `yaml:"audience"`
-	TokenTTL time.Duration `yaml:"token_ttl"`
+	Issuer string `yaml:"issuer"`
 }
 
 // Events limits what is accepted and how long it is kept.
@@ -69,8 +67,6 @@ type Delivery struct {
 	ConnectTimeout      time.Duration   `yaml:"connect_timeout"`
 	AttemptTimeout      time.Duration   `yaml:"attempt_timeout"`
 	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
-	ResponseLimitBytes  int             `yaml:"response_limit_bytes"`
-	StoredResponseBytes int             `yaml:"stored_response_bytes"`
 	Concurrency         int             `yaml:"concurrency"`
 	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
 	Queues              int             `yaml:"queues"`
@@ -100,7 +96,7 @@ func Default() Config {
 		Redis:         "embedded",
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
-		Auth:          Auth{Issuer: "spendhook", Audience: "spendhook", TokenTTL: time.Hour},
+		Auth:          Auth{Issuer: "spendhook"},
 		Events: Events{
 			Retention:        7 * 24 * time.Hour,
 			MaxFuture:        5 * time.Minute,
@@ -121,8 +117,6 @@ func defaultDelivery() Delivery {
 		ConnectTimeout:      5 * time.Second,
 		AttemptTimeout:      15 * time.Second,
 		RetryAfterMax:       24 * time.Hour,
-		ResponseLimitBytes:  16 << 10,
-		StoredResponseBytes: 4 << 10,
 		Concurrency:         2048,
 		EndpointConcurrency: 64,
 		Queues:              2,

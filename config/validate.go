@@ -18,7 +18,6 @@ const (
 	day          = 24 * time.Hour
 	maxSchedule  = 50
 	maxMetadata  = 512 << 10 // a request has at most 1 MiB
-	maxResponse  = 1 << 20
 	maxCatalogue = 1000
 )
 
@@ -39,8 +38,6 @@ func (c *Config) validate(p *invalid.Error) {
 	v.notEmpty("data_dir", c.DataDir)
 	v.notEmpty("redis", c.Redis.Reveal())
 	v.notEmpty("auth.issuer", c.Auth.Issuer)
-	v.notEmpty("auth.audience", c.Auth.Audience)
-	v.between("auth.token_ttl", c.Auth.TokenTTL, time.Minute, 30*day)
 	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
 	v.publicURL(c.PublicURL)
 	v.events(c.Events)
@@ -76,8 +73,6 @@ func (v checker) delivery(d Delivery) {
 	v.between("delivery.attempt_timeout", d.AttemptTimeout, 100*time.Millisecond, 5*time.Minute)
 	v.between("delivery.connect_timeout", d.ConnectTimeout, 10*time.Millisecond, max(d.AttemptTimeout, 10*time.Millisecond))
 	v.between("delivery.retry_after_max", d.RetryAfterMax, 0, 7*day)
-	v.number("delivery.response_limit_bytes", d.ResponseLimitBytes, 1, maxResponse)
-	v.number("delivery.stored_response_bytes", d.StoredResponseBytes, 0, max(d.ResponseLimitBytes, 0))
 	v.number("delivery.concurrency", d.Concurrency, 1, 100_000)
 	v.number("delivery.endpoint_concurrency", d.EndpointConcurrency, 1, max(d.Concurrency, 1))
 	v.number("delivery.queues", d.Queues, 1, 64)

@@ -69,7 +69,7 @@ type Attempt struct {
 	Duration     time.Duration
 	StatusCode   int // 0 when no response came
 	Error        ErrorClass
-	ResponseBody []byte // at most Policy.StoredResponseBytes of it
+	ResponseBody []byte // at most the first 4 KiB
 }
 
 // Delivery is one event on its way to one subscriber.
