@@ -73,7 +73,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, redisx.Options{
-		URL: d.cfg.Redis.Reveal(), DataDir: d.cfg.DataDir, AllowMemory: true, Logger: d.log,
+		URL: d.cfg.Redis.Reveal(), DataDir: d.cfg.DataDir, AllowMemory: d.cfg.Dev, Logger: d.log,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/redisx"
 	"spendhook/subscribers"
 )
 
@@ -90,6 +91,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client()}),
 		Keys:        d.keys, Verifier: api.NewVerifier(d.keys, nil),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
+		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
 	})
 	if err != nil {
