@@ -36,6 +36,16 @@ test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 	@packages=$$(grep -rl --include='*_test.go' '^//go:build faults' . | xargs -r -n1 dirname | sort -u); \
 		[ -z "$$packages" ] || $(GO) test -race -tags faults -p 1 -timeout 40m $$packages
 
+.PHONY: bench
+bench: build ## Measure against what the machine can do, ~40 min (flags: make bench ARGS="--scenarios one,batch")
+	@scripts/ensure-redis
+	$(GO) run ./bench run --out bin/bench.json $(ARGS)
+
+.PHONY: bench-smoke
+bench-smoke: build ## Run the bench for a minute: is every accepted event delivered? Judges no time
+	@scripts/ensure-redis
+	$(GO) run ./bench smoke
+
 .PHONY: lint
 lint: ## Check style, formatting and the import graph
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// settings are the flags of a run.
+type settings struct {
+	Spendhook string        `default:"bin/spendhook" help:"The daemon's program."`
+	Dir       string        `default:"" help:"Where Redis keeps its files; it should be a disk. Default: the system's temporary directory."`
+	Rounds    int           `default:"3" help:"Times that each figure is taken."`
+	LoadFor   time.Duration `default:"5s" help:"How long load is put on in a throughput round."`
+	BareFor   time.Duration `default:"2s" help:"How long the bare loop runs before and after each round."`
+	PacedFor  time.Duration `default:"20s" help:"How long a round of the latency and isolation scenarios is; the issue's is 120s."`
+	Backlog   int64         `default:"100000" help:"Events of the backlog; the issue's is 1000000."`
+	Kills     int           `default:"5" help:"Times that the lone replica is killed; the issue's is 20."`
+	Profile   string        `placeholder:"DIR" help:"Write CPU profiles of the daemon there."`
+}
+
+// bench is a run of scenarios and what they found.
+type bench struct {
+	settings
+	progress io.Writer
+	figures  []*figure
+}
+
+// scenario is one line of what must be reached.
+type scenario struct {
+	name string
+	what string
+	run  func(context.Context, *bench) error
+}
+
+// scenarios in the order in which they run.
+func scenarios() []scenario {
+	return []scenario{
+		shape{name: "one", companies: 1, fanOut: 1, batch: 1, goal: 0.30}.scenario("one event a request, one subscriber"),
+		shape{name: "batch", companies: 1, fanOut: 1, batch: 100, goal: 0.45}.scenario("arrays of 100 events, one subscriber"),
+		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.60}.scenario("one event a request, 10 subscribers"),
+		shape{name: "ports", companies: 256, fanOut: 1, batch: 1}.scenario("one event a request, 256 companies with a subscriber each on 256 ports"),
+		{"latency", "200 events/s, one subscriber; then idle", latency},
+		{"failing", "a receiver that fails half of the attempts", failing},
+		{"isolation", "10 subscribers, some of them sick", isolation10},
+		{"isolation200", "200 subscribers, 50 of them hang", isolation200},
+		{"backlog", "a backlog, its memory and its drain", backlog},
+		{"always", "appendfsync always against everysec", always},
+		{"takeover", "kill -9 of one of two replicas", takeover},
+		{"restart", "kill -9 of a lone replica, and its restart", restart},
+	}
+}
+
+type runCmd struct {
+	settings
+
+	Scenarios []string `placeholder:"NAME,..." help:"Which to run, of ${scenarios}. Default: all."`
+	Out       string   `placeholder:"FILE" help:"Where the JSON goes."`
+}
+
+// Run measures. A goal that is missed is in the table, and no error.
+func (c *runCmd) Run(ctx context.Context, term *console) error {
+	chosen, err := choose(c.Scenarios)
+	if err != nil {
+		return err
+	}
+	b := &bench{settings: c.settings, progress: term.err}
+	r := report{Machine: describe(ctx, c.settings), Settings: c.settings}
+	failure := b.runAll(ctx, chosen)
+	r.Figures = b.figures
+	r.print(term.out)
+	if c.Out != "" && len(r.Figures) > 0 {
+		if err := r.write(c.Out); err != nil {
+			return err
+		}
+	}
+	return failure
+}
+
+// choose finds scenarios by name.
+func choose(names []string) ([]scenario, error) {
+	all := scenarios()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var list []scenario
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario %q: there are %s", name, scenarioNames())
+		}
+		list = append(list, all[i])
+	}
+	return list, nil
+}
+
+func scenarioNames() string {
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (b *bench) runAll(ctx context.Context, list []scenario) error {
+	if b.Profile != "" {
+		if err := os.MkdirAll(b.Profile, 0o750); err != nil {
+			return err
+		}
+	}
+	for _, s := range list {
+		b.note("%s: %s", s.name, s.what)
+		if err := s.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// note tells how it goes.
+func (b *bench) note(format string, args ...any) {
+	fmt.Fprintf(b.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}
+
+// add keeps a figure with its value in each round.
+func (b *bench) add(scenario, name, unit string, way better, values ...float64) *figure {
+	f := newFigure(scenario, name, unit, way, values)
+	b.figures = append(b.figures, f)
+	return f
+}
+
+// figure finds what an earlier scenario of this run found, or nil.
+func (b *bench) figure(scenario, name string) *figure {
+	for _, f := range b.figures {
+		if f.Scenario == scenario && f.Name == name {
+			return f
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+type compareCmd struct {
+	Before string `arg:"" help:"JSON of run."`
+	After  string `arg:"" help:"JSON of another run, on the same machine."`
+}
+
+// Run prints what changed.
+func (c *compareCmd) Run(term *console) error {
+	before, err := readReport(c.Before)
+	if err != nil {
+		return err
+	}
+	after, err := readReport(c.After)
+	if err != nil {
+		return err
+	}
+	printChanges(term.out, compare(before.Figures, after.Figures))
+	return nil
+}
+
+// change is one figure in two runs.
+type change struct {
+	before, after *figure
+	verdict       string
+}
+
+const (
+	same    = "within the noise"
+	changed = "changed"
+	gotWell = "BETTER"
+	gotBad  = "WORSE"
+)
+
+// compare finds the figures that both have, in the order of after.
+func compare(before, after []*figure) []change {
+	known := make(map[[2]string]*figure, len(before))
+	for _, f := range before {
+		known[[2]string{f.Scenario, f.Name}] = f
+	}
+	var list []change
+	for _, f := range after {
+		if was := known[[2]string{f.Scenario, f.Name}]; was != nil {
+			list = append(list, change{was, f, judge(was, f)})
+		}
+	}
+	return list
+}
+
+// leastChange of a median is worth telling, as a share.
+const leastChange = 0.02
+
+// judge calls a change real when every value of one run lies beyond every value
+// of the other: by chance alone that happens once in ten with three values
+// each, once in 126 with five.
+func judge(before, after *figure) string {
+	apart := before.highest() < after.lowest() || after.highest() < before.lowest()
+	moved := after.Median - before.Median
+	small := moved*moved <= leastChange*leastChange*before.Median*before.Median
+	switch {
+	case !apart || small:
+		return same
+	case after.Better == "":
+		return changed
+	case (moved > 0) == (after.Better == more):
+		return gotWell
+	default:
+		return gotBad
+	}
+}
+
+func printChanges(out io.Writer, list []change) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "scenario\tfigure\tbefore\tafter\tunit\tchange\t")
+	for _, c := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.after.Scenario, c.after.Name,
+			number(c.before.Median), number(c.after.Median), c.after.Unit, percent(c.before.Median, c.after.Median), c.verdict)
+	}
+	_ = w.Flush()
+}
+
+func percent(before, after float64) string {
+	if before == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+.0f %%", 100*(after-before)/before)
+}

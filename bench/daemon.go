@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// daemon is one spendhook process.
+type daemon struct {
+	*process
+	daemonOptions
+	base, admin string // addresses
+	token       string
+}
+
+// daemonOptions say how to run one. Settings are the lines of the delivery
+// section of its configuration.
+type daemonOptions struct {
+	program, dir, id, redis string
+	settings                string
+	address                 string // of the API; empty: a free port
+}
+
+func (o daemonOptions) dataDir() string { return filepath.Join(o.dir, o.id) }
+
+const scopes = "events:read events:write subscribers:read subscribers:write deliveries:read platform"
+
+// startDaemon returns when the daemon is ready. Its log is a new file each time.
+func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
+	d := &daemon{daemonOptions: o}
+	file := o.dataDir() + ".yml"
+	if err := os.WriteFile(file, []byte(o.configuration()), 0o600); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.token, err = mint(ctx, o.program, file); err != nil {
+		return nil, err
+	}
+	log := o.id + "-" + strconv.FormatInt(time.Now().UnixMilli(), 10)
+	if d.process, err = startProcess(o.dir, log, o.program, "serve", "--config", file); err != nil {
+		return nil, err
+	}
+	if err := d.awaitReady(ctx); err != nil {
+		d.Kill()
+		return nil, err
+	}
+	return d, nil
+}
+
+// restart runs a daemon that has ended once more, at the same address.
+func (d *daemon) restart(ctx context.Context) (*daemon, error) {
+	o := d.daemonOptions
+	o.address = strings.TrimPrefix(d.base, "http://")
+	return startDaemon(ctx, o)
+}
+
+func (o daemonOptions) configuration() string {
+	return fmt.Sprintf(`dev: true
+listen: %s
+admin_listen: 127.0.0.1:0
+data_dir: %s
+redis: %s
+log: {format: json}
+subscribers: {max_per_company: 1000}
+delivery: {%s}
+`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings)
+}
+
+func mint(ctx context.Context, program, config string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, "token", "--config", config, "--ttl", "24h", "--scope", scopes) //nolint:gosec // our own arguments
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("mint a token: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// awaitReady learns the addresses from the log, then asks until it is ready.
+func (d *daemon) awaitReady(ctx context.Context) error {
+	line, err := d.awaitLine(ctx, `"msg":"listening"`)
+	if err != nil {
+		return err
+	}
+	var said struct {
+		Address string `json:"address"`
+		Admin   string `json:"admin_address"`
+	}
+	if err := json.Unmarshal(line, &said); err != nil {
+		return fmt.Errorf("read where %s listens: %w", d.name, err)
+	}
+	d.base, d.admin = "http://"+said.Address, "http://"+said.Admin
+	return await(ctx, startTime, func() (bool, error) {
+		_, err := get(ctx, d.admin+"/readyz")
+		return err == nil, d.alive()
+	})
+}
+
+// replica is the id under which the daemon is known to its peers.
+func (d *daemon) replica() (string, error) {
+	id, err := os.ReadFile(filepath.Join(d.dataDir(), "replica-id"))
+	return strings.TrimSpace(string(id)), err
+}
+
+// delivered is how many deliveries this process has recorded as delivered.
+func (d *daemon) delivered(ctx context.Context) (int64, error) {
+	text, err := get(ctx, d.admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return metric(string(text), `spendhook_deliveries_total{status="DELIVERED"}`)
+}
+
+// metric reads one counter of a Prometheus exposition.
+func metric(text, series string) (int64, error) {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return int64(v), err
+		}
+	}
+	return 0, errors.New("no metric " + series)
+}
+
+// profile writes a CPU profile of the next seconds to a file.
+func (d *daemon) profile(ctx context.Context, length time.Duration, file string) error {
+	seconds := max(1, int(length.Seconds()))
+	text, err := get(ctx, d.admin+"/debug/pprof/profile?seconds="+strconv.Itoa(seconds))
+	if err != nil {
+		return fmt.Errorf("take a profile: %w", err)
+	}
+	return os.WriteFile(file, text, 0o600)
+}
+
+// subscribe registers a subscriber of all that the load generator sends.
+func (d *daemon) subscribe(ctx context.Context, company, name, url string) (id string, err error) {
+	in := map[string]any{"companyUuid": company, "name": name, "callbackUrl": url, "events": []string{eventType}}
+	var out struct {
+		UUID string `json:"uuid"`
+	}
+	err = d.call(ctx, http.MethodPost, "/api/v1/subscribers", in, &out)
+	return out.UUID, err
+}
+
+// kept is how many deliveries of a subscriber are there, in any status.
+func (d *daemon) kept(ctx context.Context, company, subscriber string) (int64, error) {
+	var out struct {
+		Total int64 `json:"total"`
+	}
+	err := d.call(ctx, http.MethodGet, "/api/v1/subscribers/"+subscriber+"/stats?companyUuid="+company, nil, &out)
+	return out.Total, err
+}
+
+func (d *daemon) call(ctx context.Context, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, d.base+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+d.token)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	text, err := do(req)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, out)
+}
+
+// control is the client of everything that is not load.
+var control = &http.Client{Timeout: 5 * time.Minute}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return do(req)
+}
+
+func do(req *http.Request) ([]byte, error) {
+	resp, err := control.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: %s: %s", req.Method, req.URL.Path, resp.Status, text)
+	}
+	return text, err
+}

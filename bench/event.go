@@ -1,0 +1,70 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	eventType = "PAYMENT_PAID"
+	bodySize  = 512 // bytes that are signed and sent, of every event
+)
+
+// eventID names event n of a run and tells when it was sent, so that the
+// receiver needs nothing else to know what came, how late, and how often.
+type eventID struct {
+	run, n int64
+	sent   time.Time // to the microsecond
+}
+
+func (id eventID) String() string {
+	return fmt.Sprintf("bench-%d-%d-%d", id.run, id.n, id.sent.UnixMicro())
+}
+
+// parseEventID reads an id that String made.
+func parseEventID(text string) (id eventID, ok bool) {
+	rest, ok := strings.CutPrefix(text, "bench-")
+	run, rest, ok2 := strings.Cut(rest, "-")
+	n, sent, ok3 := strings.Cut(rest, "-")
+	if !ok || !ok2 || !ok3 {
+		return eventID{}, false
+	}
+	numbers := [3]int64{}
+	for i, s := range [...]string{run, n, sent} {
+		v, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || v < 0 {
+			return eventID{}, false
+		}
+		numbers[i] = v
+	}
+	return eventID{run: numbers[0], n: numbers[1], sent: time.UnixMicro(numbers[2])}, true
+}
+
+// company is the uuid of the i-th company.
+func company(i int) string { return fmt.Sprintf("be9c0000-0000-4000-8000-%012d", i) }
+
+// appendEvent appends the event's record, in the very form in which the daemon
+// sends it on: bodySize bytes.
+func appendEvent(to []byte, id eventID, company string, at time.Time) []byte {
+	start := len(to)
+	to = fmt.Appendf(to, `{"id":"%s","companyUuid":"%s","event":"%s","timestamp":"%s","metadata":{"pad":"`,
+		id, company, eventType, at.UTC().Format("2006-01-02T15:04:05.000Z"))
+	const tail = `"}}`
+	for len(to)-start+len(tail) < bodySize {
+		to = append(to, 'x')
+	}
+	return append(to, tail...)
+}
+
+// sign is the signature of Standard Webhooks, as the bare loop sends it.
+func sign(key []byte, id, timestamp string, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s.%s.", id, timestamp)
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,47 @@
+package main
+
+import "slices"
+
+// better says which way a figure improves.
+type better string
+
+const (
+	more better = "more"
+	less better = "less"
+)
+
+// figure is one measured quantity, with its value in every round.
+type figure struct {
+	Scenario string    `json:"scenario"`
+	Name     string    `json:"name"`
+	Unit     string    `json:"unit"`
+	Better   better    `json:"better,omitempty"` // empty: neither way
+	Goal     *float64  `json:"goal,omitempty"`   // as bad as the median may be
+	Median   float64   `json:"median"`
+	Values   []float64 `json:"values"`
+}
+
+func newFigure(scenario, name, unit string, way better, values []float64) *figure {
+	return &figure{Scenario: scenario, Name: name, Unit: unit, Better: way, Median: median(values), Values: values}
+}
+
+// goal says how bad the median may be.
+func (f *figure) goal(limit float64) *figure {
+	f.Goal = &limit
+	return f
+}
+
+func (f *figure) lowest() float64  { return slices.Min(f.Values) }
+func (f *figure) highest() float64 { return slices.Max(f.Values) }
+
+// met reports whether the median reaches the goal; true without one.
+func (f *figure) met() bool {
+	switch {
+	case f.Goal == nil:
+		return true
+	case f.Better == more:
+		return f.Median >= *f.Goal
+	default:
+		return f.Median <= *f.Goal
+	}
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// loadSpec is what the load generator is to do; it reads one from stdin. It
+// ends after Count events or For, whichever comes first, and never without one
+// of them having come.
+type loadSpec struct {
+	Targets   []target      `json:"targets"` // the clients are spread over them, and move on when one fails
+	Bare      bool          `json:"bare"`    // signed POSTs to a receiver instead of events to a daemon
+	Run       int64         `json:"run"`
+	First     int64         `json:"first"` // number of the first event
+	Companies int           `json:"companies"`
+	Clients   int           `json:"clients"`
+	Batch     int           `json:"batch"` // events in a request; 1: no array
+	Rate      float64       `json:"rate"`  // requests/s; 0: each client as fast as it is answered
+	Count     int64         `json:"count"`
+	For       time.Duration `json:"for"`
+}
+
+// target is where load goes.
+type target struct {
+	URL   string `json:"url"`
+	Token string `json:"token"`
+}
+
+// loadResult is what became of it; the generator prints one.
+type loadResult struct {
+	Accepted int64         `json:"accepted"` // events, each exactly once
+	Retried  int64         `json:"retried"`  // requests that were sent again
+	Lost     int64         `json:"lost"`     // events that were never answered: their fate is not known
+	Start    time.Time     `json:"start"`
+	Took     time.Duration `json:"took"` // until the last answer
+	P50      int64         `json:"p50"`  // µs until the answer
+	P99      int64         `json:"p99"`
+	Trouble  string        `json:"trouble,omitempty"` // the first reason to send again
+}
+
+// loadCmd is the load generator's process.
+type loadCmd struct{}
+
+// Run does what it reads from stdin.
+func (loadCmd) Run(ctx context.Context, term *console) error {
+	var spec loadSpec
+	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
+		return fmt.Errorf("read the spec: %w", err)
+	}
+	return json.NewEncoder(term.out).Encode(newLoad(spec).run(ctx))
+}
+
+// load is a load under way.
+type load struct {
+	loadSpec
+	client   *http.Client
+	start    time.Time
+	next     atomic.Int64
+	accepted atomic.Int64
+	retried  atomic.Int64
+	lost     atomic.Int64
+
+	mu        sync.Mutex
+	trouble   string
+	latencies []uint32
+}
+
+func newLoad(spec loadSpec) *load {
+	return &load{
+		loadSpec: spec,
+		client: &http.Client{
+			Timeout:   10 * time.Second,
+			Transport: &http.Transport{MaxIdleConns: 4 * spec.Clients, MaxIdleConnsPerHost: spec.Clients},
+		},
+	}
+}
+
+func (l *load) run(ctx context.Context) loadResult {
+	l.start = time.Now()
+	var clients sync.WaitGroup
+	turns := l.turns(ctx)
+	for i := range l.Clients {
+		clients.Go(func() { l.runClient(ctx, i, turns) })
+	}
+	clients.Wait()
+	took := time.Since(l.start)
+	slices.Sort(l.latencies)
+	return loadResult{
+		Accepted: l.accepted.Load(), Retried: l.retried.Load(), Lost: l.lost.Load(), Trouble: l.trouble,
+		Start: l.start, Took: took,
+		P50: int64(quantile(l.latencies, 0.50)), P99: int64(quantile(l.latencies, 0.99)),
+	}
+}
+
+// turns gives the moments to send at, at the wanted rate. A client that comes
+// late finds the moment that it missed, so waiting is part of the latency.
+// Without a rate it is always now.
+func (l *load) turns(ctx context.Context) func() (time.Time, bool) {
+	end := l.start.Add(l.For)
+	var turn atomic.Int64
+	return func() (time.Time, bool) {
+		now := time.Now()
+		at := now
+		if l.Rate > 0 {
+			at = l.start.Add(time.Duration(float64(turn.Add(1)-1) / l.Rate * float64(time.Second)))
+		}
+		if at.After(end) || pause(ctx, at.Sub(now)) != nil {
+			return at, false
+		}
+		return at, true
+	}
+}
+
+func (l *load) runClient(ctx context.Context, i int, turn func() (time.Time, bool)) {
+	c := &loadClient{load: l, to: i % len(l.Targets)}
+	for {
+		at, ok := turn()
+		if !ok {
+			break
+		}
+		n := l.next.Add(int64(l.Batch)) - int64(l.Batch)
+		if n+int64(l.Batch) > l.Count {
+			break
+		}
+		c.send(ctx, l.First+n, at)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latencies = append(l.latencies, c.latencies...)
+}
+
+// loadClient sends one request at a time.
+type loadClient struct {
+	*load
+	to        int // index of the target
+	body      []byte
+	latencies []uint32
+}
+
+const (
+	retryFor   = 30 * time.Second
+	retryEvery = 20 * time.Millisecond
+)
+
+// send sends the events from number n on until they are accepted: what is not
+// answered may or may not have been accepted, and the same id again is safe.
+func (c *loadClient) send(ctx context.Context, n int64, at time.Time) {
+	c.build(n, at)
+	for tries := 0; time.Since(at) < retryFor; tries++ {
+		if tries > 0 {
+			c.retried.Add(1)
+			c.to = (c.to + 1) % len(c.Targets)
+			if pause(ctx, retryEvery) != nil {
+				break
+			}
+		}
+		err := c.post(ctx, n, at)
+		if err == nil {
+			c.accepted.Add(int64(c.Batch))
+			c.latencies = append(c.latencies, uint32(max(0, time.Since(at).Microseconds()))) //nolint:gosec // up to 71 min
+			return
+		}
+		c.note(err)
+	}
+	c.lost.Add(int64(c.Batch))
+}
+
+func (c *loadClient) build(n int64, at time.Time) {
+	c.body = c.body[:0]
+	for i := range int64(c.Batch) {
+		if c.Batch > 1 {
+			c.body = append(c.body, ",["[btoi(i == 0)])
+		}
+		c.body = appendEvent(c.body, eventID{c.Run, n + i, at}, company(int((n+i)%int64(c.Companies))), c.start)
+	}
+	if c.Batch > 1 {
+		c.body = append(c.body, ']')
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+var bareKey = []byte("0123456789abcdef0123456789abcdef")
+
+func (c *loadClient) post(ctx context.Context, n int64, at time.Time) error {
+	t := c.Targets[c.to]
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL, bytes.NewReader(c.body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.Bare {
+		id, timestamp := eventID{c.Run, n, at}.String(), strconv.FormatInt(at.Unix(), 10)
+		req.Header.Set("webhook-id", id)
+		req.Header.Set("webhook-timestamp", timestamp)
+		req.Header.Set("webhook-signature", sign(bareKey, id, timestamp, c.body))
+	} else {
+		req.Header.Set("Authorization", "Bearer "+t.Token)
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return c.check(resp)
+}
+
+// check is nil when every event of the request is accepted, now or before.
+func (c *loadClient) check(resp *http.Response) error {
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode/100 != 2:
+		return fmt.Errorf("%s: %.300s", resp.Status, answer)
+	case c.Batch == 1:
+		return nil
+	}
+	known := bytes.Count(answer, []byte(`"ACCEPTED"`)) + bytes.Count(answer, []byte(`"DUPLICATE"`))
+	if known != c.Batch {
+		return fmt.Errorf("%d of %d events accepted: %.300s", known, c.Batch, answer)
+	}
+	return nil
+}
+
+func (c *loadClient) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble == "" && !errors.Is(err, context.Canceled) {
+		c.trouble = err.Error()
+	}
+}

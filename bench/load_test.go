@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// intake is a daemon's intake as the load generator knows it. It drops the
+// answer of every third request after it has taken the events.
+type intake struct {
+	mu       sync.Mutex
+	requests int
+	seen     map[string]int
+}
+
+func (in *intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	list := []struct{ ID string }{{}}
+	into := any(&list)
+	if body[0] != '[' {
+		into = &list[0]
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, e := range list {
+		in.seen[e.ID]++
+	}
+	if in.requests++; in.requests%3 == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	fmt.Fprint(w, strings.Repeat(`{"status":"ACCEPTED"}`, len(list)))
+}
+
+// TestLoadAcceptsEachOnce: lost answers are asked for again under the same id,
+// and the numbers of the events have no gap.
+func TestLoadAcceptsEachOnce(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 10} {
+		in := &intake{seen: map[string]int{}}
+		server := httptest.NewServer(in)
+		server.Config.ErrorLog = nil
+		got := newLoad(loadSpec{
+			Targets: []target{{URL: server.URL}}, Run: 4, First: 100, Companies: 3,
+			Clients: 8, Batch: batch, Count: 200, For: time.Minute,
+		}).run(t.Context())
+		server.Close()
+		if got.Accepted != 200 || got.Lost != 0 || got.Retried == 0 || got.Trouble == "" {
+			t.Errorf("batch %d: %+v", batch, got)
+		}
+		numbers := map[int64]bool{}
+		for text := range in.seen {
+			id, ok := parseEventID(text)
+			if !ok || id.run != 4 || id.n < 100 || id.n >= 300 {
+				t.Errorf("sent %q", text)
+			}
+			numbers[id.n] = true
+		}
+		if len(numbers) != 200 || len(in.seen) != 200 {
+			t.Errorf("batch %d: %d numbers, %d ids, want 200", batch, len(numbers), len(in.seen))
+		}
+		if got.clean() == nil {
+			t.Error("repeated requests count as clean")
+		}
+	}
+}
+
+func TestLoadKeepsItsRate(t *testing.T) {
+	t.Parallel()
+	in := &intake{seen: map[string]int{}}
+	server := httptest.NewServer(in)
+	defer server.Close()
+	got := newLoad(loadSpec{
+		Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 4, Batch: 1,
+		Rate: 100, Count: 1000, For: 495 * time.Millisecond,
+	}).run(t.Context())
+	if got.Accepted != 50 {
+		t.Errorf("%d events in 0.5 s at 100/s", got.Accepted)
+	}
+	if got.Took < 450*time.Millisecond {
+		t.Errorf("took %v, they should be spread over 0.5 s", got.Took)
+	}
+}
+
+func TestLoadEndsInTime(t *testing.T) {
+	t.Parallel()
+	in := &intake{seen: map[string]int{}}
+	server := httptest.NewServer(in)
+	defer server.Close()
+	got := newLoad(loadSpec{
+		Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 2, Batch: 1,
+		Count: maxEvents, For: 50 * time.Millisecond,
+	}).run(t.Context())
+	if got.Accepted == 0 || got.Took > 10*time.Second {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLoadRefusedItem: an array of which one event is refused was not accepted.
+func TestLoadRefusedItem(t *testing.T) {
+	t.Parallel()
+	c := &loadClient{load: newLoad(loadSpec{Batch: 2})}
+	answer := func(body string) *http.Response {
+		return &http.Response{StatusCode: http.StatusAccepted, Body: io.NopCloser(strings.NewReader(body))}
+	}
+	if err := c.check(answer(`{"results":[{"status":"ACCEPTED"},{"status":"DUPLICATE"}]}`)); err != nil {
+		t.Error(err)
+	}
+	if err := c.check(answer(`{"results":[{"status":"ACCEPTED"},{"status":"REJECTED"}]}`)); err == nil {
+		t.Error("a refused item went unnoticed")
+	}
+}

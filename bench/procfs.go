@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of CPU time in /proc: USER_HZ is 100 on every Linux.
+const tick = 10 * time.Millisecond
+
+var errStat = errors.New("not a line of /proc/<pid>/stat")
+
+// cpuTime is what a process and the children it has waited for have used.
+func cpuTime(pid int) (time.Duration, error) {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseStat(line)
+}
+
+// parseStat adds utime, stime, cutime and cstime, fields 14 to 17; the second
+// field is a name in parentheses that may hold anything.
+func parseStat(line []byte) (time.Duration, error) {
+	end := bytes.LastIndexByte(line, ')')
+	if end < 0 {
+		return 0, errStat
+	}
+	fields := bytes.Fields(line[end+1:])
+	if len(fields) < 15 {
+		return 0, errStat
+	}
+	var ticks int64
+	for _, f := range fields[11:15] {
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil {
+			return 0, errStat
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// peakMemory is the most that was ever resident, in bytes.
+func peakMemory(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parsePeak(string(text))
+}
+
+func parsePeak(status string) (int64, error) {
+	for line := range strings.Lines(status) {
+		rest, ok := strings.CutPrefix(line, "VmHWM:")
+		if !ok {
+			continue
+		}
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		return kb << 10, err
+	}
+	return 0, errors.New("no VmHWM in /proc/<pid>/status")
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// receiverCmd is the process that takes the deliveries: each endpoint on a
+// port of its own, and one more port to control it.
+type receiverCmd struct {
+	Endpoints int           `default:"256"`
+	Life      time.Duration `default:"6h" help:"When to end at the latest."`
+}
+
+// receiver is the state of the receiving process.
+type receiver struct {
+	run       atomic.Int64 // ids of other runs are not counted
+	mark      atomic.Int64 // unix µs; see tally.AfterMark
+	endpoints []*endpoint
+}
+
+// addresses is what the receiver prints when it is up.
+type addresses struct {
+	Control   string   `json:"control"`
+	Endpoints []string `json:"endpoints"`
+}
+
+// Run serves until it is ended.
+func (c *receiverCmd) Run(ctx context.Context, term *console) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Life)
+	defer cancel()
+	r := &receiver{}
+	failed := make(chan error, c.Endpoints+1)
+	at := addresses{}
+	for range c.Endpoints {
+		e := newEndpoint(r)
+		r.endpoints = append(r.endpoints, e)
+		address, err := serve(ctx, e, failed)
+		if err != nil {
+			return err
+		}
+		at.Endpoints = append(at.Endpoints, "http://"+address+"/hook")
+	}
+	address, err := serve(ctx, r.controls(), failed)
+	if err != nil {
+		return err
+	}
+	at.Control = "http://" + address
+	if err := json.NewEncoder(term.out).Encode(at); err != nil {
+		return err
+	}
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func serve(ctx context.Context, h http.Handler, failed chan<- error) (address string, err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() { failed <- s.Serve(l) }()
+	return l.Addr().String(), nil
+}
+
+// mode is how an endpoint answers.
+type mode struct {
+	Hang  bool          `json:"hang"`  // never, until the caller gives up
+	Delay time.Duration `json:"delay"` // so late
+	Fail  float64       `json:"fail"`  // 500 to this share, at random
+}
+
+// longestHang bounds a hanging handler.
+const longestHang = 2 * time.Minute
+
+// ServeHTTP takes one delivery.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	now := time.Now()
+	_, _ = io.Copy(io.Discard, io.LimitReader(req.Body, 1<<20))
+	m := e.mode.Load()
+	e.attempts.Add(1)
+	switch {
+	case m.Hang:
+		_ = pause(req.Context(), longestHang)
+		return
+	case m.Delay > 0 && pause(req.Context(), m.Delay) != nil:
+		return
+	case m.Fail > 0 && rand.Float64() < m.Fail: //nolint:gosec // chance, not secrecy
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	if id, ok := parseEventID(req.Header.Get("webhook-id")); ok && id.run == e.of.run.Load() {
+		e.take(id, now, e.of.mark.Load())
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// controls are what the bench asks of the receiver.
+func (r *receiver) controls() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /reset/{run}", func(w http.ResponseWriter, req *http.Request) {
+		run, err := strconv.ParseInt(req.PathValue("run"), 10, 64)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.reset(run)
+	})
+	mux.HandleFunc("POST /mark", func(http.ResponseWriter, *http.Request) { r.mark.Store(time.Now().UnixMicro()) })
+	mux.HandleFunc("POST /mode/{from}/{to}", r.setMode)
+	mux.HandleFunc("GET /tally/{from}/{to}", r.getTally)
+	return mux
+}
+
+// reset forgets everything and begins a run; the modes stay.
+func (r *receiver) reset(run int64) {
+	r.run.Store(run)
+	r.mark.Store(0)
+	for _, e := range r.endpoints {
+		e.reset()
+	}
+}
+
+func (r *receiver) setMode(w http.ResponseWriter, req *http.Request) {
+	var m mode
+	list, err := r.between(req)
+	if err = errors.Join(err, json.NewDecoder(req.Body).Decode(&m)); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for _, e := range list {
+		e.mode.Store(&m)
+	}
+}
+
+func (r *receiver) getTally(w http.ResponseWriter, req *http.Request) {
+	list, err := r.between(req)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(tallyOf(list, req.FormValue("latency") != ""))
+}
+
+// between is the endpoints from {from} up to, not including, {to}.
+func (r *receiver) between(req *http.Request) ([]*endpoint, error) {
+	from, err := strconv.Atoi(req.PathValue("from"))
+	to, err2 := strconv.Atoi(req.PathValue("to"))
+	if err := errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	if from < 0 || from > to || to > len(r.endpoints) {
+		return nil, fmt.Errorf("no endpoints %d to %d", from, to)
+	}
+	return r.endpoints[from:to], nil
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+)
+
+// receiverProcess is a receiver as the bench sees it.
+type receiverProcess struct {
+	*process
+	addresses
+}
+
+func startReceiver(ctx context.Context, dir string) (*receiverProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, err := startProcess(dir, "receiver", self, "worker", "receiver")
+	if err != nil {
+		return nil, err
+	}
+	r := &receiverProcess{process: p}
+	line, err := p.awaitLine(ctx, `"control"`)
+	if err == nil {
+		err = json.Unmarshal(line, &r.addresses)
+	}
+	if err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *receiverProcess) reset(ctx context.Context, run int64) error {
+	return r.post(ctx, fmt.Sprintf("/reset/%d", run), nil)
+}
+
+func (r *receiverProcess) mark(ctx context.Context) error { return r.post(ctx, "/mark", nil) }
+
+// set has the first n endpoints answer so.
+func (r *receiverProcess) set(ctx context.Context, n int, m mode) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return r.post(ctx, fmt.Sprintf("/mode/0/%d", n), body)
+}
+
+// tally is what all endpoints received.
+func (r *receiverProcess) tally(ctx context.Context) (tally, error) {
+	return r.askTally(ctx, fmt.Sprintf("/tally/0/%d", len(r.Endpoints)))
+}
+
+// latency is the tally of the endpoints from up to to, with its quantiles.
+func (r *receiverProcess) latency(ctx context.Context, from, to int) (tally, error) {
+	return r.askTally(ctx, fmt.Sprintf("/tally/%d/%d?latency=1", from, to))
+}
+
+func (r *receiverProcess) askTally(ctx context.Context, path string) (t tally, err error) {
+	text, err := get(ctx, r.Control+path)
+	if err != nil {
+		return t, err
+	}
+	return t, json.Unmarshal(text, &t)
+}
+
+func (r *receiverProcess) post(ctx context.Context, path string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Control+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	_, err = do(req)
+	return err
+}

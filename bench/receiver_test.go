@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deliver POSTs an event to an endpoint and returns the answer's status.
+func deliver(ctx context.Context, e *endpoint, id eventID) int {
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/hook", strings.NewReader("{}"))
+	req.Header.Set("webhook-id", id.String())
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, req)
+	return w.Code
+}
+
+func newReceiver(endpoints int) *receiver {
+	r := &receiver{}
+	for range endpoints {
+		r.endpoints = append(r.endpoints, newEndpoint(r))
+	}
+	r.reset(1)
+	return r
+}
+
+func TestReceiverCounts(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(2)
+	now := time.Now()
+	early := now.Add(-time.Second)
+	deliver(t.Context(), r.endpoints[0], eventID{1, 0, early})
+	deliver(t.Context(), r.endpoints[0], eventID{1, 0, early})
+	deliver(t.Context(), r.endpoints[1], eventID{1, 0, early})
+	deliver(t.Context(), r.endpoints[0], eventID{1, 1000, now})
+	deliver(t.Context(), r.endpoints[0], eventID{2, 1, now}) // of another run
+	got := tallyOf(r.endpoints, true)
+	if got.Attempts != 5 || got.Distinct != 3 || got.Repeats != 1 {
+		t.Errorf("tally = %+v, want 5 attempts, 3 distinct, 1 repeat", got)
+	}
+	if got.P99 < time.Second.Microseconds() || got.P50 < time.Second.Microseconds() {
+		t.Errorf("two of three took a second: p50 %d µs, p99 %d µs", got.P50, got.P99)
+	}
+	if r.reset(2); tallyOf(r.endpoints, true) != (tally{}) {
+		t.Error("a reset receiver remembers")
+	}
+}
+
+func TestReceiverAfterMark(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(1)
+	now := time.Now()
+	r.mark.Store(now.Add(-2 * time.Second).UnixMicro())
+	deliver(t.Context(), r.endpoints[0], eventID{1, 0, now}) // sent after the mark
+	if got := tallyOf(r.endpoints, false).AfterMark; got != 0 {
+		t.Errorf("after the mark: %d µs", got)
+	}
+	deliver(t.Context(), r.endpoints[0], eventID{1, 1, now.Add(-3 * time.Second)})
+	if got := time.Duration(tallyOf(r.endpoints, false).AfterMark) * time.Microsecond; got < 2*time.Second || got > time.Minute {
+		t.Errorf("after the mark: %v, want a little over 2 s", got)
+	}
+}
+
+func TestReceiverModes(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(1)
+	e := r.endpoints[0]
+	e.mode.Store(&mode{Fail: 1})
+	if code := deliver(t.Context(), e, eventID{1, 0, time.Now()}); code != http.StatusInternalServerError {
+		t.Errorf("failing: %d", code)
+	}
+	e.mode.Store(&mode{Delay: 20 * time.Millisecond})
+	start := time.Now()
+	if deliver(t.Context(), e, eventID{1, 1, start}); time.Since(start) < 20*time.Millisecond {
+		t.Error("no delay")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	e.mode.Store(&mode{Hang: true})
+	deliver(ctx, e, eventID{1, 2, start})
+	if ctx.Err() == nil {
+		t.Error("a hanging receiver answered")
+	}
+	if got := tallyOf(r.endpoints, false); got.Attempts != 3 || got.Distinct != 1 {
+		t.Errorf("tally = %+v, want 3 attempts, 1 acknowledged", got)
+	}
+}
+
+func TestReceiverControls(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(3)
+	server := httptest.NewServer(r.controls())
+	defer server.Close()
+	p := &receiverProcess{addresses: addresses{Control: server.URL, Endpoints: make([]string, 3)}}
+	ctx := t.Context()
+	if err := p.set(ctx, 2, mode{Hang: true}); err != nil {
+		t.Fatal(err)
+	}
+	if !r.endpoints[1].mode.Load().Hang || r.endpoints[2].mode.Load().Hang {
+		t.Error("the first two should hang")
+	}
+	if err := p.reset(ctx, 7); err != nil || r.run.Load() != 7 {
+		t.Errorf("reset: run %d, %v", r.run.Load(), err)
+	}
+	if err := p.mark(ctx); err != nil || r.mark.Load() == 0 {
+		t.Errorf("mark: %d, %v", r.mark.Load(), err)
+	}
+	deliver(ctx, r.endpoints[2], eventID{7, 5, time.Now()})
+	if got, err := p.tally(ctx); err != nil || got.Distinct != 1 {
+		t.Errorf("tally = %+v, %v", got, err)
+	}
+	if got, err := p.latency(ctx, 0, 2); err != nil || got.Distinct != 0 {
+		t.Errorf("tally of the others = %+v, %v", got, err)
+	}
+	if _, err := p.latency(ctx, 0, 4); err == nil {
+		t.Error("there is no fourth endpoint")
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// redisServer is a private redis-server with an append-only file.
+type redisServer struct {
+	*process
+	socket string
+}
+
+func startRedis(ctx context.Context, dir string) (*redisServer, error) {
+	socket := filepath.Join(dir, "redis.sock")
+	p, err := startProcess(dir, "redis", "redis-server",
+		"--dir", dir, "--unixsocket", socket, "--port", "0", "--save", "",
+		"--appendonly", "yes", "--appendfsync", "everysec")
+	if err != nil {
+		return nil, err
+	}
+	r := &redisServer{process: p, socket: socket}
+	err = await(ctx, startTime, func() (bool, error) {
+		said, err := r.ask(ctx, "PING")
+		return err == nil && said == "PONG", p.alive()
+	})
+	if err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("redis does not answer: %w", err)
+	}
+	return r, nil
+}
+
+func (r *redisServer) url() string { return "unix://" + r.socket }
+
+// ask sends one command through redis-cli.
+func (r *redisServer) ask(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "redis-cli", append([]string{"-e", "-s", r.socket}, args...)...) //nolint:gosec // our own arguments
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("redis-cli %s: %w: %s", args[0], err, out)
+	}
+	return strings.TrimSuffix(string(out), "\n"), nil
+}
+
+// pendingScript counts what is not settled: docs/redis.md names the keys.
+const pendingScript = `local n = 0
+for p = 0, 63 do
+  n = n + redis.call('ZCARD', 'sh:{' .. p .. '}:open') + redis.call('ZCARD', 'sh:{' .. p .. '}:delayed')
+end
+return n`
+
+// pending is how many events and deliveries wait or are in flight.
+func (r *redisServer) pending(ctx context.Context) (int64, error) {
+	said, err := r.ask(ctx, "EVAL", pendingScript, "0")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(said, 10, 64)
+}
+
+// inFlight counts the references that a replica has noted as in flight.
+func (r *redisServer) inFlight(ctx context.Context, replica string) (int, error) {
+	said, err := r.ask(ctx, "HVALS", "sh:inflight:"+replica)
+	return len(strings.Fields(said)), err
+}
+
+// usedMemory is Redis's own account of its data, in bytes.
+func (r *redisServer) usedMemory(ctx context.Context) (int64, error) {
+	info, err := r.ask(ctx, "INFO", "memory")
+	if err != nil {
+		return 0, err
+	}
+	return infoNumber(info, "used_memory")
+}
+
+// infoNumber reads one number of an INFO answer.
+func infoNumber(info, name string) (int64, error) {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, errors.New("no " + name + " in INFO")
+}
+
+// pauseQueues keeps asynq from handing out tasks, so that a backlog builds up.
+func (r *redisServer) pauseQueues(ctx context.Context) error {
+	return r.eachQueue(ctx, func(key string) error {
+		_, err := r.ask(ctx, "SET", key, "1")
+		return err
+	})
+}
+
+func (r *redisServer) resumeQueues(ctx context.Context) error {
+	return r.eachQueue(ctx, func(key string) error {
+		_, err := r.ask(ctx, "DEL", key)
+		return err
+	})
+}
+
+func (r *redisServer) eachQueue(ctx context.Context, do func(pausedKey string) error) error {
+	names, err := r.ask(ctx, "SMEMBERS", "asynq:queues")
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(names) {
+		err = errors.Join(err, do("asynq:{"+name+"}:paused"))
+	}
+	return err
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// failing compares attempts/s, while load is on, of a receiver that refuses
+// half of the attempts with those of one that takes all.
+func failing(ctx context.Context, b *bench) error {
+	schedule := slices.Repeat([]byte("1s, "), 40)
+	st, err := startStack(ctx, b.settings, stackOptions{delivery: "jitter: 0, schedule: [" + string(schedule) + "]"})
+	if err != nil {
+		return err
+	}
+	defer st.stop()
+	if _, err := st.subscribe(ctx, 1, 1); err != nil {
+		return err
+	}
+	var ratios, rates []float64
+	for range b.Rounds {
+		healthy, err := st.attempts(ctx, mode{}, 2*b.LoadFor)
+		if err != nil {
+			return err
+		}
+		sick, err := st.attempts(ctx, mode{Fail: 0.5}, 2*b.LoadFor)
+		if err != nil {
+			return err
+		}
+		b.note("failing: %.0f attempts/s, %.0f when half fail", healthy, sick)
+		ratios, rates = append(ratios, sick/healthy), append(rates, sick)
+	}
+	b.add("failing", "attempts/s, of all-success", "", more, ratios...).goal(0.5)
+	b.add("failing", "attempts", "1/s", more, rates...)
+	return nil
+}
+
+// attempts per second while load is on. It returns once every event is
+// delivered all the same.
+func (s *stack) attempts(ctx context.Context, m mode, length time.Duration) (float64, error) {
+	run, err := s.newRun(ctx)
+	if err = errors.Join(err, s.receiver.set(ctx, 1, m)); err != nil {
+		return 0, err
+	}
+	load, _, err := generate(ctx, loadSpec{
+		Targets: s.targets(), Clients: bareClients, Run: run, Companies: 1, Batch: 1, Count: maxAhead, For: length,
+	})
+	if err = errors.Join(err, load.clean()); err != nil {
+		return 0, err
+	}
+	t, err := s.receiver.tally(ctx)
+	if err != nil {
+		return 0, err
+	}
+	rate := float64(t.Attempts) / time.Since(load.Start).Seconds()
+	if err := s.awaitDistinct(ctx, load.Accepted); err != nil {
+		return 0, err
+	}
+	return rate, s.awaitSettled(ctx, settleTime)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// shape is a throughput scenario: how many subscribers, and how events come.
+type shape struct {
+	name      string
+	companies int
+	fanOut    int // subscribers of each company
+	batch     int // events in a request
+	goal      float64
+}
+
+// maxAhead bounds how many events a round accepts, and so its drain.
+const maxAhead = 1_000_000
+
+func (s shape) scenario(what string) scenario { return scenario{s.name, what, s.run} }
+
+func (s shape) run(ctx context.Context, b *bench) error {
+	st, err := startStack(ctx, b.settings, stackOptions{})
+	if err != nil {
+		return err
+	}
+	defer st.stop()
+	if _, err := st.subscribe(ctx, s.companies, s.fanOut); err != nil {
+		return err
+	}
+	list, err := b.rounds(ctx, s.name, st, func(ctx context.Context) (sustained, error) {
+		return st.sustain(ctx, s.load(b.LoadFor), s.fanOut)
+	})
+	if err != nil {
+		return err
+	}
+	s.report(b, list)
+	return b.keepStats(ctx, st, s.name)
+}
+
+func (s shape) load(length time.Duration) loadSpec {
+	return loadSpec{Companies: s.companies, Batch: s.batch, Count: maxAhead, For: length}
+}
+
+const (
+	ratioName = "of the bare loop"
+	rateName  = "deliveries/s"
+)
+
+func (s shape) report(b *bench, list []sustained) {
+	ratio := b.add(s.name, ratioName, "", more, each(list, sustained.ratio)...)
+	if s.goal > 0 {
+		ratio.goal(s.goal)
+	}
+	if one := b.figure("one", ratioName); one != nil && s.name == "ports" {
+		b.add(s.name, "of one endpoint's figure", "", more,
+			each(list, func(r sustained) float64 { return r.ratio() / one.Median })...).goal(0.8)
+	}
+	b.add(s.name, rateName, "1/s", more, each(list, sustained.rate)...)
+	b.add(s.name, "bare loop", "1/s", "", each(list, func(r sustained) float64 { return r.bare })...)
+	b.add(s.name, "accepted", "1/s", more, each(list, sustained.accepted)...)
+	b.add(s.name, "answer p99", "ms", less, each(list, func(r sustained) float64 { return float64(r.load.P99) / 1000 })...)
+	b.addCPU(s.name, list)
+}
+
+// addCPU reports what a delivery costs each process.
+func (b *bench) addCPU(name string, list []sustained) {
+	b.add(name, "daemon CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.daemon) })...)
+	b.add(name, "redis CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.redis) })...)
+	b.add(name, "receiver CPU a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.receiver) })...)
+	b.add(name, "load CPU a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.load) })...)
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// smokeCmd runs most scenarios as shortly as they allow. Each fails when an
+// accepted event is not delivered to everyone and recorded, or when anything
+// is left over.
+type smokeCmd struct {
+	Spendhook string `default:"bin/spendhook" help:"The daemon's program."`
+}
+
+// Run checks; it says nothing of speed.
+func (c *smokeCmd) Run(ctx context.Context, term *console) error {
+	chosen, err := choose([]string{"one", "batch", "fanout", "ports", "backlog", "always", "failing"})
+	if err != nil {
+		return err
+	}
+	b := &bench{progress: term.err, settings: settings{
+		Spendhook: c.Spendhook, Rounds: 1, Kills: 1, Backlog: 2000,
+		LoadFor: time.Second, BareFor: 200 * time.Millisecond,
+	}}
+	if err := b.runAll(ctx, chosen); err != nil {
+		return err
+	}
+	fmt.Fprintln(term.out, "every accepted event was delivered")
+	return nil
+}
