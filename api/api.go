@@ -29,8 +29,15 @@ type Options struct {
 	Deliveries  Deliveries
 	Recovery    Recovery
 	Idempotency Idempotency
+	Cards       Cards
+	CardJobs    CardJobs
+	Spend       Spend
 	Keys        *KeyStore
 	Verifier    *Verifier
+
+	// PublicURL is the base address at which clients reach this API; links
+	// within bodies begin with it.
+	PublicURL string
 
 	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
 	// when deliveries are not signed so.
@@ -86,6 +93,7 @@ func (o Options) withDefaults() Options {
 	if o.TestTimeout == 0 {
 		o.TestTimeout = 20 * time.Second
 	}
+	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	if o.Unavailable == nil {
 		o.Unavailable = func(error) bool { return false }
 	}

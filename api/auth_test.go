@@ -25,6 +25,7 @@ func concrete(route string) string {
 	for _, name := range []string{"uuid", "jobUuid", "companyUuid"} {
 		route = strings.ReplaceAll(route, "{"+name+"}", uuid.NewString())
 	}
+	route = strings.NewReplacer("{month}", "7", "{year}", "2026").Replace(route)
 	return strings.ReplaceAll(route, "{id}", "evt_1."+uuid.NewString())
 }
 

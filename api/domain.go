@@ -5,10 +5,12 @@ import (
 	"crypto/ed25519"
 
 	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
 
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/idempotency"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
@@ -60,6 +62,33 @@ type Recovery interface {
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
 	SubscriberEnabled(ctx context.Context, company, id uuid.UUID) error
 	SubscriberDeleted(ctx context.Context, company, id uuid.UUID) error
+}
+
+// Cards is *storage.Store.
+type Cards interface {
+	Card(ctx context.Context, company, id uuid.UUID) (storage.Card, error)
+	Cards(ctx context.Context, f storage.CardFilter) (cards []storage.Card, total int64, err error)
+	CreateCard(ctx context.Context, company uuid.UUID, r storage.CardRequest) (storage.Card, error)
+	SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (storage.Card, error)
+	LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (storage.Card, error)
+	CancelCard(ctx context.Context, company, id uuid.UUID) error
+	CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]storage.CancelResult, error)
+	CardJob(ctx context.Context, company, id uuid.UUID) (storage.CardJob, error)
+}
+
+// CardJobs stores a bulk creation of cards and queues its items. Submit
+// returns what storage.Store.CreateCardJob does.
+type CardJobs interface {
+	Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error)
+}
+
+// Spend reads the rest of the spend data; it is *storage.Store.
+type Spend interface {
+	Reimbursements(ctx context.Context, f storage.ReimbursementFilter) (list []storage.Reimbursement, total int64, err error)
+	Location(ctx context.Context, company, id uuid.UUID) (storage.Location, error)
+	Locations(ctx context.Context, f storage.LocationFilter) (list []storage.Location, total int64, err error)
+	CurrentStatement(ctx context.Context, company uuid.UUID) (storage.Statement, error)
+	StatementOf(ctx context.Context, company uuid.UUID, month, year int) (storage.Statement, error)
 }
 
 // Idempotency is *idempotency.Store.

@@ -27,12 +27,14 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write"
+const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write " +
+	"cards:read cards:write reimbursements:read locations:read billing:read"
 
 // house is the API on the real packages and a real Redis. Everything that is
 // answered and logged is kept in seen.
@@ -99,10 +101,39 @@ func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) O
 	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Enqueue: d.Enqueue, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
-	return Options{
+	return withSpend(openSpend(t, storage.Options{}), Options{
 		Subscribers: subs, Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
 		Deliveries: d, Recovery: d, Idempotency: idempotency.New(idempotency.Options{Client: client}), Logger: logger,
+	})
+}
+
+// openSpend is a migrated database: SQLite of the test's own, or at o.URL.
+func openSpend(tb testing.TB, o storage.Options) *storage.Store {
+	tb.Helper()
+	if o.URL == "" {
+		o.DataDir = tb.TempDir()
 	}
+	store, err := storage.Open(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = store.Close() })
+	if err := store.Migrate(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	return store
+}
+
+// submitter stores bulk creations and leaves their items to the test.
+type submitter struct{ *storage.Store }
+
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error) {
+	return s.CreateCardJob(ctx, company, requests)
+}
+
+func withSpend(store *storage.Store, o Options) Options {
+	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, store, submitter{store}, "https://api.spendhook.test/"
+	return o
 }
 
 func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) {

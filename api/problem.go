@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
@@ -62,6 +63,10 @@ var known = []struct {
 	{dispatcher.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{dispatcher.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{dispatcher.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
+	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such card, job, location or statement."},
+	{storage.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
+	{storage.ErrCardNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
+	{storage.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.
@@ -102,11 +107,12 @@ func invalidProblem(e *invalid.Error) *problem {
 	return p
 }
 
-// unavailable reports whether Redis is away, or too slow.
+// unavailable reports whether Redis or the database is away, or too slow.
 func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, events.ErrClosed)
+		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, events.ErrClosed) ||
+		errors.Is(err, storage.ErrUnavailable)
 }
 
 // document is the body of the problem.

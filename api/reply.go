@@ -31,9 +31,13 @@ func ok(content any) reply { return reply{status: http.StatusOK, content: conten
 
 func noContent() reply { return reply{status: http.StatusNoContent} }
 
-// with adds the one header that an answer may have beside the usual ones.
+// with adds a header that the answer has beside the usual ones.
 func (r reply) with(name, value string) reply {
-	r.header = http.Header{http.CanonicalHeaderKey(name): {value}}
+	r.header = maps.Clone(r.header)
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set(name, value)
 	return r
 }
 

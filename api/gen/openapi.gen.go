@@ -10,11 +10,145 @@ import (
 	"net/http"
 	"time"
 
+	"spendhook/storage"
+
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gorilla/mux"
 	"github.com/oapi-codegen/runtime"
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
+
+// Defines values for CardCancelResultStatus.
+const (
+	CardCancelResultStatusCANCELLED CardCancelResultStatus = "CANCELLED"
+	CardCancelResultStatusNOTFOUND  CardCancelResultStatus = "NOT_FOUND"
+)
+
+// Valid indicates whether the value is a known member of the CardCancelResultStatus enum.
+func (e CardCancelResultStatus) Valid() bool {
+	switch e {
+	case CardCancelResultStatusCANCELLED:
+		return true
+	case CardCancelResultStatusNOTFOUND:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardJobStatus.
+const (
+	CardJobStatusCOMPLETED CardJobStatus = "COMPLETED"
+	CardJobStatusQUEUED    CardJobStatus = "QUEUED"
+	CardJobStatusRUNNING   CardJobStatus = "RUNNING"
+)
+
+// Valid indicates whether the value is a known member of the CardJobStatus enum.
+func (e CardJobStatus) Valid() bool {
+	switch e {
+	case CardJobStatusCOMPLETED:
+		return true
+	case CardJobStatusQUEUED:
+		return true
+	case CardJobStatusRUNNING:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardJobItemStatus.
+const (
+	CardJobItemStatusCREATED CardJobItemStatus = "CREATED"
+	CardJobItemStatusERROR   CardJobItemStatus = "ERROR"
+	CardJobItemStatusPENDING CardJobItemStatus = "PENDING"
+)
+
+// Valid indicates whether the value is a known member of the CardJobItemStatus enum.
+func (e CardJobItemStatus) Valid() bool {
+	switch e {
+	case CardJobItemStatusCREATED:
+		return true
+	case CardJobItemStatusERROR:
+		return true
+	case CardJobItemStatusPENDING:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardStatus.
+const (
+	CardStatusACTIVE    CardStatus = "ACTIVE"
+	CardStatusBLOCKED   CardStatus = "BLOCKED"
+	CardStatusCANCELLED CardStatus = "CANCELLED"
+	CardStatusEXPIRED   CardStatus = "EXPIRED"
+)
+
+// Valid indicates whether the value is a known member of the CardStatus enum.
+func (e CardStatus) Valid() bool {
+	switch e {
+	case CardStatusACTIVE:
+		return true
+	case CardStatusBLOCKED:
+		return true
+	case CardStatusCANCELLED:
+		return true
+	case CardStatusEXPIRED:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardType.
+const (
+	CardTypeMASTERCORPORATE  CardType = "MASTER_CORPORATE"
+	CardTypeMASTERVIRTUAL    CardType = "MASTER_VIRTUAL"
+	CardTypeMASTERWORLDELITE CardType = "MASTER_WORLD_ELITE"
+	CardTypeVISAPHYSICAL     CardType = "VISA_PHYSICAL"
+	CardTypeVISAVIRTUAL      CardType = "VISA_VIRTUAL"
+)
+
+// Valid indicates whether the value is a known member of the CardType enum.
+func (e CardType) Valid() bool {
+	switch e {
+	case CardTypeMASTERCORPORATE:
+		return true
+	case CardTypeMASTERVIRTUAL:
+		return true
+	case CardTypeMASTERWORLDELITE:
+		return true
+	case CardTypeVISAPHYSICAL:
+		return true
+	case CardTypeVISAVIRTUAL:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardWithLimitsPeriodicity.
+const (
+	CardWithLimitsPeriodicityDAILY   CardWithLimitsPeriodicity = "DAILY"
+	CardWithLimitsPeriodicityMONTHLY CardWithLimitsPeriodicity = "MONTHLY"
+	CardWithLimitsPeriodicityWEEKLY  CardWithLimitsPeriodicity = "WEEKLY"
+)
+
+// Valid indicates whether the value is a known member of the CardWithLimitsPeriodicity enum.
+func (e CardWithLimitsPeriodicity) Valid() bool {
+	switch e {
+	case CardWithLimitsPeriodicityDAILY:
+		return true
+	case CardWithLimitsPeriodicityMONTHLY:
+		return true
+	case CardWithLimitsPeriodicityWEEKLY:
+		return true
+	default:
+		return false
+	}
+}
 
 // Defines values for DeliveryStatus.
 const (
@@ -238,6 +372,84 @@ func (e JwkUse) Valid() bool {
 	}
 }
 
+// Defines values for LocationStatus.
+const (
+	LocationStatusACTIVE   LocationStatus = "ACTIVE"
+	LocationStatusINACTIVE LocationStatus = "INACTIVE"
+)
+
+// Valid indicates whether the value is a known member of the LocationStatus enum.
+func (e LocationStatus) Valid() bool {
+	switch e {
+	case LocationStatusACTIVE:
+		return true
+	case LocationStatusINACTIVE:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ReimbursementStatus.
+const (
+	ReimbursementStatusAPPROVED          ReimbursementStatus = "APPROVED"
+	ReimbursementStatusCANCELLED         ReimbursementStatus = "CANCELLED"
+	ReimbursementStatusFINANCEREJECTED   ReimbursementStatus = "FINANCE_REJECTED"
+	ReimbursementStatusNOTFOUND          ReimbursementStatus = "NOT_FOUND"
+	ReimbursementStatusPAID              ReimbursementStatus = "PAID"
+	ReimbursementStatusPAYMENTINPROGRESS ReimbursementStatus = "PAYMENT_IN_PROGRESS"
+	ReimbursementStatusPENDING           ReimbursementStatus = "PENDING"
+	ReimbursementStatusREJECTED          ReimbursementStatus = "REJECTED"
+	ReimbursementStatusSENTTOPAY         ReimbursementStatus = "SENT_TO_PAY"
+	ReimbursementStatusUNAUTHORIZED      ReimbursementStatus = "UNAUTHORIZED"
+)
+
+// Valid indicates whether the value is a known member of the ReimbursementStatus enum.
+func (e ReimbursementStatus) Valid() bool {
+	switch e {
+	case ReimbursementStatusAPPROVED:
+		return true
+	case ReimbursementStatusCANCELLED:
+		return true
+	case ReimbursementStatusFINANCEREJECTED:
+		return true
+	case ReimbursementStatusNOTFOUND:
+		return true
+	case ReimbursementStatusPAID:
+		return true
+	case ReimbursementStatusPAYMENTINPROGRESS:
+		return true
+	case ReimbursementStatusPENDING:
+		return true
+	case ReimbursementStatusREJECTED:
+		return true
+	case ReimbursementStatusSENTTOPAY:
+		return true
+	case ReimbursementStatusUNAUTHORIZED:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StatementStatus.
+const (
+	StatementStatusCLOSED StatementStatus = "CLOSED"
+	StatementStatusOPEN   StatementStatus = "OPEN"
+)
+
+// Valid indicates whether the value is a known member of the StatementStatus enum.
+func (e StatementStatus) Valid() bool {
+	switch e {
+	case StatementStatusCLOSED:
+		return true
+	case StatementStatusOPEN:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SubscriberExplanationOutcome.
 const (
 	SubscriberExplanationOutcomeCANCELLED     SubscriberExplanationOutcome = "CANCELLED"
@@ -289,6 +501,22 @@ func (e WebhookKeyAlgorithm) Valid() bool {
 	}
 }
 
+// AmountValue defines model for AmountValue.
+type AmountValue struct {
+	// Amount An exact decimal number, with at most the decimals of its currency.
+	//
+	// Example: 1500.5
+	Amount   Money  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Attachment defines model for Attachment.
+type Attachment struct {
+	FileName string             `json:"fileName"`
+	Links    ResourceLinks      `json:"links"`
+	UUID     openapi_types.UUID `json:"uuid"`
+}
+
 // Attempt defines model for Attempt.
 type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
@@ -306,10 +534,171 @@ type Attempt struct {
 	StatusCode *int `json:"statusCode,omitempty"`
 }
 
+// Card defines model for Card.
+type Card struct {
+	IssuedAt time.Time `json:"issuedAt"`
+
+	// LastFour The last four digits of the card number.
+	LastFour string             `json:"lastFour"`
+	Name     string             `json:"name"`
+	Status   CardStatus         `json:"status"`
+	Type     CardType           `json:"type"`
+	UUID     openapi_types.UUID `json:"uuid"`
+}
+
+// CardBulkCreate Example: {"cardsRequests":[{"alias":"Travel","periodicityType":"MONTHLY","threshold":1500.5,"type":"virtual","userUUID":"9d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a11"},{"alias":"Fuel","businessType":"BUSINESS","type":"physical","userUUID":"9d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a11"}]}
+type CardBulkCreate struct {
+	CardsRequests []jsontext.Value    `json:"cardsRequests"`
+	CompanyUUID   *openapi_types.UUID `json:"companyUuid,omitempty"`
+}
+
+// CardCancelResult defines model for CardCancelResult.
+type CardCancelResult struct {
+	Status CardCancelResultStatus `json:"status"`
+	UUID   openapi_types.UUID     `json:"uuid"`
+}
+
+// CardCancelResultStatus defines model for CardCancelResult.Status.
+type CardCancelResultStatus string
+
+// CardCreate defines model for CardCreate.
+type CardCreate struct {
+	Alias string `json:"alias"`
+
+	// BusinessType BUSINESS or WORLD_ELITE, in any letter case.
+	BusinessType *string `json:"businessType,omitempty"`
+
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// Periodicity DAILY, WEEKLY or MONTHLY, in any letter case: how often the threshold resets.
+	Periodicity *string `json:"periodicity,omitempty"`
+
+	// PeriodicityType Another spelling of `periodicity`.
+	PeriodicityType *string `json:"periodicityType,omitempty"`
+
+	// Threshold More than 0, at most the company's credit limit, with at most the decimals of its currency.
+	Threshold jsontext.Value `json:"threshold,omitempty"`
+
+	// Type VIRTUAL or PHYSICAL, in any letter case.
+	Type string `json:"type"`
+
+	// UserUUIDUpper Another spelling of `userUuid`.
+	UserUUIDUpper *openapi_types.UUID `json:"userUUID,omitempty"`
+
+	// UserUUID The cardholder, an active user of the company. Required, in this or the other spelling.
+	UserUUID *openapi_types.UUID `json:"userUuid,omitempty"`
+}
+
+// CardItem defines model for CardItem.
+type CardItem struct {
+	// HolderUUID The user who holds the card.
+	HolderUUID openapi_types.UUID `json:"holderUuid"`
+
+	// LastFour The last four digits of the card number.
+	LastFour string             `json:"lastFour"`
+	Name     string             `json:"name"`
+	Status   CardStatus         `json:"status"`
+	Type     CardType           `json:"type"`
+	UUID     openapi_types.UUID `json:"uuid"`
+}
+
+// CardJob defines model for CardJob.
+type CardJob struct {
+	CreatedAt time.Time `json:"createdAt"`
+	Failed    int       `json:"failed"`
+
+	// FinishedAt Null until the job is COMPLETED.
+	FinishedAt *time.Time         `json:"finishedAt"`
+	Items      []CardJobItem      `json:"items"`
+	Status     CardJobStatus      `json:"status"`
+	Succeeded  int                `json:"succeeded"`
+	Total      int                `json:"total"`
+	UUID       openapi_types.UUID `json:"uuid"`
+}
+
+// CardJobStatus defines model for CardJob.Status.
+type CardJobStatus string
+
+// CardJobItem defines model for CardJobItem.
+type CardJobItem struct {
+	// CardUUID The card of a CREATED item.
+	CardUUID *openapi_types.UUID `json:"cardUuid,omitempty"`
+
+	// ErrorCode Why an ERROR item has no card.
+	ErrorCode    string `json:"errorCode,omitempty"`
+	ErrorMessage string `json:"errorMessage,omitempty"`
+
+	// Index The place in the request, from 0.
+	Index       int                `json:"index"`
+	RequestUUID openapi_types.UUID `json:"requestUuid"`
+	Status      CardJobItemStatus  `json:"status"`
+}
+
+// CardJobItemStatus defines model for CardJobItem.Status.
+type CardJobItemStatus string
+
+// CardLock Example: {"lock":true}
+type CardLock struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// Lock true locks, false unlocks.
+	Lock *bool `json:"lock"`
+}
+
+// CardStatus defines model for CardStatus.
+type CardStatus string
+
+// CardThreshold Example: {"threshold":2000}
+type CardThreshold struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	Threshold   jsontext.Value      `json:"threshold"`
+}
+
+// CardType defines model for CardType.
+type CardType string
+
+// CardWithLimits A card as its changes answer it.
+type CardWithLimits struct {
+	// HolderUUID The user who holds the card.
+	HolderUUID openapi_types.UUID `json:"holderUuid"`
+	IssuedAt   time.Time          `json:"issuedAt"`
+
+	// LastFour The last four digits of the card number.
+	LastFour string `json:"lastFour"`
+	Name     string `json:"name"`
+
+	// Periodicity How often the threshold resets; absent when it does not.
+	Periodicity CardWithLimitsPeriodicity `json:"periodicity,omitempty"`
+	Status      CardStatus                `json:"status"`
+
+	// Threshold Absent when only the company's credit limit bounds the card.
+	Threshold jsontext.Value     `json:"threshold,omitempty"`
+	Type      CardType           `json:"type"`
+	UUID      openapi_types.UUID `json:"uuid"`
+}
+
+// CardWithLimitsPeriodicity How often the threshold resets; absent when it does not.
+type CardWithLimitsPeriodicity string
+
+// CardsCancel Example: {"uuids":["3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"]}
+type CardsCancel struct {
+	CompanyUUID *openapi_types.UUID  `json:"companyUuid,omitempty"`
+	Uuids       []openapi_types.UUID `json:"uuids"`
+}
+
+// CardsCancelled defines model for CardsCancelled.
+type CardsCancelled struct {
+	Results []CardCancelResult `json:"results"`
+}
+
 // CompanyScope defines model for CompanyScope.
 type CompanyScope struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 }
+
+// Day defines model for Day.
+type Day = storage.Date
 
 // Delivery defines model for Delivery.
 type Delivery struct {
@@ -541,6 +930,50 @@ type JwkSet struct {
 	Keys []Jwk `json:"keys"`
 }
 
+// Location defines model for Location.
+type Location struct {
+	// Code Links external systems such as ERP and HR.
+	Code   string             `json:"code"`
+	Name   string             `json:"name"`
+	Status LocationStatus     `json:"status"`
+	UUID   openapi_types.UUID `json:"uuid"`
+}
+
+// LocationDetail defines model for LocationDetail.
+type LocationDetail struct {
+	// Code Links external systems such as ERP and HR.
+	Code      string             `json:"code"`
+	CreatedAt time.Time          `json:"createdAt"`
+	Name      string             `json:"name"`
+	Status    LocationStatus     `json:"status"`
+	UUID      openapi_types.UUID `json:"uuid"`
+}
+
+// LocationStatus defines model for LocationStatus.
+type LocationStatus string
+
+// Merchant defines model for Merchant.
+type Merchant struct {
+	Category     string `json:"category,omitempty"`
+	CategoryCode *int32 `json:"categoryCode,omitempty"`
+	CountryCode  string `json:"countryCode,omitempty"`
+	Description  string `json:"description,omitempty"`
+	Name         string `json:"name,omitempty"`
+}
+
+// Money An exact decimal number, with at most the decimals of its currency.
+//
+// Example: 1500.5
+type Money = jsontext.Value
+
+// PaymentDetail defines model for PaymentDetail.
+type PaymentDetail struct {
+	// MarkedAsPaidBy The user who marked it paid.
+	MarkedAsPaidBy    string `json:"markedAsPaidBy,omitempty"`
+	PaymentMethod     string `json:"paymentMethod,omitempty"`
+	PaymentMethodNote string `json:"paymentMethodNote,omitempty"`
+}
+
 // Problem RFC 9457 problem details.
 type Problem struct {
 	// Code Stable; made for programs.
@@ -575,11 +1008,90 @@ type RecoverRequest struct {
 	Until *time.Time `json:"until,omitempty"`
 }
 
+// Reference defines model for Reference.
+type Reference struct {
+	Links ResourceLinks      `json:"links"`
+	Name  string             `json:"name"`
+	UUID  openapi_types.UUID `json:"uuid"`
+}
+
+// References defines model for References.
+type References = []Reference
+
+// Reimbursement defines model for Reimbursement.
+type Reimbursement struct {
+	AmountValue      AmountValue        `json:"amountValue"`
+	Attachments      []Attachment       `json:"attachments"`
+	Audit            ReimbursementAudit `json:"audit"`
+	Description      string             `json:"description"`
+	Groups           References         `json:"groups"`
+	Labels           References         `json:"labels"`
+	Locations        References         `json:"locations"`
+	Merchant         Merchant           `json:"merchant"`
+	PaymentDetail    *PaymentDetail     `json:"paymentDetail,omitempty"`
+	Requester        Reference          `json:"requester"`
+	UUID             openapi_types.UUID `json:"uuid"`
+	ValidationStatus ValidationStatus   `json:"validationStatus"`
+}
+
+// ReimbursementAudit defines model for ReimbursementAudit.
+type ReimbursementAudit struct {
+	ExpenseDate         *Day `json:"expenseDate,omitempty"`
+	FinalApprovalDate   *Day `json:"finalApprovalDate,omitempty"`
+	LastUpdateDate      *Day `json:"lastUpdateDate,omitempty"`
+	PaymentDate         *Day `json:"paymentDate,omitempty"`
+	RequestCreationDate *Day `json:"requestCreationDate,omitempty"`
+}
+
+// ReimbursementPage defines model for ReimbursementPage.
+type ReimbursementPage struct {
+	Content []Reimbursement `json:"content"`
+
+	// Number The zero-based number of this page.
+	Number int `json:"number"`
+
+	// Size The size that was used.
+	Size          int   `json:"size"`
+	TotalElements int64 `json:"totalElements"`
+	TotalPages    int64 `json:"totalPages"`
+}
+
+// ReimbursementStatus defines model for ReimbursementStatus.
+type ReimbursementStatus string
+
 // ReplayRequest defines model for ReplayRequest.
 type ReplayRequest struct {
 	CompanyUUID     *openapi_types.UUID   `json:"companyUuid,omitempty"`
 	SubscriberUuids *[]openapi_types.UUID `json:"subscriberUuids,omitempty"`
 }
+
+// ResourceLink Example: {"href":"https://api.example.com/api/v2/labels/5f0c2d2e-0a4b-4c0e-9a55-2f9f5d6a7b10","rel":"self"}
+type ResourceLink struct {
+	// Href An absolute address.
+	Href string `json:"href"`
+	Rel  string `json:"rel"`
+}
+
+// ResourceLinks defines model for ResourceLinks.
+type ResourceLinks = []ResourceLink
+
+// Statement defines model for Statement.
+type Statement struct {
+	ClosingDate   Day                `json:"closingDate"`
+	Currency      string             `json:"currency"`
+	Month         int                `json:"month"`
+	StatementUUID openapi_types.UUID `json:"statementUuid"`
+	Status        StatementStatus    `json:"status"`
+
+	// TotalAmount An exact decimal number, with at most the decimals of its currency.
+	//
+	// Example: 1500.5
+	TotalAmount Money `json:"totalAmount"`
+	Year        int   `json:"year"`
+}
+
+// StatementStatus defines model for Statement.Status.
+type StatementStatus string
 
 // Subscriber defines model for Subscriber.
 type Subscriber struct {
@@ -686,6 +1198,12 @@ type TestResult struct {
 	EventID   string  `json:"eventId"`
 }
 
+// ValidationStatus defines model for ValidationStatus.
+type ValidationStatus struct {
+	Comment string              `json:"comment,omitempty"`
+	Status  ReimbursementStatus `json:"status"`
+}
+
 // WebhookEvent The body of a delivery.
 //
 // Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -717,6 +1235,12 @@ type WebhookKeys struct {
 	Keys []WebhookKey `json:"keys"`
 }
 
+// CardJobPath defines model for CardJobPath.
+type CardJobPath = openapi_types.UUID
+
+// CardPath defines model for CardPath.
+type CardPath = openapi_types.UUID
+
 // CompanyUUID defines model for CompanyUuid.
 type CompanyUUID = openapi_types.UUID
 
@@ -738,6 +1262,12 @@ type From = time.Time
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
+// LocationPath defines model for LocationPath.
+type LocationPath = openapi_types.UUID
+
+// MonthPath defines model for MonthPath.
+type MonthPath = int
+
 // Page defines model for Page.
 type Page = int
 
@@ -749,6 +1279,9 @@ type SubscriberPath = openapi_types.UUID
 
 // To defines model for To.
 type To = time.Time
+
+// YearPath defines model for YearPath.
+type YearPath = int
 
 // BadRequest RFC 9457 problem details.
 type BadRequest = Problem
@@ -773,6 +1306,9 @@ type NotFound = Problem
 
 // PayloadTooLarge RFC 9457 problem details.
 type PayloadTooLarge = Problem
+
+// Refused RFC 9457 problem details.
+type Refused = Problem
 
 // Unauthorized RFC 9457 problem details.
 type Unauthorized = Problem
@@ -891,6 +1427,27 @@ type ReplayEventParams struct {
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
+// ListLocationsV1Params defines parameters for ListLocationsV1.
+type ListLocationsV1Params struct {
+	// Page Zero-based page number.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Size Items a page; more than 100 is taken as 100.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// Status `ACTIVE` or `INACTIVE`, in any letter case.
+	Status *string `form:"status,omitempty" json:"status,omitempty"`
+
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetLocationV1Params defines parameters for GetLocationV1.
+type GetLocationV1Params struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ListSubscribersParams defines parameters for ListSubscribers.
 type ListSubscribersParams struct {
 	// Page Zero-based page number.
@@ -992,6 +1549,158 @@ type TestSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// GetCurrentStatementParams defines parameters for GetCurrentStatement.
+type GetCurrentStatementParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetStatementParams defines parameters for GetStatement.
+type GetStatementParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ListLocationsParams defines parameters for ListLocations.
+type ListLocationsParams struct {
+	// Page Zero-based page number.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Size Items a page; more than 100 is taken as 100.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// Status `ACTIVE` or `INACTIVE`, in any letter case.
+	Status *string `form:"status,omitempty" json:"status,omitempty"`
+
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetLocationParams defines parameters for GetLocation.
+type GetLocationParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ListCardsParams defines parameters for ListCards.
+type ListCardsParams struct {
+	// Page Zero-based page number.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Size Items a page; more than 100 is taken as 100.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// UserUUID Cards of this user; not together with `userErpId`.
+	UserUUID *openapi_types.UUID `form:"userUuid,omitempty" json:"userUuid,omitempty"`
+
+	// Username Cards of the user with exactly this username.
+	Username *string `form:"username,omitempty" json:"username,omitempty"`
+
+	// Status `ACTIVE`, `BLOCKED`, `CANCELLED` or `EXPIRED`, in any letter case.
+	Status *string `form:"status,omitempty" json:"status,omitempty"`
+
+	// Periodicity `DAILY`, `WEEKLY` or `MONTHLY`, in any letter case.
+	Periodicity *string `form:"periodicity,omitempty" json:"periodicity,omitempty"`
+
+	// Type `MASTER_WORLD_ELITE`, `MASTER_CORPORATE`, `MASTER_VIRTUAL`, `VISA_PHYSICAL` or `VISA_VIRTUAL`, in any letter case.
+	Type *string `form:"type,omitempty" json:"type,omitempty"`
+
+	// UserErpID Cards of the user with this identifier in the company's ERP.
+	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
+
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// CreateCardParams defines parameters for CreateCard.
+type CreateCardParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer; with another request, 422.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// CreateCardsParams defines parameters for CreateCards.
+type CreateCardsParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer; with another request, 422.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// GetCardJobParams defines parameters for GetCardJob.
+type GetCardJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// CancelCardParams defines parameters for CancelCard.
+type CancelCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetCardParams defines parameters for GetCard.
+type GetCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ListReimbursementsParams defines parameters for ListReimbursements.
+type ListReimbursementsParams struct {
+	// Page Zero-based page number.
+	Page *Page `form:"page,omitempty" json:"page,omitempty"`
+
+	// Size Items a page; more than 100 is taken as 100.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// RequestCreationDateStart Requested on this day or later.
+	RequestCreationDateStart *string `form:"requestCreationDateStart,omitempty" json:"requestCreationDateStart,omitempty"`
+
+	// RequestCreationDateEnd Requested on this day or earlier.
+	RequestCreationDateEnd *string `form:"requestCreationDateEnd,omitempty" json:"requestCreationDateEnd,omitempty"`
+
+	// ExpenseDateStart Spent on this day or later.
+	ExpenseDateStart *string `form:"expenseDateStart,omitempty" json:"expenseDateStart,omitempty"`
+
+	// ExpenseDateEnd Spent on this day or earlier.
+	ExpenseDateEnd *string `form:"expenseDateEnd,omitempty" json:"expenseDateEnd,omitempty"`
+
+	// FinalApprovalDateStart Finally approved on this day or later.
+	FinalApprovalDateStart *string `form:"finalApprovalDateStart,omitempty" json:"finalApprovalDateStart,omitempty"`
+
+	// FinalApprovalDateEnd Finally approved on this day or earlier.
+	FinalApprovalDateEnd *string `form:"finalApprovalDateEnd,omitempty" json:"finalApprovalDateEnd,omitempty"`
+
+	// PaymentDateStart Paid on this day or later.
+	PaymentDateStart *string `form:"paymentDateStart,omitempty" json:"paymentDateStart,omitempty"`
+
+	// PaymentDateEnd Paid on this day or earlier.
+	PaymentDateEnd *string `form:"paymentDateEnd,omitempty" json:"paymentDateEnd,omitempty"`
+
+	// LastUpdateDateStart Last updated on this day or later.
+	LastUpdateDateStart *string `form:"lastUpdateDateStart,omitempty" json:"lastUpdateDateStart,omitempty"`
+
+	// LastUpdateDateEnd Last updated on this day or earlier.
+	LastUpdateDateEnd *string `form:"lastUpdateDateEnd,omitempty" json:"lastUpdateDateEnd,omitempty"`
+
+	// CategoryCodes Category codes of the merchant.
+	CategoryCodes *[]string `form:"categoryCodes,omitempty" json:"categoryCodes,omitempty"`
+
+	// RequesterUuids Users who made the request.
+	RequesterUuids *[]string `form:"requesterUuids,omitempty" json:"requesterUuids,omitempty"`
+
+	// Statuses Validation statuses, see `ReimbursementStatus`, in any letter case.
+	Statuses *[]string `form:"statuses,omitempty" json:"statuses,omitempty"`
+
+	// RequesterName A part of the requester's name, whatever letter case and accents.
+	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
+
+	// Uuids Reimbursements.
+	Uuids *[]string `form:"uuids,omitempty" json:"uuids,omitempty"`
+
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ReceiveEventParams defines parameters for ReceiveEvent.
 type ReceiveEventParams struct {
 	// WebhookID The event's id, the same on every attempt.
@@ -1036,6 +1745,21 @@ type RotateSubscriberSecretJSONRequestBody = CompanyScope
 
 // TestSubscriberJSONRequestBody defines body for TestSubscriber for application/json ContentType.
 type TestSubscriberJSONRequestBody = CompanyScope
+
+// CreateCardJSONRequestBody defines body for CreateCard for application/json ContentType.
+type CreateCardJSONRequestBody = CardCreate
+
+// CreateCardsJSONRequestBody defines body for CreateCards for application/json ContentType.
+type CreateCardsJSONRequestBody = CardBulkCreate
+
+// CancelCardsJSONRequestBody defines body for CancelCards for application/json ContentType.
+type CancelCardsJSONRequestBody = CardsCancel
+
+// LockCardJSONRequestBody defines body for LockCard for application/json ContentType.
+type LockCardJSONRequestBody = CardLock
+
+// SetCardThresholdJSONRequestBody defines body for SetCardThreshold for application/json ContentType.
+type SetCardThresholdJSONRequestBody = CardThreshold
 
 // ReceiveEventJSONRequestBody defines body for ReceiveEvent for application/json ContentType.
 type ReceiveEventJSONRequestBody = WebhookEvent
@@ -1202,6 +1926,16 @@ type ServerInterface interface {
 	// ReplayEvent Deliver an event again
 	// (POST /api/v1/events/{id}/replay)
 	ReplayEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ReplayEventParams)
+	// ListLocationsV1 List locations (deprecated)
+	// (GET /api/v1/locations)
+	//
+	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
+	ListLocationsV1(w http.ResponseWriter, r *http.Request, params ListLocationsV1Params)
+	// GetLocationV1 Read a location (deprecated)
+	// (GET /api/v1/locations/{uuid})
+	//
+	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
+	GetLocationV1(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationV1Params)
 	// ListSubscribers List subscribers
 	// (GET /api/v1/subscribers)
 	ListSubscribers(w http.ResponseWriter, r *http.Request, params ListSubscribersParams)
@@ -1238,6 +1972,48 @@ type ServerInterface interface {
 	// TestSubscriber Send a signed test delivery and return its result
 	// (POST /api/v1/subscribers/{uuid}/test)
 	TestSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberParams)
+	// GetCurrentStatement Read the current billing statement
+	// (GET /api/v2/billing-statements/current)
+	GetCurrentStatement(w http.ResponseWriter, r *http.Request, params GetCurrentStatementParams)
+	// GetStatement Read the billing statement of a month
+	// (GET /api/v2/billing-statements/{month}/{year})
+	GetStatement(w http.ResponseWriter, r *http.Request, month MonthPath, year YearPath, params GetStatementParams)
+	// ListLocations List locations
+	// (GET /api/v2/locations)
+	ListLocations(w http.ResponseWriter, r *http.Request, params ListLocationsParams)
+	// GetLocation Read a location
+	// (GET /api/v2/locations/{uuid})
+	GetLocation(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationParams)
+	// ListCards Find all cards, the latest issued first
+	// (GET /api/v3/cards)
+	ListCards(w http.ResponseWriter, r *http.Request, params ListCardsParams)
+	// CreateCard Create one card
+	// (POST /api/v3/cards)
+	CreateCard(w http.ResponseWriter, r *http.Request, params CreateCardParams)
+	// CreateCards Create up to 500 cards, asynchronously
+	// (POST /api/v3/cards/bulk-create)
+	CreateCards(w http.ResponseWriter, r *http.Request, params CreateCardsParams)
+	// GetCardJob Read a bulk creation
+	// (GET /api/v3/cards/bulk-create/{jobUuid})
+	GetCardJob(w http.ResponseWriter, r *http.Request, jobUUID CardJobPath, params GetCardJobParams)
+	// CancelCards Cancel up to 100 cards
+	// (POST /api/v3/cards/delete)
+	CancelCards(w http.ResponseWriter, r *http.Request)
+	// CancelCard Cancel one card
+	// (DELETE /api/v3/cards/{uuid})
+	CancelCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params CancelCardParams)
+	// GetCard Find a card by uuid
+	// (GET /api/v3/cards/{uuid})
+	GetCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params GetCardParams)
+	// LockCard Lock or unlock a card
+	// (PATCH /api/v3/cards/{uuid}/lock)
+	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath)
+	// SetCardThreshold Change how much may be spent with a card
+	// (PATCH /api/v3/cards/{uuid}/threshold)
+	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath)
+	// ListReimbursements List reimbursements, the latest updated first
+	// (GET /api/v3/reimbursements)
+	ListReimbursements(w http.ResponseWriter, r *http.Request, params ListReimbursementsParams)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -1843,6 +2619,120 @@ func (siw *ServerInterfaceWrapper) ReplayEvent(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ReplayEvent(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListLocationsV1 operation middleware
+func (siw *ServerInterfaceWrapper) ListLocationsV1(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListLocationsV1Params
+
+	// ------------- Optional query parameter "page" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListLocationsV1(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetLocationV1 operation middleware
+func (siw *ServerInterfaceWrapper) GetLocationV1(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid LocationPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetLocationV1Params
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetLocationV1(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2488,6 +3378,869 @@ func (siw *ServerInterfaceWrapper) TestSubscriber(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// GetCurrentStatement operation middleware
+func (siw *ServerInterfaceWrapper) GetCurrentStatement(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetCurrentStatementParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCurrentStatement(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetStatement operation middleware
+func (siw *ServerInterfaceWrapper) GetStatement(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "month" -------------
+	var month MonthPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "month", mux.Vars(r)["month"], &month, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "month", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "year" -------------
+	var year YearPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "year", mux.Vars(r)["year"], &year, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "year", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetStatementParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetStatement(w, r, month, year, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListLocations operation middleware
+func (siw *ServerInterfaceWrapper) ListLocations(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListLocationsParams
+
+	// ------------- Optional query parameter "page" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListLocations(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetLocation operation middleware
+func (siw *ServerInterfaceWrapper) GetLocation(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid LocationPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetLocationParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetLocation(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListCards operation middleware
+func (siw *ServerInterfaceWrapper) ListCards(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListCardsParams
+
+	// ------------- Optional query parameter "page" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "userUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "userUuid", r.URL.Query(), &params.UserUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "userUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "userUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "username" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "username", r.URL.Query(), &params.Username, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "username"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "username", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "periodicity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "periodicity", r.URL.Query(), &params.Periodicity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "periodicity"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "periodicity", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", r.URL.Query(), &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "type"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "userErpId" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "userErpId", r.URL.Query(), &params.UserErpID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "userErpId"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "userErpId", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListCards(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateCard operation middleware
+func (siw *ServerInterfaceWrapper) CreateCard(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateCardParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateCard(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateCards operation middleware
+func (siw *ServerInterfaceWrapper) CreateCards(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateCardsParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateCards(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetCardJob operation middleware
+func (siw *ServerInterfaceWrapper) GetCardJob(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "jobUuid" -------------
+	var jobUUID CardJobPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetCardJobParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCardJob(w, r, jobUUID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelCards operation middleware
+func (siw *ServerInterfaceWrapper) CancelCards(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelCards(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelCard operation middleware
+func (siw *ServerInterfaceWrapper) CancelCard(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid CardPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelCardParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelCard(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetCard operation middleware
+func (siw *ServerInterfaceWrapper) GetCard(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid CardPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetCardParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCard(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// LockCard operation middleware
+func (siw *ServerInterfaceWrapper) LockCard(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid CardPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.LockCard(w, r, uuid)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetCardThreshold operation middleware
+func (siw *ServerInterfaceWrapper) SetCardThreshold(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid CardPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetCardThreshold(w, r, uuid)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListReimbursements operation middleware
+func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListReimbursementsParams
+
+	// ------------- Optional query parameter "page" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page", r.URL.Query(), &params.Page, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "page"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "page", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "requestCreationDateStart" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requestCreationDateStart", r.URL.Query(), &params.RequestCreationDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requestCreationDateStart"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requestCreationDateStart", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "requestCreationDateEnd" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requestCreationDateEnd", r.URL.Query(), &params.RequestCreationDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requestCreationDateEnd"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requestCreationDateEnd", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "expenseDateStart" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "expenseDateStart", r.URL.Query(), &params.ExpenseDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "expenseDateStart"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "expenseDateStart", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "expenseDateEnd" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "expenseDateEnd", r.URL.Query(), &params.ExpenseDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "expenseDateEnd"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "expenseDateEnd", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "finalApprovalDateStart" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "finalApprovalDateStart", r.URL.Query(), &params.FinalApprovalDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "finalApprovalDateStart"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "finalApprovalDateStart", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "finalApprovalDateEnd" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "finalApprovalDateEnd", r.URL.Query(), &params.FinalApprovalDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "finalApprovalDateEnd"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "finalApprovalDateEnd", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "paymentDateStart" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "paymentDateStart", r.URL.Query(), &params.PaymentDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "paymentDateStart"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "paymentDateStart", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "paymentDateEnd" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "paymentDateEnd", r.URL.Query(), &params.PaymentDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "paymentDateEnd"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "paymentDateEnd", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "lastUpdateDateStart" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "lastUpdateDateStart", r.URL.Query(), &params.LastUpdateDateStart, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lastUpdateDateStart"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lastUpdateDateStart", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "lastUpdateDateEnd" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "lastUpdateDateEnd", r.URL.Query(), &params.LastUpdateDateEnd, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lastUpdateDateEnd"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lastUpdateDateEnd", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "categoryCodes" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "categoryCodes", r.URL.Query(), &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "categoryCodes"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "categoryCodes", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "requesterUuids" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requesterUuids", r.URL.Query(), &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requesterUuids"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requesterUuids", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statuses" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statuses", r.URL.Query(), &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statuses"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statuses", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "requesterName" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requesterName", r.URL.Query(), &params.RequesterName, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "requesterName"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "requesterName", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "uuids" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "uuids", r.URL.Query(), &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "uuids"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuids", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListReimbursements(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -2644,6 +4397,38 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards", wrapper.ListCards).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards", wrapper.CreateCard).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/bulk-create", wrapper.CreateCards).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/bulk-create/{jobUuid}", wrapper.GetCardJob).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/delete", wrapper.CancelCards).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}", wrapper.CancelCard).Methods(http.MethodDelete)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}", wrapper.GetCard).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}/lock", wrapper.LockCard).Methods(http.MethodPatch)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/cards/{uuid}/threshold", wrapper.SetCardThreshold).Methods(http.MethodPatch)
+
+	r.HandleFunc(options.BaseURL+"/api/v3/reimbursements", wrapper.ListReimbursements).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/locations", wrapper.ListLocationsV1).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/locations/{uuid}", wrapper.GetLocationV1).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v2/locations", wrapper.ListLocations).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v2/locations/{uuid}", wrapper.GetLocation).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/current", wrapper.GetCurrentStatement).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/{month}/{year}", wrapper.GetStatement).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
 

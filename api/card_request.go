@@ -1,0 +1,81 @@
+package api
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+
+	"spendhook/api/gen"
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+// longestNumber bounds the digits of an amount that are looked at.
+const longestNumber = 64
+
+// cardRequest reads the liberal input of both create operations. What is
+// required, and the values of the enums, is for storage to check.
+func cardRequest(in gen.CardCreate) (storage.CardRequest, error) {
+	var e invalid.Error
+	request := storage.CardRequest{
+		Type: in.Type, Alias: in.Alias,
+		Threshold:    number(&e, "threshold", in.Threshold),
+		BusinessType: notEmpty(&e, "businessType", in.BusinessType),
+	}
+	if user := oneSpelling(&e, "userUuid", "userUUID", in.UserUUID, in.UserUUIDUpper, sameUUID); user != nil {
+		request.UserUUID = *user
+	}
+	periodicity := oneSpelling(&e, "periodicity", "periodicityType", in.Periodicity, in.PeriodicityType, strings.EqualFold)
+	request.Periodicity = notEmpty(&e, "periodicity", periodicity)
+	return request, e.OrNil()
+}
+
+// oneSpelling is the value of a field that may stand under two names.
+func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue *T, same func(a, b T) bool) *T {
+	if value == nil {
+		return otherValue
+	}
+	if otherValue != nil && !same(*value, *otherValue) {
+		e.Add(other, "INVALID", "is not the same as %s", name)
+	}
+	return value
+}
+
+func sameUUID(a, b uuid.UUID) bool { return a == b }
+
+// notEmpty is a text that may be left out, but has something to say when not.
+func notEmpty(e *invalid.Error, field string, value *string) string {
+	if value != nil && *value == "" {
+		e.Add(field, "INVALID", "must not be empty")
+	}
+	return text(value)
+}
+
+// number reads an exact number; nil when there is none.
+func number(e *invalid.Error, field string, value jsontext.Value) *decimal.Decimal {
+	if len(value) == 0 || value.Kind() == jsontext.KindNull {
+		return nil
+	}
+	if value.Kind() == jsontext.KindNumber && len(value) <= longestNumber {
+		if exact, err := decimal.NewFromString(string(value)); err == nil {
+			return &exact
+		}
+	}
+	e.Add(field, "INVALID", "must be a number of at most %d characters", longestNumber)
+	return nil
+}
+
+func requiredNumber(field string, value jsontext.Value) (decimal.Decimal, error) {
+	var e invalid.Error
+	exact := number(&e, field, value)
+	switch {
+	case e.OrNil() != nil:
+		return decimal.Decimal{}, &e
+	case exact == nil:
+		return decimal.Decimal{}, fieldProblem(field, "REQUIRED", "is required")
+	default:
+		return *exact, nil
+	}
+}

@@ -1,0 +1,148 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+// maxBulk is how many items are looked at; storage has the same bound.
+const maxBulk = 500
+
+// CreateCards is POST /api/v3/cards/bulk-create.
+func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.CreateCardsParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.CardBulkCreate](r)
+		if err != nil {
+			return reply{}, err
+		}
+		items, err := bulkItems(in.CardsRequests)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := bulkCompany(c, in.CompanyUUID, items)
+		if err != nil {
+			return reply{}, err
+		}
+		requests, err := bulkRequests(items)
+		if err != nil {
+			return reply{}, err
+		}
+		job, err := s.opts.CardJobs.Submit(ctx, company, requests)
+		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
+		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), pointers(err)
+	})
+}
+
+// bulkItems decodes the items and reports what is wrong with any of them.
+func bulkItems(texts []jsontext.Value) ([]gen.CardCreate, error) {
+	if len(texts) > maxBulk {
+		return nil, fieldProblem("cardsRequests", "TOO_MANY", "must have at most %d items", maxBulk)
+	}
+	var all invalid.Error
+	items := make([]gen.CardCreate, len(texts))
+	for i, text := range texts {
+		if text.Kind() != jsontext.KindBeginObject {
+			all.Add(itemField(i, ""), "INVALID", "must be an object")
+			continue
+		}
+		if err := gather(&all, i, decodeJSON(text, &items[i])); err != nil {
+			return nil, err
+		}
+	}
+	return items, all.OrNil()
+}
+
+func bulkRequests(items []gen.CardCreate) ([]storage.CardRequest, error) {
+	var all invalid.Error
+	requests := make([]storage.CardRequest, len(items))
+	for i, item := range items {
+		var err error
+		requests[i], err = cardRequest(item)
+		if err := gather(&all, i, err); err != nil {
+			return nil, err
+		}
+	}
+	return requests, all.OrNil()
+}
+
+// bulkCompany is the company that the request and its items agree on.
+func bulkCompany(c *caller, named *uuid.UUID, items []gen.CardCreate) (uuid.UUID, error) {
+	all := []*uuid.UUID{named}
+	for _, item := range items {
+		all = append(all, item.CompanyUUID)
+	}
+	return c.companyFor(all...)
+}
+
+// gather adds what is wrong with the item; another error is given back.
+func gather(all *invalid.Error, item int, err error) error {
+	e, isInvalid := errors.AsType[*invalid.Error](err)
+	if !isInvalid {
+		return err
+	}
+	for _, f := range e.Fields {
+		all.Add(itemField(item, f.Field), f.Code, "%s", f.Message)
+	}
+	return nil
+}
+
+// itemField is the JSON pointer to a field of an item.
+func itemField(item int, field string) string {
+	path := fmt.Sprintf("/cardsRequests/%d", item)
+	if field == "" {
+		return path
+	}
+	return path + "/" + strings.TrimPrefix(field, "/")
+}
+
+// pointers turns storage's cardsRequests[0].alias into a JSON pointer.
+func pointers(err error) error {
+	e, isInvalid := errors.AsType[*invalid.Error](err)
+	if !isInvalid {
+		return err
+	}
+	var out invalid.Error
+	for _, f := range e.Fields {
+		if strings.Contains(f.Field, "[") {
+			f.Field = "/" + strings.NewReplacer("[", "/", "].", "/").Replace(f.Field)
+		}
+		out.Add(f.Field, f.Code, "%s", f.Message)
+	}
+	return &out
+}
+
+// GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.
+func (s *server) GetCardJob(w http.ResponseWriter, r *http.Request, id gen.CardJobPath, p gen.GetCardJobParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		job, err := s.opts.Cards.CardJob(ctx, company, id)
+		return ok(shownCardJob(job)), err
+	})
+}
+
+func shownCardJob(job storage.CardJob) gen.CardJob {
+	shown := gen.CardJob{
+		UUID: job.UUID, Status: gen.CardJobStatus(job.Status), Total: job.Total, Succeeded: job.Succeeded,
+		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: make([]gen.CardJobItem, len(job.Items)),
+	}
+	for i, item := range job.Items {
+		shown.Items[i] = gen.CardJobItem{
+			Index: item.Index, RequestUUID: item.RequestUUID, Status: gen.CardJobItemStatus(item.Status),
+			CardUUID: item.CardUUID, ErrorCode: item.ErrorCode, ErrorMessage: item.ErrorMessage,
+		}
+	}
+	return shown
+}

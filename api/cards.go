@@ -1,0 +1,204 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+
+	"spendhook/api/gen"
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+// ListCards is GET /api/v3/cards.
+func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCardsParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		filter, err := cardFilter(c, p)
+		if err != nil {
+			return reply{}, err
+		}
+		cards, total, err := s.opts.Cards.Cards(ctx, filter)
+		if err != nil {
+			return reply{}, err
+		}
+		return paged(ok(listedCards(cards)), r, &filter.Page, total), nil
+	})
+}
+
+func cardFilter(c *caller, p gen.ListCardsParams) (f storage.CardFilter, err error) {
+	if f.Page, err = pageAndSize(p.Page, p.Size); err != nil {
+		return f, err
+	}
+	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
+		return f, err
+	}
+	var e invalid.Error
+	f.UserUUID = p.UserUUID
+	f.UserERPID = notEmpty(&e, "userErpId", p.UserErpID)
+	f.Username = notEmpty(&e, "username", p.Username)
+	f.Status = notEmpty(&e, "status", p.Status)
+	f.Type = notEmpty(&e, "type", p.Type)
+	f.Periodicity = notEmpty(&e, "periodicity", p.Periodicity)
+	return f, e.OrNil()
+}
+
+// CreateCard is POST /api/v3/cards.
+func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, _ gen.CreateCardParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.CardCreate](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		request, err := cardRequest(in)
+		if err != nil {
+			return reply{}, err
+		}
+		card, err := s.opts.Cards.CreateCard(ctx, company, request)
+		created := reply{status: http.StatusCreated, content: changedCard(card)}
+		return created.with("Location", r.URL.Path+"/"+card.UUID.String()), err
+	})
+}
+
+// GetCard is GET /api/v3/cards/{uuid}.
+func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.GetCardParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		card, err := s.opts.Cards.Card(ctx, company, id)
+		return ok(shownCard(card)), err
+	})
+}
+
+// SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
+func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.CardThreshold](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		threshold, err := requiredNumber("threshold", in.Threshold)
+		if err != nil {
+			return reply{}, err
+		}
+		card, err := s.opts.Cards.SetCardThreshold(ctx, company, id, threshold)
+		return ok(changedCard(card)), err
+	})
+}
+
+// LockCard is PATCH /api/v3/cards/{uuid}/lock.
+func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.CardLock](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		if in.Lock == nil {
+			return reply{}, fieldProblem("lock", "REQUIRED", "is required")
+		}
+		card, err := s.opts.Cards.LockCard(ctx, company, id, *in.Lock)
+		return ok(changedCard(card)), err
+	})
+}
+
+// CancelCard is DELETE /api/v3/cards/{uuid}.
+func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.CancelCardParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		return noContent(), s.opts.Cards.CancelCard(ctx, company, id)
+	})
+}
+
+// CancelCards is POST /api/v3/cards/delete.
+func (s *server) CancelCards(w http.ResponseWriter, r *http.Request) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.CardsCancel](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		if err := checkUUIDs("uuids", in.Uuids); err != nil {
+			return reply{}, err
+		}
+		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
+		return ok(cancelledCards(results)), err
+	})
+}
+
+// checkUUIDs refuses null, which decodes as a UUID of zeros.
+func checkUUIDs(field string, ids []uuid.UUID) error {
+	for i, id := range ids {
+		if id == uuid.Nil {
+			return fieldProblem(fmt.Sprintf("/%s/%d", field, i), "INVALID", "must be a UUID")
+		}
+	}
+	return nil
+}
+
+func cancelledCards(results []storage.CancelResult) gen.CardsCancelled {
+	shown := make([]gen.CardCancelResult, len(results))
+	for i, r := range results {
+		shown[i] = gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusCANCELLED}
+		if !r.Found {
+			shown[i].Status = gen.CardCancelResultStatusNOTFOUND
+		}
+	}
+	return gen.CardsCancelled{Results: shown}
+}
+
+func listedCards(cards []storage.Card) []gen.CardItem {
+	shown := make([]gen.CardItem, len(cards))
+	for i, c := range cards {
+		shown[i] = gen.CardItem{
+			UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
+			Name: c.Name, HolderUUID: c.HolderUUID,
+		}
+	}
+	return shown
+}
+
+func shownCard(c storage.Card) gen.Card {
+	return gen.Card{
+		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
+		Name: c.Name, IssuedAt: c.IssuedAt,
+	}
+}
+
+// changedCard is what the changes of a card answer.
+func changedCard(c storage.Card) gen.CardWithLimits {
+	shown := gen.CardWithLimits{
+		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
+		Name: c.Name, IssuedAt: c.IssuedAt, HolderUUID: c.HolderUUID,
+		Periodicity: gen.CardWithLimitsPeriodicity(c.Periodicity),
+	}
+	if c.Threshold != nil {
+		shown.Threshold = money(*c.Threshold)
+	}
+	return shown
+}
+
+// money is an exact JSON number.
+func money(amount decimal.Decimal) jsontext.Value { return jsontext.Value(amount.String()) }

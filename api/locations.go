@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+// locationsDeprecated is since when v2 is to be used, 2026-01-01 (RFC 9745).
+const locationsDeprecated = "@1767225600"
+
+// ListLocationsV1 is GET /api/v1/locations.
+func (s *server) ListLocationsV1(w http.ResponseWriter, r *http.Request, p gen.ListLocationsV1Params) {
+	s.listLocations(w, r, gen.ListLocationsParams(p), deprecate(w, r))
+}
+
+// ListLocations is GET /api/v2/locations.
+func (s *server) ListLocations(w http.ResponseWriter, r *http.Request, p gen.ListLocationsParams) {
+	s.listLocations(w, r, p)
+}
+
+// deprecate marks what a v1 route answers, also when that is a problem, and
+// returns the link to the same in v2.
+func deprecate(w http.ResponseWriter, r *http.Request) string {
+	path := strings.Replace(r.URL.Path, "/api/v1/", "/api/v2/", 1)
+	successor := link(&url.URL{Path: path}, r.URL.Query(), "successor-version")
+	w.Header().Set("Deprecation", locationsDeprecated)
+	w.Header().Set("Link", successor)
+	return successor
+}
+
+func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.ListLocationsParams, links ...string) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		filter, err := locationFilter(c, p)
+		if err != nil {
+			return reply{}, err
+		}
+		list, total, err := s.opts.Spend.Locations(ctx, filter)
+		if err != nil {
+			return reply{}, err
+		}
+		shown := make([]gen.Location, len(list))
+		for i, l := range list {
+			shown[i] = shownLocation(l)
+		}
+		return paged(ok(shown), r, filter.Page, total, links...), nil
+	})
+}
+
+// locationFilter asks for the whole list unless the query has a page or a size.
+func locationFilter(c *caller, p gen.ListLocationsParams) (f storage.LocationFilter, err error) {
+	if p.Page != nil || p.Size != nil {
+		page, err := pageAndSize(p.Page, p.Size)
+		if err != nil {
+			return f, err
+		}
+		f.Page = &page
+	}
+	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
+		return f, err
+	}
+	var e invalid.Error
+	f.Status = notEmpty(&e, "status", p.Status)
+	return f, e.OrNil()
+}
+
+// GetLocationV1 is GET /api/v1/locations/{uuid}.
+func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationV1Params) {
+	deprecate(w, r)
+	s.getLocation(w, r, id, p.CompanyUUID, func(l storage.Location) any { return shownLocation(l) })
+}
+
+// GetLocation is GET /api/v2/locations/{uuid}.
+func (s *server) GetLocation(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationParams) {
+	s.getLocation(w, r, id, p.CompanyUUID, func(l storage.Location) any {
+		return gen.LocationDetail{
+			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt,
+		}
+	})
+}
+
+func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUID, named *uuid.UUID, show func(storage.Location) any) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(named)
+		if err != nil {
+			return reply{}, err
+		}
+		location, err := s.opts.Spend.Location(ctx, company, id)
+		return ok(show(location)), err
+	})
+}
+
+func shownLocation(l storage.Location) gen.Location {
+	return gen.Location{UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status)}
+}
