@@ -18,13 +18,23 @@ type Config struct {
 	Redis         Secret        `yaml:"redis"`
 	Dev           bool          `yaml:"dev"`
 	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
+	Storage       Storage       `yaml:"storage"`
 	Log           Log           `yaml:"log"`
 	Auth          Auth          `yaml:"auth"`
 	Events        Events        `yaml:"events"`
 	Subscribers   Subscribers   `yaml:"subscribers"`
 	Delivery      Delivery      `yaml:"delivery"`
+	Cards         Cards         `yaml:"cards"`
 	Egress        Egress        `yaml:"egress"`
 	TLS           TLS           `yaml:"tls"`
+}
+
+// Storage says where the spend data is. An empty URL means SQLite in the data
+// directory; MaxConns 0 lets the database's kind decide.
+type Storage struct {
+	URL      Secret `yaml:"url"`
+	MaxConns int    `yaml:"max_conns"`
+	FullSync bool   `yaml:"full_sync"`
 }
 
 // Log says what is logged, and how.
@@ -76,6 +86,11 @@ type Delivery struct {
 	SignEd25519         bool            `yaml:"sign_ed25519"`
 }
 
+// Cards is how bulk creations of cards are worked off.
+type Cards struct {
+	Concurrency int `yaml:"concurrency"`
+}
+
 // Egress says which addresses may be called besides public https ones.
 type Egress struct {
 	AllowHTTP  bool           `yaml:"allow_http"`
@@ -104,6 +119,7 @@ func Default() Config {
 		},
 		Subscribers: Subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
 		Delivery:    defaultDelivery(),
+		Cards:       Cards{Concurrency: 8},
 	}
 }
 

@@ -150,7 +150,7 @@ func TestDefaultIsValidAndItsOwn(t *testing.T) {
 func TestSecretIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
-	c.Redis = "hunter2"
+	c.Redis, c.Storage.URL = "hunter2", "hunter2"
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%v %+v %#v %s %q %x", c, c, c, c.Redis, c.Redis, c.Redis)
 	for _, encode := range []func(any) ([]byte, error){json.Marshal, yaml.Marshal} {
@@ -166,6 +166,9 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	text := out.String()
 	if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {
 		t.Errorf("the secret is in:\n%s", text)
+	}
+	if config.Secret("").String() != "" {
+		t.Error("an empty secret looks as if there were one")
 	}
 	if !strings.Contains(text, "[redacted]") || c.Redis.Reveal() != "hunter2" {
 		t.Errorf("no trace of it either in:\n%s", text)

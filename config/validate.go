@@ -43,6 +43,8 @@ func (c *Config) validate(p *invalid.Error) {
 	v.events(c.Events)
 	v.number("subscribers.max_per_company", c.Subscribers.MaxPerCompany, 1, 10_000)
 	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, 0, 30*day)
+	v.storage(c.Storage)
+	v.number("cards.concurrency", c.Cards.Concurrency, 1, 100)
 	v.delivery(c.Delivery)
 	v.schedule(c.Delivery, c.Events.Retention)
 	v.listeners(c)
@@ -51,6 +53,18 @@ func (c *Config) validate(p *invalid.Error) {
 
 // checker adds a problem for each rule that a setting breaks.
 type checker struct{ *invalid.Error }
+
+// storage never repeats the address, which may hold a password.
+func (v checker) storage(s Storage) {
+	v.number("storage.max_conns", s.MaxConns, 0, 1000)
+	if s.URL == "" {
+		return
+	}
+	u, err := url.Parse(s.URL.Reveal())
+	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		v.Add("storage.url", "INVALID", "want postgres://user:password@host/database, or nothing for SQLite in data_dir")
+	}
+}
 
 func (v checker) events(e Events) {
 	v.between("events.retention", e.Retention, time.Minute, 90*day)
