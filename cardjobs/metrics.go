@@ -1,0 +1,77 @@
+package cardjobs
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/storage"
+)
+
+type metrics struct {
+	jobs        *prometheus.CounterVec
+	items       *prometheus.CounterVec
+	recovered   prometheus.Counter
+	itemSeconds prometheus.Histogram
+	jobSeconds  prometheus.Histogram
+	unfinished  prometheus.Gauge
+}
+
+// newMetrics registers the metrics; every label value stands at zero from the
+// start. A job or item is counted by one replica only.
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_card_jobs_total", Help: "Bulk card creations that reached a status.",
+		}, []string{"status"}),
+		items: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_card_items_total",
+			Help: "Items of bulk card creations by outcome: created and error when their event was published, else why it never will be.",
+		}, []string{"outcome"}),
+		recovered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_card_items_recovered_total", Help: "Items handed out again after a crash, a failure or a lost queue.",
+		}),
+		itemSeconds: histogram("spendhook_card_item_seconds", "How long the work on an item took."),
+		jobSeconds:  histogram("spendhook_card_job_seconds", "From the creation of a bulk card creation to its last outcome."),
+		unfinished: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations that have no outcome yet, in all replicas.",
+		}),
+	}
+	for _, s := range []storage.JobStatus{storage.JobQueued, storage.JobCompleted} {
+		m.jobs.WithLabelValues(string(s))
+	}
+	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
+		m.items.WithLabelValues(o)
+	}
+	reg.MustRegister(m.jobs, m.items, m.recovered, m.itemSeconds, m.jobSeconds, m.unfinished)
+	return m
+}
+
+const (
+	itemCreated = "created"
+	itemError   = "error"
+)
+
+func histogram(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: name, Help: help,
+		Buckets:                         []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600},
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  100,
+		NativeHistogramMinResetDuration: time.Hour,
+	})
+}
+
+// accepted counts an outcome whose event was published.
+func (m *metrics) accepted(item *storage.CardItem) {
+	outcome := itemCreated
+	if item.Status == storage.ItemError {
+		outcome = itemError
+	}
+	m.items.WithLabelValues(outcome).Inc()
+}
+
+func (m *metrics) completed(job *storage.CardJob) {
+	m.jobs.WithLabelValues(string(storage.JobCompleted)).Inc()
+	m.jobSeconds.Observe(job.FinishedAt.Sub(job.CreatedAt).Seconds())
+}

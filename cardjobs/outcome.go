@@ -1,0 +1,149 @@
+package cardjobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"spendhook/events"
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+const (
+	typeCreated = "CARD_CREATION_REQUEST_CREATED"
+	typeError   = "CARD_CREATION_REQUEST_ERROR"
+)
+
+// metadata is what an outcome's event tells beside its type and errors.
+type metadata struct {
+	RequestUUID uuid.UUID  `json:"requestUuid"`
+	JobUUID     uuid.UUID  `json:"jobUuid"`
+	Index       int        `json:"index"`
+	CardUUID    *uuid.UUID `json:"cardUuid,omitzero"`
+	UserUUID    uuid.UUID  `json:"userUuid"`
+	Alias       string     `json:"alias"`
+}
+
+// event is made of nothing but what is stored of a finished item, so it is the
+// same on every try and in every replica, and can be accepted only once.
+func event(item *storage.CardItem) (events.Event, error) {
+	e := events.Event{
+		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
+		Type: typeCreated, Timestamp: *item.FinishedAt,
+	}
+	if item.Status == storage.ItemError {
+		e.Type, e.ErrorCode, e.ErrorMessage = typeError, item.ErrorCode, item.ErrorMessage
+	}
+	var err error
+	e.Metadata, err = json.Marshal(&metadata{
+		RequestUUID: item.RequestUUID, JobUUID: item.JobUUID, Index: item.Index,
+		CardUUID: item.CardUUID, UserUUID: item.UserUUID, Alias: item.Alias,
+	})
+	if err != nil {
+		return events.Event{}, fmt.Errorf("encode outcome of %s: %w", item.RequestUUID, err)
+	}
+	return e, nil
+}
+
+// verdict says what the publisher's answer means for an outcome.
+type verdict string
+
+const (
+	pending  verdict = ""          // must be tried again
+	accepted verdict = "accepted"  // is told, by this call
+	known    verdict = "duplicate" // was told before
+	conflict verdict = "conflict"  // the id is taken by another content
+	tooOld   verdict = "too_old"   // may not be told any more
+	refused  verdict = "refused"   // never will be accepted
+)
+
+// judge is pure. A conflict is final: the id belongs to an event that stays. It
+// takes someone who may write events for the company and uses the request's uuid
+// in an id of their own before we do, or a release that words outcomes
+// differently, started between a publication and its mark; then the subscribers
+// were told. What lies in the future is accepted once the clocks agree.
+func judge(r events.Result) verdict {
+	var bad *invalid.Error
+	switch {
+	case r.Err == nil && r.Status == events.Duplicate:
+		return known
+	case r.Err == nil:
+		return accepted
+	case errors.Is(r.Err, events.ErrConflict):
+		return conflict
+	case !errors.As(r.Err, &bad) || has(bad, "EVENT_IN_FUTURE"):
+		return pending
+	case has(bad, "EVENT_TOO_OLD"):
+		return tooOld
+	default:
+		return refused
+	}
+}
+
+func has(e *invalid.Error, code string) bool {
+	return slices.ContainsFunc(e.Fields, func(f invalid.Field) bool { return f.Code == code })
+}
+
+// publish tells outcomes and takes what is settled off the outbox.
+func (r *Runner) publish(ctx context.Context, items ...storage.CardItem) error {
+	batch := make([]events.Event, len(items))
+	for i := range items {
+		var err error
+		if batch[i], err = event(&items[i]); err != nil {
+			return err
+		}
+	}
+	results, err := r.opts.Publish(ctx, batch)
+	if err != nil {
+		return fmt.Errorf("publish outcomes: %w", err)
+	}
+	var settled []uuid.UUID
+	var open error
+	for i := range items {
+		if r.settle(&items[i], results[i]) {
+			settled = append(settled, items[i].RequestUUID)
+		} else {
+			open = fmt.Errorf("publish outcome of %s: %w", items[i].RequestUUID, results[i].Err)
+		}
+	}
+	return errors.Join(r.opts.Store.MarkPublished(ctx, settled...), open)
+}
+
+// settle notes what became of one outcome, and reports whether that is final.
+func (r *Runner) settle(item *storage.CardItem, result events.Result) bool {
+	switch v := judge(result); v {
+	case pending:
+		return false
+	case known:
+	case accepted:
+		r.published.note(item)
+		r.metrics.accepted(item)
+	default:
+		r.metrics.items.WithLabelValues(string(v)).Inc()
+		r.opts.Logger.Error("the outcome of a card request is never published", "reason", string(v), "event_id", result.ID,
+			"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "index", item.Index, "error", result.Err)
+	}
+	return true
+}
+
+// outboxBatch is how many outcomes are published at once.
+const outboxBatch = 200
+
+// publishPending publishes what is in the outbox: what crashes and failures
+// left there, and at times what a worker is just about to publish.
+func (r *Runner) publishPending(ctx context.Context) error {
+	for {
+		items, err := r.opts.Store.PendingOutcomes(ctx, outboxBatch)
+		if err != nil || len(items) == 0 {
+			return err
+		}
+		if err := r.publish(ctx, items...); err != nil || len(items) < outboxBatch {
+			return err
+		}
+	}
+}
