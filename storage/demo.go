@@ -19,6 +19,8 @@ import (
 // companies, each with 25 users, 8 locations, 60 cards, 500 reimbursements and
 // 18 statements.
 type DemoData struct {
+	// First is the uuid of the first company, uuid.Nil for an invented one.
+	First                                               uuid.UUID
 	Seed                                                uint64
 	Companies                                           int
 	Users, Locations, Cards, Reimbursements, Statements int // of each company
@@ -124,7 +126,7 @@ func (g *demo) company(i int) {
 		name = fmt.Sprintf("%s %d", name, round+1)
 	}
 	limit := decimal.NewFromInt(int64(1+g.rand.IntN(20)) * 10_000)
-	c := demoCompany{uuid: g.uuid(), currency: kind.currency, labels: g.references(demoLabels), groups: g.references(demoGroups)}
+	c := demoCompany{uuid: g.companyUUID(i), currency: kind.currency, labels: g.references(demoLabels), groups: g.references(demoGroups)}
 	g.write(&companyEntry{
 		kinded: kinded{"company"}, UUID: c.uuid, Name: name, Currency: kind.currency, CreditLimit: &limit, Region: kind.region,
 	})
@@ -143,6 +145,13 @@ func (g *demo) company(i int) {
 	for n := range g.Reimbursements {
 		g.reimbursement(c, n)
 	}
+}
+
+func (g *demo) companyUUID(i int) uuid.UUID {
+	if id := g.uuid(); i > 0 || g.First == uuid.Nil {
+		return id
+	}
+	return g.First
 }
 
 func (g *demo) user(c demoCompany, n int) Reference {

@@ -16,12 +16,13 @@ import (
 // admin is what operators and orchestrators ask, on a listener of its own.
 type admin struct {
 	check    func(context.Context) redisx.Status
+	warnings func() []string // about what deliveries can do without
 	registry *prometheus.Registry
 	unready  atomic.Pointer[string] // why the daemon itself is not ready; nil: it is
 }
 
-func newAdmin(check func(context.Context) redisx.Status, registry *prometheus.Registry) *admin {
-	a := &admin{check: check, registry: registry}
+func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
+	a := &admin{check: check, warnings: warnings, registry: registry}
 	a.unready.Store(new("the daemon is starting"))
 	return a
 }
@@ -52,7 +53,7 @@ type readiness struct {
 // readyz is 200 while the daemon can take events, else 503 with the reasons.
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	status := a.check(r.Context())
-	answer := readiness{Problems: status.Problems, Warnings: status.Warnings}
+	answer := readiness{Problems: status.Problems, Warnings: append(status.Warnings, a.warnings()...)}
 	if why := a.unready.Load(); why != nil {
 		answer.Problems = append(answer.Problems, *why)
 	}

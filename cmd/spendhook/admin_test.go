@@ -29,7 +29,8 @@ func get(tb testing.TB, url string) (int, string) {
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	status := redisx.Status{Up: true, Warnings: []string{"append-only file off"}}
-	a := newAdmin(func(context.Context) redisx.Status { return status }, newRegistry())
+	var more []string
+	a := newAdmin(func(context.Context) redisx.Status { return status }, func() []string { return more }, newRegistry())
 	server := httptest.NewServer(a.handler())
 	defer server.Close()
 	ready := func(wantCode int, want string) {
@@ -44,6 +45,9 @@ func TestReadiness(t *testing.T) {
 	a.unready.Store(nil)
 	ready(http.StatusOK, `{"ready":true,"problems":[],"warnings":["append-only file off"]}`)
 	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitOK, `"ready":true`, "")
+	more = []string{"no database"}
+	ready(http.StatusOK, `{"ready":true,"problems":[],"warnings":["append-only file off","no database"]}`)
+	more = nil
 
 	status = redisx.Status{Up: true, Problems: []string{"may evict"}}
 	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["may evict"],"warnings":[]}`)
@@ -59,7 +63,7 @@ func TestReadiness(t *testing.T) {
 
 func TestAdminServesMetricsAndProfiles(t *testing.T) {
 	t.Parallel()
-	a := newAdmin(nil, newRegistry())
+	a := newAdmin(nil, nil, newRegistry())
 	server := httptest.NewServer(a.handler())
 	defer server.Close()
 	for path, want := range map[string]string{
@@ -90,7 +94,7 @@ func TestRedisWatch(t *testing.T) {
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "not ready") || !strings.Contains(got, "ready again") {
 		t.Errorf("logged:\n%s", got)
 	}
-	server := httptest.NewServer(newAdmin(nil, reg).handler())
+	server := httptest.NewServer(newAdmin(nil, nil, reg).handler())
 	defer server.Close()
 	if _, body := get(t, server.URL+"/metrics"); !strings.Contains(body, "\nspendhook_redis_up 1\n") {
 		t.Error("spendhook_redis_up is not 1")

@@ -9,10 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/api"
+	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/redisx"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
@@ -26,6 +28,8 @@ type daemon struct {
 	replica     *replicaID
 	keys        *api.KeyStore
 	registry    *prometheus.Registry
+	storage     *storage.Store
+	database    *databaseWatch
 	redis       *redisx.Redis
 	admin       *admin
 	catalogue   *events.Catalogue
@@ -33,6 +37,7 @@ type daemon struct {
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
 	publisher   *events.Publisher
+	cardJobs    *cardjobs.Runner
 
 	failed                chan error // a listener that ended by itself
 	address, adminAddress string     // as they are, where a port of 0 was asked for
@@ -42,7 +47,8 @@ type daemon struct {
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	for _, step := range []func(context.Context) error{
-		d.openDataDir, d.openRedis, d.openAdmin, d.awaitRedis, d.openStores, d.openPipeline, d.openIntake,
+		d.openDataDir, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase,
+		d.openStores, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, d.close(ctx))
@@ -70,6 +76,17 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	return nil
 }
 
+// openDatabase does not need the database to be there: deliveries do without.
+func (d *daemon) openDatabase(ctx context.Context) (err error) {
+	if d.storage, err = openStorage(d.cfg, d.log); err != nil {
+		return err
+	}
+	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
+	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
+	d.background(ctx, "database watch", d.database.run)
+	return nil
+}
+
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, redisx.Options{
@@ -85,7 +102,7 @@ func (d *daemon) openRedis(ctx context.Context) (err error) {
 func (d *daemon) openAdmin(ctx context.Context) error {
 	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
 	d.background(ctx, "redis watch", watch.run)
-	d.admin = newAdmin(d.redis.Check, d.registry)
+	d.admin = newAdmin(d.redis.Check, d.database.warnings, d.registry)
 	address, err := d.listen(ctx, "admin listener", d.cfg.AdminListen, d.admin.handler(), profileTimeout)
 	d.adminAddress = address
 	return err
@@ -120,4 +137,17 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
 	return nil
+}
+
+// awaitDatabase gives the database a moment, so that a daemon whose database is
+// well answers the first request from it. Without one it goes on.
+func (d *daemon) awaitDatabase(ctx context.Context) error {
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-d.database.tried:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }

@@ -33,7 +33,8 @@ func (d *daemon) developerToken() (string, error) {
 		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour,
 		Scopes: []string{
 			"events:read", "events:write", "subscribers:read", "subscribers:write",
-			"deliveries:read", "deliveries:write",
+			"deliveries:read", "deliveries:write", "cards:read", "cards:write",
+			"reimbursements:read", "locations:read", "billing:read",
 		},
 	}, time.Now())
 }
@@ -41,6 +42,9 @@ func (d *daemon) developerToken() (string, error) {
 // demo subscribes a receiver of its own, emits a few events, shows what
 // becomes of them, and goes on showing what the receiver gets.
 func (d *daemon) demo(ctx context.Context, s *show) error {
+	if err := d.loadDemoData(ctx); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	r := newDemoReceiver()
 	address, err := d.listen(ctx, "demo receiver", "127.0.0.1:0", r, answerTimeout)
 	if err != nil {

@@ -94,7 +94,7 @@ func (c *emitCmd) stream(ctx context.Context, e *emitter, term *console) error {
 		return err
 	}
 	defer closeSource()
-	bar := newProgress(term.err, size)
+	bar := newProgress(term.err, "events", size)
 	defer bar.finish()
 	lines := newLineReader(in)
 	for {
@@ -105,7 +105,7 @@ func (c *emitCmd) stream(ctx context.Context, e *emitter, term *console) error {
 		if err := e.send(ctx, batch); err != nil {
 			return err
 		}
-		bar.update(e.total(), lines.read)
+		bar.update(int64(e.total()), lines.read)
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -225,8 +225,8 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 func TestProgressLine(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
-		"███████████████░░░░░░░░░░░░░░░  50%  100 events  50/s": progressLine(100, 5, 10, 2e9),
-		"100 events  50/s": progressLine(100, 5, 0, 2e9),
+		"███████████████░░░░░░░░░░░░░░░  50%  100 events  50/s": progressLine("events", 100, 5, 10, 2e9),
+		"100 events  50/s": progressLine("events", 100, 5, 0, 2e9),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -20,10 +20,24 @@ const (
 // listen serves handler on address until the daemon stops, and returns the
 // address it got.
 func (d *daemon) listen(ctx context.Context, what, address string, handler http.Handler, timeout time.Duration) (string, error) {
+	l, err := bind(ctx, what, address)
+	if err != nil {
+		return "", err
+	}
+	d.serve(what, l, handler, timeout)
+	return l.Addr().String(), nil
+}
+
+func bind(ctx context.Context, what, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	return l, nil
+}
+
+// serve answers on l until the daemon stops.
+func (d *daemon) serve(what string, l net.Listener, handler http.Handler, timeout time.Duration) {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -39,7 +53,6 @@ func (d *daemon) listen(ctx context.Context, what, address string, handler http.
 		}
 	}()
 	d.stop.add(what, func(ctx context.Context) error { return shutdown(ctx, server) })
-	return l.Addr().String(), nil
 }
 
 // shutdown lets running requests finish for half of the time that is left,

@@ -1,5 +1,6 @@
 // Command spendhook runs the webhook delivery daemon and the tools beside it:
-// minting tokens, emitting events, receiving, signing and replaying deliveries.
+// minting tokens, emitting events, receiving, signing and replaying deliveries,
+// importing spend data.
 package main
 
 import (
@@ -40,6 +41,9 @@ type commands struct {
 	Replay      replayCmd      `cmd:"" help:"Deliver again: an event, a delivery, or all a subscriber missed."`
 	Sign        signCmd        `cmd:"" help:"Sign the body on standard input."`
 	Verify      verifyCmd      `cmd:"" help:"Verify the body on standard input against a signature."`
+	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements."`
+	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import."`
+	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

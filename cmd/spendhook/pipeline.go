@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"spendhook/api"
+	"spendhook/cardjobs"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/egress"
@@ -84,26 +85,64 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 }
 
+// openCardJobs starts the queue of bulk creations. Stopping, it ends before the
+// publisher, which takes its outcomes.
+func (d *daemon) openCardJobs(ctx context.Context) error {
+	d.cardJobs = cardjobs.New(cardjobs.Options{
+		Store: d.storage,
+		Queue: cardjobs.NewQueue(cardjobs.QueueOptions{
+			Client: d.redis.Client(), Concurrency: d.cfg.Cards.Concurrency, Logger: d.log,
+		}),
+		Publish: d.publisher.Accept, Logger: d.log, Registerer: d.registry,
+	})
+	if err := d.cardJobs.Start(ctx); err != nil {
+		return err
+	}
+	d.stop.add("card jobs", func(ctx context.Context) error {
+		d.cardJobs.Stop(ctx)
+		return nil
+	})
+	return nil
+}
+
 func (d *daemon) openIntake(ctx context.Context) error {
+	l, err := bind(ctx, "intake", d.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	d.address = l.Addr().String()
 	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
 		Subscribers: d.subscribers, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher, Recovery: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client()}),
-		Keys:        d.keys, Verifier: api.NewVerifier(d.keys, nil),
+		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
+		Keys: d.keys, Verifier: api.NewVerifier(d.keys, nil),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
 	})
 	if err != nil {
+		l.Close()
 		return err
 	}
-	if d.address, err = d.listen(ctx, "intake", d.cfg.Listen, handler, answerTimeout); err != nil {
-		return err
-	}
+	d.serve("intake", l, handler, answerTimeout)
 	d.stop.add("readiness", func(context.Context) error {
 		d.admin.unready.Store(new("the daemon is stopping"))
 		return nil
 	})
 	d.admin.unready.Store(nil)
 	return nil
+}
+
+// publicURL is what links begin with: what the settings say, else the address
+// of the listener, which only this machine is sure to reach.
+func (d *daemon) publicURL() string {
+	if d.cfg.PublicURL != "" {
+		return d.cfg.PublicURL
+	}
+	base := "http://" + d.address
+	if !d.cfg.Dev {
+		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "base", base)
+	}
+	return base
 }

@@ -14,13 +14,14 @@ import (
 // its output is a terminal and the work takes longer than a second.
 type progress struct {
 	out     io.Writer // nil: silent
+	unit    string    // what is counted
 	size    int64     // bytes expected, 0 when unknown
 	started time.Time
 	drawn   time.Time
 }
 
-func newProgress(out io.Writer, size int64) *progress {
-	p := &progress{size: size, started: time.Now()}
+func newProgress(out io.Writer, unit string, size int64) *progress {
+	p := &progress{unit: unit, size: size, started: time.Now()}
 	if isTerminal(out) {
 		p.out = out
 	}
@@ -32,15 +33,16 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func (p *progress) update(events int, read int64) {
+func (p *progress) update(count, read int64) {
 	now := time.Now()
 	if p.out == nil || now.Sub(p.started) < time.Second || now.Sub(p.drawn) < 100*time.Millisecond {
 		return
 	}
 	p.drawn = now
-	fmt.Fprintf(p.out, "\r\x1b[K%s", progressLine(events, read, p.size, now.Sub(p.started)))
+	fmt.Fprintf(p.out, "\r\x1b[K%s", progressLine(p.unit, count, read, p.size, now.Sub(p.started)))
 }
 
+// finish takes the line away, at the end or to make room for another one.
 func (p *progress) finish() {
 	if p.out != nil && !p.drawn.IsZero() {
 		fmt.Fprint(p.out, "\r\x1b[K")
@@ -48,14 +50,14 @@ func (p *progress) finish() {
 	}
 }
 
-func progressLine(events int, read, size int64, took time.Duration) string {
-	rate := float64(events) / took.Seconds()
+func progressLine(unit string, count, read, size int64, took time.Duration) string {
+	rate := float64(count) / took.Seconds()
 	if size <= 0 {
-		return fmt.Sprintf("%d events  %.0f/s", events, rate)
+		return fmt.Sprintf("%d %s  %.0f/s", count, unit, rate)
 	}
 	const width = 30
 	done := min(float64(read)/float64(size), 1)
 	filled := int(done * width)
 	bar := strings.Repeat("█", filled) + strings.Repeat("░", width-filled)
-	return fmt.Sprintf("%s %3.0f%%  %d events  %.0f/s", bar, done*100, events, rate)
+	return fmt.Sprintf("%s %3.0f%%  %d %s  %.0f/s", bar, done*100, count, unit, rate)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 type serveCmd struct {
-	configFlags
+	storageFlags
 
 	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 takes a free one."`
 	AdminListen string `placeholder:"HOST:PORT" help:"Address for health, metrics and profiles."`
@@ -25,7 +25,7 @@ type serveCmd struct {
 // ends the process at once.
 func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	overrides := map[string]string{
-		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis,
+		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis, "storage.url": c.Storage,
 		"log.level": c.LogLevel, "log.format": c.LogFormat,
 	}
 	if c.Dev {

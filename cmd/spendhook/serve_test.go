@@ -89,12 +89,13 @@ func TestDemo(t *testing.T) {
 		d := h.start(t, "--demo")
 		shown := d.stdout.String()
 		for pattern, n := range map[string]int{
-			`(?m)^  ACCEPTED   [A-Z_]+ +demo-\w+-[123]$`:                                                  3,
-			`(?m)^  POST 204   [A-Z_]+ +demo-\w+-[12]   signature verified$`:                              2,
-			`(?m)^  POST 500   CARD_CREATION_REQUEST_ERROR +demo-\w+-3   signature verified$`:             1,
-			`(?m)^  DELIVERED  [A-Z_]+ +demo-\w+-[12]   attempt 1: 204$`:                                  2,
-			`(?m)^  RETRYING   CARD_CREATION_REQUEST_ERROR +demo-\w+-3   attempt 1: 500, next at [\d:]+$`: 1,
-			`(?m)^curl -sS -H "Authorization: Bearer \$TOKEN" http://127.0.0.1:\d+/api/v1/`:               4,
+			`(?m)^  ACCEPTED   [A-Z_]+ +demo-\w+-[123]$`:                                                           3,
+			`(?m)^  POST 204   [A-Z_]+ +demo-\w+-[12]   signature verified$`:                                       2,
+			`(?m)^  POST 500   CARD_CREATION_REQUEST_ERROR +demo-\w+-3   signature verified$`:                      1,
+			`(?m)^  DELIVERED  [A-Z_]+ +demo-\w+-[12]   attempt 1: 204$`:                                           2,
+			`(?m)^  RETRYING   CARD_CREATION_REQUEST_ERROR +demo-\w+-3   attempt 1: 500, next at [\d:]+$`:          1,
+			`(?m)^curl -sS -H "Authorization: Bearer \$TOKEN" http://127.0.0.1:\d+/api/v1/`:                        4,
+			`(?m)^curl -sS -H "Authorization: Bearer \$TOKEN" http://127.0.0.1:\d+/api/v3/(cards|reimbursements)$`: 2,
 		} {
 			if got := len(regexp.MustCompile(pattern).FindAllString(shown, -1)); got != n {
 				t.Errorf("%d times %s, want %d in:\n%s", got, pattern, n, shown)

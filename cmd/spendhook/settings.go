@@ -13,7 +13,7 @@ import (
 // configFlags are the flags of the commands that read the daemon's settings.
 type configFlags struct {
 	Config  string `env:"SPENDHOOK_CONFIG" help:"Configuration file (YAML)."`
-	DataDir string `help:"Directory of the daemon's key, identity and embedded Redis."`
+	DataDir string `help:"Directory of the daemon's key, identity, embedded Redis and SQLite database."`
 }
 
 func (f configFlags) load() (*config.Config, error) { return f.loadWith(map[string]string{}) }

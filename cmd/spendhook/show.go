@@ -71,6 +71,10 @@ func (s *show) hints(deliveryID string) {
 		s.hint("read one, with its attempts", "/api/v1/deliveries/"+deliveryID)
 	}
 	s.hint("list subscribers", "/api/v1/subscribers")
+	if deliveryID != "" {
+		s.hint("list cards of the demo company", "/api/v3/cards")
+		s.hint("read a page of its reimbursements", "/api/v3/reimbursements")
+	}
 	fmt.Fprintln(s.out)
 }
 

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/storage"
+)
+
+// How long until the database is asked again: while it is away, and else.
+const (
+	databaseRetry          = time.Second
+	databaseSampleInterval = 5 * time.Second
+)
+
+// databaseWatch migrates the database, as soon as it is there, and then samples
+// it on a timer, so that neither a scrape nor a probe asks it.
+type databaseWatch struct {
+	store *storage.Store
+	up    prometheus.Gauge
+	log   *slog.Logger
+	tried chan struct{} // closed once the database was asked
+	away  atomic.Bool
+}
+
+func newDatabaseWatch(store *storage.Store, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
+	w := &databaseWatch{store: store, log: log, tried: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_database_up",
+		Help: "Whether the spend database answered when it was last asked.",
+	})}
+	reg.MustRegister(w.up)
+	return w
+}
+
+// run asks until ctx ends.
+func (w *databaseWatch) run(ctx context.Context) {
+	ask := w.store.Migrate
+	wait := w.sample(ctx, ask)
+	close(w.tried)
+	for pause(ctx, wait) {
+		if !w.away.Load() {
+			ask = w.store.Ping
+		}
+		wait = w.sample(ctx, ask)
+	}
+}
+
+// sample asks, logs when the database goes and when it comes back, and returns
+// how long to wait until it is asked again.
+func (w *databaseWatch) sample(ctx context.Context, ask func(context.Context) error) time.Duration {
+	err := ask(ctx)
+	if ctx.Err() != nil { // asked while stopping: no answer means nothing
+		return 0
+	}
+	was := w.away.Swap(err != nil)
+	switch {
+	case err != nil && !was:
+		w.log.Error("the spend database is away, deliveries go on", "error", err)
+	case err == nil && was:
+		w.log.Info("the spend database is back")
+	}
+	if err != nil {
+		w.up.Set(0)
+		return databaseRetry
+	}
+	w.up.Set(1)
+	return databaseSampleInterval
+}
+
+// warnings are for /readyz: the daemon is ready for deliveries all the same.
+func (w *databaseWatch) warnings() []string {
+	if w.away.Load() {
+		return []string{"the spend database does not answer: cards, reimbursements, locations and statements answer 503"}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"spendhook/storage"
+)
+
+type importCmd struct {
+	storageFlags
+
+	Files []string `arg:"" name:"file" help:"NDJSON files, read in this order, '-' for standard input. Each line is an object with a kind: company, user, card, location, reimbursement or statement."`
+}
+
+// Run imports the files and fails when a line of any was refused. A line of a
+// known uuid replaces what is there, so an import may be run again.
+func (c *importCmd) Run(ctx context.Context, term *console) error {
+	sources, closeAll, err := openSources(c.Files, term.in)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	store, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	var total storage.Report
+	for _, source := range sources {
+		report, failure := source.importInto(ctx, store, term)
+		total.Imported += report.Imported
+		total.Refused += report.Refused
+		if failure != nil {
+			err = fmt.Errorf("%s, after line %d: %w", source.name, report.Lines, failure)
+			break
+		}
+	}
+	fmt.Fprintf(term.out, "imported %d  refused %d\n", total.Imported, total.Refused)
+	if err == nil && total.Refused > 0 {
+		err = fmt.Errorf("%d of %d lines were refused", total.Refused, total.Imported+total.Refused)
+	}
+	return errors.Join(err, store.Close())
+}
+
+// source is one input of an import; size is 0 when it is unknown.
+type source struct {
+	name string
+	in   io.Reader
+	size int64
+}
+
+// openSources opens all of them, so that a mistyped name stops the import
+// before it has begun. closeAll is never nil.
+func openSources(names []string, stdin io.Reader) (sources []source, closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for _, closeIt := range closers {
+			closeIt()
+		}
+	}
+	for _, name := range names {
+		in, size, closeIt, err := openSource(name, stdin)
+		if err != nil {
+			return nil, closeAll, err
+		}
+		closers = append(closers, closeIt)
+		sources = append(sources, source{name: name, in: in, size: size})
+	}
+	return sources, closeAll, nil
+}
+
+func (s source) importInto(ctx context.Context, store *storage.Store, term *console) (storage.Report, error) {
+	bar := newProgress(term.err, "lines", s.size)
+	defer bar.finish()
+	importer := storage.Importer{
+		Store: store,
+		Refused: func(r storage.Refusal) {
+			bar.finish()
+			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, r.Reason)
+		},
+		Progress: func(r storage.Report) { bar.update(r.Lines, r.Bytes) },
+	}
+	return importer.Run(ctx, s.in)
+}
