@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
 	"pgregory.net/rapid"
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
@@ -26,7 +28,42 @@ type (
 	stubEvents      struct{ Events }
 	stubSubscribers struct{ Subscribers }
 	stubDeliveries  struct{ reads }
+	stubCards       struct{ allCards }
+	stubSpend       struct{ Spend }
+	allCards        interface{ Cards }
 )
+
+func (stubCards) CreateCard(context.Context, uuid.UUID, storage.CardRequest) (storage.Card, error) {
+	return storage.Card{}, storage.ErrUserNotFound
+}
+
+func (stubCards) SetCardThreshold(context.Context, uuid.UUID, uuid.UUID, decimal.Decimal) (storage.Card, error) {
+	return storage.Card{}, storage.ErrCardNotActive
+}
+
+func (stubCards) CancelCards(context.Context, uuid.UUID, []uuid.UUID) ([]storage.CancelResult, error) {
+	return nil, storage.ErrNotFound
+}
+
+func (stubCards) LockCard(context.Context, uuid.UUID, uuid.UUID, bool) (storage.Card, error) {
+	return storage.Card{}, storage.ErrCardNotActive
+}
+
+func (stubCards) Submit(context.Context, uuid.UUID, []storage.CardRequest) (storage.CardJob, error) {
+	return storage.CardJob{}, storage.ErrUserNotFound
+}
+
+func (stubCards) Cards(context.Context, storage.CardFilter) ([]storage.Card, int64, error) {
+	return nil, 0, nil
+}
+
+func (stubSpend) Reimbursements(context.Context, storage.ReimbursementFilter) ([]storage.Reimbursement, int64, error) {
+	return nil, 0, nil
+}
+
+func (stubSpend) Locations(context.Context, storage.LocationFilter) ([]storage.Location, int64, error) {
+	return nil, 0, nil
+}
 
 func (stubPublisher) Accept(_ context.Context, list []events.Event) ([]events.Result, error) {
 	limits := events.Limits{Retention: 24 * time.Hour, MaxFuture: time.Minute, MaxMetadata: 1 << 18}
@@ -74,6 +111,7 @@ func stubbed(tb testing.TB) (http.Handler, string) {
 	}
 	handler, err := New(Options{
 		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, Deliveries: stubDeliveries{},
+		Cards: stubCards{}, CardJobs: stubCards{}, Spend: stubSpend{},
 		Keys: keys, Verifier: NewVerifier(keys, nil), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -128,6 +166,30 @@ func FuzzCreateSubscriber(f *testing.F) {
 	})
 }
 
+func FuzzCards(f *testing.F) {
+	handler, token := stubbed(f)
+	for _, seed := range []string{
+		`{"type":"virtual","alias":"x","userUUID":"6ba7b810-9dad-11d1-80b4-00c04fd430c8","threshold":1e3,"periodicityType":"DAILY"}`,
+		`{"cardsRequests":[{"type":"VIRTUAL","alias":"x"},null,{"threshold":[1]},7]}`, `{"cardsRequests":[{"a":{"a":1,"a":2}}]}`,
+		`{"threshold":1e-99999999999}`, `{"threshold":-0}`, `{"uuids":[null,"x"]}`, `{"lock":null}`, `{"uuids":{}}`, "\xff",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		one := "/api/v3/cards/" + uuid.NewString()
+		for target, method := range map[string]string{
+			"/api/v3/cards": "POST", "/api/v3/cards/bulk-create": "POST", "/api/v3/cards/delete": "POST", one + "/threshold": "PATCH", one + "/lock": "PATCH",
+		} {
+			rec := exchange(handler, token, method, target, body)
+			switch rec.Code {
+			case http.StatusUnprocessableEntity, http.StatusNotFound, http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge:
+			default:
+				t.Errorf("%s: %d: %s", target, rec.Code, rec.Body)
+			}
+		}
+	})
+}
+
 func FuzzQuery(f *testing.F) {
 	handler, token := stubbed(f)
 	for _, seed := range []string{
@@ -137,7 +199,9 @@ func FuzzQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		for _, path := range []string{"/api/v1/subscribers", "/api/v1/events", "/api/v1/deliveries"} {
+		for _, path := range []string{
+			"/api/v1/subscribers", "/api/v1/events", "/api/v1/deliveries", "/api/v3/cards", "/api/v3/reimbursements", "/api/v1/locations", "/api/v2/locations",
+		} {
 			rec := exchange(handler, token, "GET", path+"?"+query, "")
 			switch rec.Code {
 			case http.StatusOK, http.StatusBadRequest, http.StatusForbidden:

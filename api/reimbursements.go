@@ -93,7 +93,7 @@ var errValue = errors.New("not a value of the list")
 
 func categoryCode(text string) (int32, error) {
 	code, err := strconv.ParseUint(text, 10, 31)
-	return int32(code), err //nolint:gosec // it has 31 bits
+	return int32(code), err
 }
 
 func validationStatus(text string) (string, error) {

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/pgtest"
+	"spendhook/storage"
+)
+
+// spendRequests is one request to each operation on the spend data.
+func spendRequests() map[string]string {
+	id := uuid.NewString()
+	card := fmt.Sprintf(`{"type":"VIRTUAL","alias":"x","userUuid":%q}`, id)
+	return map[string]string{
+		"GET /api/v3/cards": "", "POST /api/v3/cards": card, "POST /api/v3/cards/bulk-create": bulk(card),
+		"GET /api/v3/cards/bulk-create/" + id: "", "GET /api/v3/cards/" + id: "", "DELETE /api/v3/cards/" + id: "",
+		"PATCH /api/v3/cards/" + id + "/threshold": `{"threshold":1}`, "PATCH /api/v3/cards/" + id + "/lock": `{"lock":true}`,
+		"POST /api/v3/cards/delete": `{"uuids":["` + id + `"]}`, "GET /api/v3/reimbursements": "",
+		"GET /api/v1/locations": "", "GET /api/v1/locations/" + id: "", "GET /api/v2/locations": "", "GET /api/v2/locations/" + id: "",
+		"GET /api/v2/billing-statements/current": "", "GET /api/v2/billing-statements/7/2026": "",
+	}
+}
+
+// TestDatabaseAway stops PostgreSQL: the spend API answers 503 within 2 s, and
+// events are accepted and delivered as ever.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	store := openSpend(t, storage.Options{URL: server.URL()})
+	h := setup(t, func(o *Options) { *o = withSpend(store, *o) })
+	received := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("webhook-id") }))
+	t.Cleanup(receiver.Close)
+	create(h, receiver.URL)
+
+	server.Stop()
+	for request, body := range spendRequests() {
+		var method, target string
+		_, _ = fmt.Sscan(request, &method, &target)
+		for _, key := range []option{func(*http.Request) {}, header(idempotencyHeader, uuid.NewString())} {
+			began := time.Now()
+			a := h.call(method, target, body, key).want(http.StatusServiceUnavailable, "UNAVAILABLE")
+			if took := time.Since(began); took > 2*time.Second || a.Header().Get("Retry-After") == "" {
+				t.Errorf("%s: %v, %v", request, took, a.Header())
+			}
+		}
+	}
+	h.call("POST", "/api/v1/events", event("meanwhile")).want(http.StatusAccepted)
+	select {
+	case id := <-received:
+		if id != "meanwhile" {
+			t.Errorf("received %s", id)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the event was not delivered")
+	}
+
+	server.Restart()
+	eventually(t, func() bool { return h.call("GET", "/api/v3/cards", "").Code == http.StatusOK })
+	for request, body := range spendRequests() {
+		var method, target string
+		_, _ = fmt.Sscan(request, &method, &target)
+		if a := h.call(method, target, body); a.Code >= 500 {
+			t.Errorf("%s: %d after the database is back", request, a.Code)
+		}
+	}
+	if h.seen.count("postgres://") > 0 {
+		t.Error("an answer or a log line has the database's address")
+	}
+}
+
+// TestUnavailableKeyCanBeTriedAgain: an answer of 503 is not kept for the key.
+func TestUnavailableKeyCanBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	h := spendSetup(t, openSpend(t, storage.Options{}))
+	closed := openSpend(t, storage.Options{})
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	broken := *h.house
+	broken.options = withSpend(closed, h.options)
+	var err error
+	if broken.handler, err = New(broken.options); err != nil {
+		t.Fatal(err)
+	}
+	key := header(idempotencyHeader, "again")
+	if a := broken.call("POST", cardsPath, h.plainCard(), key); a.Code < 500 {
+		t.Fatalf("%d: %s", a.Code, a.Body)
+	}
+	h.call("POST", cardsPath, h.plainCard(), key).want(http.StatusCreated)
+	h.call("POST", cardsPath, h.plainCard(), key).want(http.StatusCreated)
+	if got := h.call("GET", cardsPath, "").Header().Get("X-Total-Count"); got != "1" {
+		t.Errorf("%s cards", got)
+	}
+}

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/internal/idempotency"
+	"spendhook/internal/pgtest"
+	"spendhook/internal/redistest"
+	"spendhook/storage"
+)
+
+// suite is tests of the spend API by name: the section of the interface
+// specification and its table row or example.
+type suite map[string]func(*spendHouse)
+
+// TestSpend runs every suite on both databases.
+func TestSpend(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		runSuites(t, openSpend(t, storage.Options{Timeout: patient}))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		runSuites(t, openSpend(t, storage.Options{URL: pgtest.Start(t).URL(), Timeout: patient}))
+	})
+}
+
+// patient is for machines that are busy with other tests.
+const patient = 20 * time.Second
+
+func runSuites(t *testing.T, store *storage.Store) {
+	t.Helper()
+	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests} {
+		for name, test := range s {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(spendSetup(t, store))
+			})
+		}
+	}
+}
+
+// spendHouse is the spend API with two companies of its own: the token's (EUR,
+// limit 1,000.00) with the users ann (ERP-1) and the inactive ivo, and bolt
+// (JPY, limit 50,000) with bo.
+type spendHouse struct {
+	*house
+	store              *storage.Store
+	jobs               *atomic.Int64
+	bolt, ann, ivo, bo uuid.UUID
+	boltToken          string
+}
+
+func spendSetup(t *testing.T, store *storage.Store) *spendHouse {
+	t.Helper()
+	h := &spendHouse{
+		house: &house{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
+		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
+	}
+	var err error
+	if h.keys, err = OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
+		t.Fatal(err)
+	}
+	h.options = withSpend(store, Options{
+		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t)}), Timeout: patient,
+		Keys: h.keys, Verifier: NewVerifier(h.keys, nil), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
+	})
+	h.options.CardJobs = counting{submitter{store}, h.jobs}
+	if h.handler, err = New(h.options); err != nil {
+		t.Fatal(err)
+	}
+	h.token, h.boltToken = h.mint(&h.company, allScopes), h.mint(&h.bolt, allScopes)
+	h.load(
+		`{"kind":"company","uuid":"%s","name":"Acme","currency":"EUR","creditLimit":1000.00}`, h.company,
+		`{"kind":"company","uuid":"%s","name":"Bolt","currency":"JPY","creditLimit":50000}`, h.bolt,
+		`{"kind":"user","uuid":"%s","companyUuid":"%s","username":"ann","name":"Ánn Mûller","erpId":"ERP-1"}`, h.ann, h.company,
+		`{"kind":"user","uuid":"%s","companyUuid":"%s","username":"ivo","name":"Ivo","erpId":"ERP-2","active":false}`, h.ivo, h.company,
+		`{"kind":"user","uuid":"%s","companyUuid":"%s","username":"bo","name":"Bo","erpId":"ERP-1"}`, h.bo, h.bolt,
+	)
+	return h
+}
+
+// counting counts the bulk creations that were stored.
+type counting struct {
+	submitter
+	jobs *atomic.Int64
+}
+
+func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error) {
+	job, err := c.submitter.Submit(ctx, company, requests)
+	if err == nil {
+		c.jobs.Add(1)
+	}
+	return job, err
+}
+
+// load imports lines; each is a format followed by its arguments.
+func (h *spendHouse) load(parts ...any) {
+	h.t.Helper()
+	var lines []string
+	for len(parts) > 0 {
+		format := parts[0].(string)
+		n := strings.Count(format, "%")
+		lines = append(lines, fmt.Sprintf(format, parts[1:1+n]...))
+		parts = parts[1+n:]
+	}
+	in := storage.Importer{Store: h.store, Refused: func(r storage.Refusal) { h.t.Errorf("refused: %+v", r) }}
+	if _, err := in.Run(context.Background(), strings.NewReader(strings.Join(lines, "\n"))); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// card imports a card of ann with the given members beside the usual ones.
+func (h *spendHouse) card(members string) uuid.UUID {
+	h.t.Helper()
+	id := uuid.New()
+	h.loadCard(id, h.company, h.ann, members)
+	return id
+}
+
+func (h *spendHouse) loadCard(id, company, holder uuid.UUID, members string) {
+	h.t.Helper()
+	card := map[string]any{
+		"kind": "card", "uuid": id, "companyUuid": company, "holderUuid": holder, "lastFour": "1234",
+		"type": "MASTER_VIRTUAL", "status": "ACTIVE", "name": "Card", "issuedAt": "2026-07-01T10:00:00Z",
+	}
+	if err := json.Unmarshal([]byte("{"+members+"}"), &card); err != nil {
+		h.t.Fatal(err)
+	}
+	text, err := json.Marshal(card)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.load(strings.ReplaceAll(string(text), "%", ""))
+}
+
+// state is all that requests could have changed.
+func (h *spendHouse) state() string {
+	h.t.Helper()
+	parts := []any{h.jobs.Load(), "jobs"}
+	for _, company := range []uuid.UUID{h.company, h.bolt} {
+		cards, total, err := h.store.Cards(context.Background(), storage.CardFilter{Company: &company, Page: storage.Page{Size: 100}})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		shown, err := json.Marshal(cards)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		parts = append(parts, total, "cards", string(shown))
+	}
+	return fmt.Sprintln(parts...)
+}
+
+// unchanged fails the test when do changes anything.
+func (h *spendHouse) unchanged(what string, do func()) {
+	h.t.Helper()
+	before := h.state()
+	do()
+	if after := h.state(); after != before {
+		h.t.Errorf("%s has changed\n%s\nto\n%s", what, before, after)
+	}
+}
+
+// members are the sorted names of the object's members.
+func members(t *testing.T, object []byte) string {
+	t.Helper()
+	var all map[string]jsontext.Value
+	if err := json.Unmarshal(object, &all); err != nil {
+		t.Fatalf("%v: %s", err, object)
+	}
+	var names []string
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// elements are those of an array that was answered.
+func elements(a answer) []jsontext.Value { return as[[]jsontext.Value](a.want(http.StatusOK)) }
+
+// uuidsOf are those of the objects, in order.
+func uuidsOf(t *testing.T, objects []jsontext.Value) []uuid.UUID {
+	t.Helper()
+	ids := make([]uuid.UUID, len(objects))
+	for i, text := range objects {
+		var object struct{ UUID uuid.UUID }
+		if err := json.Unmarshal(text, &object, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = object.UUID
+	}
+	return ids
+}
