@@ -46,7 +46,7 @@ type house struct {
 }
 
 // onBoth runs a test on each database.
-func onBoth(t *testing.T, test func(*testing.T, *house)) {
+func onBoth(t *testing.T, test func(*house)) {
 	t.Helper()
 	for name, options := range map[string]func(*testing.T) storage.Options{
 		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: t.TempDir()} },
@@ -54,7 +54,7 @@ func onBoth(t *testing.T, test func(*testing.T, *house)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, build(t, options(t)))
+			test(build(t, options(t)))
 		})
 	}
 }

@@ -125,7 +125,7 @@ func (r *Runner) settle(item *storage.CardItem, result events.Result) bool {
 		r.metrics.accepted(item)
 	default:
 		r.metrics.items.WithLabelValues(string(v)).Inc()
-		r.opts.Logger.Error("the outcome of a card request is never published", "reason", string(v), "event_id", result.ID,
+		r.opts.Logger.Error("the outcome of a card request cannot be published", "reason", string(v), "event_id", result.ID,
 			"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "index", item.Index, "error", result.Err)
 	}
 	return true
