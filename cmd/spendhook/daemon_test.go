@@ -31,6 +31,7 @@ const patience = time.Minute
 // house is where a daemon lives: it may be started there again and again.
 type house struct {
 	dir, redis string
+	database   string // a URL, "" for SQLite
 }
 
 // quickRetries is a schedule for tests: many attempts, close together.
@@ -58,8 +59,14 @@ func sharedRedis(tb testing.TB) string {
 func (h house) args(more ...string) []string {
 	return append([]string{
 		"serve", "--dev", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-level", "debug",
-		"--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml"),
+		"--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml"), "--storage", h.database,
 	}, more...)
+}
+
+// importData runs the command on the daemon's database.
+func (h house) importData(tb testing.TB, stdin string, files ...string) result {
+	tb.Helper()
+	return command(tb, stdin, append([]string{"import", "--data-dir", h.dir, "--storage", h.database}, files...)...)
 }
 
 // running is a daemon that has begun.
@@ -214,12 +221,13 @@ type endpoint struct {
 	secret   string
 	posts    int
 	ok       map[string]int // deliveries answered 2xx, by event
+	bodies   map[string]string
 	wrong    []error
 }
 
 func newEndpoint(tb testing.TB, answer func(id string) int) *endpoint {
 	tb.Helper()
-	e := &endpoint{answer: answer, ok: map[string]int{}}
+	e := &endpoint{answer: answer, ok: map[string]int{}, bodies: map[string]string{}}
 	e.Server = httptest.NewServer(e)
 	tb.Cleanup(e.Close)
 	return e
@@ -270,6 +278,10 @@ func (e *endpoint) note(r *http.Request, id string, body []byte, status int) {
 			e.wrong = append(e.wrong, fmt.Errorf("%s: %w", id, err))
 		}
 	}
+	if before, again := e.bodies[id]; again && before != string(body) {
+		e.wrong = append(e.wrong, fmt.Errorf("%s came with another body", id))
+	}
+	e.bodies[id] = string(body)
 	if status/100 == 2 {
 		e.ok[id]++
 	}
@@ -282,7 +294,7 @@ func (e *endpoint) counts(tb testing.TB) (delivered, repeated, posts int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.wrong) > 0 {
-		tb.Fatalf("%d bad signatures, the first: %v", len(e.wrong), e.wrong[0])
+		tb.Fatalf("%d bad deliveries, the first: %v", len(e.wrong), e.wrong[0])
 	}
 	for _, n := range e.ok {
 		if n > 1 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 
 	"spendhook/storage"
 )
@@ -78,9 +80,19 @@ func (s source) importInto(ctx context.Context, store *storage.Store, term *cons
 		Store: store,
 		Refused: func(r storage.Refusal) {
 			bar.finish()
-			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, r.Reason)
+			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, printable(r.Reason))
 		},
 		Progress: func(r storage.Report) { bar.update(r.Lines, r.Bytes) },
 	}
 	return importer.Run(ctx, s.in)
+}
+
+// printable keeps what a line may hold from steering the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
