@@ -15,35 +15,36 @@ const tick = 10 * time.Millisecond
 
 var errStat = errors.New("not a line of /proc/<pid>/stat")
 
-// cpuTime is what a process and the children it has waited for have used.
-func cpuTime(pid int) (time.Duration, error) {
+// cpuTime is what a process has used, and what the children that it has waited
+// for have.
+func cpuTime(pid int) (own, children time.Duration, err error) {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	return parseStat(line)
 }
 
-// parseStat adds utime, stime, cutime and cstime, fields 14 to 17; the second
+// parseStat reads utime, stime, cutime and cstime, fields 14 to 17; the second
 // field is a name in parentheses that may hold anything.
-func parseStat(line []byte) (time.Duration, error) {
+func parseStat(line []byte) (own, children time.Duration, err error) {
 	end := bytes.LastIndexByte(line, ')')
 	if end < 0 {
-		return 0, errStat
+		return 0, 0, errStat
 	}
 	fields := bytes.Fields(line[end+1:])
 	if len(fields) < 15 {
-		return 0, errStat
+		return 0, 0, errStat
 	}
-	var ticks int64
-	for _, f := range fields[11:15] {
+	var ticks [4]time.Duration
+	for i, f := range fields[11:15] {
 		n, err := strconv.ParseInt(string(f), 10, 64)
 		if err != nil {
-			return 0, errStat
+			return 0, 0, errStat
 		}
-		ticks += n
+		ticks[i] = time.Duration(n) * tick
 	}
-	return time.Duration(ticks) * tick, nil
+	return ticks[0] + ticks[1], ticks[2] + ticks[3], nil
 }
 
 // peakMemory is the most that was ever resident, in bytes.

@@ -67,6 +67,7 @@ func (s shape) report(b *bench, list []sustained) {
 func (b *bench) addCPU(name string, list []sustained) {
 	b.add(name, "daemon CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.daemon) })...)
 	b.add(name, "redis CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.redis) })...)
+	b.add(name, "rewriting the AOF a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.rewrites) })...)
 	b.add(name, "receiver CPU a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.receiver) })...)
 	b.add(name, "load CPU a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.load) })...)
 }

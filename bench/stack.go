@@ -119,22 +119,23 @@ func (s *stack) bare(ctx context.Context) (float64, error) {
 	return float64(result.Accepted) / result.Took.Seconds(), nil
 }
 
-// usage is the CPU time that each process has used.
-type usage struct{ daemon, redis, receiver, load time.Duration }
+// usage is the CPU time that each process has used; rewrites are those of the
+// append-only file, which Redis makes in a child.
+type usage struct{ daemon, redis, rewrites, receiver, load time.Duration }
 
 func (s *stack) usage() (u usage, err error) {
 	for _, d := range s.daemons {
-		t, e := cpuTime(d.Pid())
+		t, _, e := cpuTime(d.Pid())
 		u.daemon, err = u.daemon+t, errors.Join(err, e)
 	}
 	var e1, e2 error
-	u.redis, e1 = cpuTime(s.redis.Pid())
-	u.receiver, e2 = cpuTime(s.receiver.Pid())
+	u.redis, u.rewrites, e1 = cpuTime(s.redis.Pid())
+	u.receiver, _, e2 = cpuTime(s.receiver.Pid())
 	return u, errors.Join(err, e1, e2)
 }
 
 func (u usage) since(v usage) usage {
-	return usage{u.daemon - v.daemon, u.redis - v.redis, u.receiver - v.receiver, u.load - v.load}
+	return usage{u.daemon - v.daemon, u.redis - v.redis, u.rewrites - v.rewrites, u.receiver - v.receiver, u.load - v.load}
 }
 
 // drainTime is how long a backlog may take to be delivered.
