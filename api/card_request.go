@@ -58,7 +58,7 @@ func number(e *invalid.Error, field string, value jsontext.Value) *decimal.Decim
 	if len(value) == 0 || value.Kind() == jsontext.KindNull {
 		return nil
 	}
-	if value.Kind() == jsontext.KindNumber && len(value) <= longestNumber {
+	if len(value) <= longestNumber { // what is no number does not parse as one
 		if exact, err := decimal.NewFromString(string(value)); err == nil {
 			return &exact
 		}

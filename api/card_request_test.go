@@ -206,6 +206,16 @@ var cardInputTests = suite{
 	},
 }
 
+// TestLongNumbersAreNotParsed: a megabyte of digits is refused by its length.
+func TestLongNumbersAreNotParsed(t *testing.T) {
+	t.Parallel()
+	for length, good := range map[int]bool{longestNumber: true, longestNumber + 1: false, 1 << 20: false} {
+		if _, err := requiredNumber("x", []byte(strings.Repeat("9", length))); (err == nil) != good {
+			t.Errorf("%d digits: %v", length, err)
+		}
+	}
+}
+
 // TestAmountsAreExact reads any decimal and writes the same number.
 func TestAmountsAreExact(t *testing.T) {
 	t.Parallel()

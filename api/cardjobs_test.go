@@ -78,7 +78,7 @@ var cardJobTests = suite{
 		}
 		h.unchanged("a bad count", func() {
 			h.call("POST", bulkPath, bulk(many, h.plainCard())).wantField("cardsRequests", "TOO_MANY")
-			h.call("POST", bulkPath, bulk(strings.Repeat(`{},`, 300_000)+`{}`)).wantField("cardsRequests", "TOO_MANY")
+			h.call("POST", bulkPath, bulk(strings.Repeat(`7,`, 400_000)+`7`)).wantField("cardsRequests", "TOO_MANY")
 			for _, body := range []string{bulk(), `{}`, `{"cardsRequests":null}`} {
 				h.call("POST", bulkPath, body).wantField("cardsRequests", "REQUIRED")
 			}
