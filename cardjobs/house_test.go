@@ -135,15 +135,16 @@ type replica struct {
 func (h *house) replica(adjust func(*Options)) *replica {
 	h.t.Helper()
 	registry := prometheus.NewRegistry()
+	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
-		Store: h.store, Publish: h.publish, Registerer: registry, Logger: slog.New(slog.DiscardHandler),
+		Store: h.store, Publish: h.publish, Registerer: registry, Logger: logger,
 		OutboxEvery: 20 * time.Millisecond, RecoverEvery: 50 * time.Millisecond, RecoverAfter: 300 * time.Millisecond,
 	}
 	if adjust != nil {
 		adjust(&o)
 	}
 	if o.Queue == nil {
-		o.Queue = NewQueue(QueueOptions{Client: h.client, CheckInterval: 5 * time.Millisecond})
+		o.Queue = NewQueue(QueueOptions{Client: h.client, CheckInterval: 5 * time.Millisecond, Logger: o.Logger})
 	}
 	return &replica{Runner: New(o), t: h.t, registry: registry}
 }

@@ -400,6 +400,26 @@ func TestJobThatIsForgottenBeforeItWasCounted(t *testing.T) {
 	})
 }
 
+// A job may be stored and begun after the recovery listed the unfinished ones.
+func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(h *house) {
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2)))(h.t)
+		r := h.replica(nil)
+		for i, want := range []float64{0, 1} {
+			if keep := r.handle(h.t.Context(), job.UUID, i); keep {
+				h.t.Error("kept")
+			}
+			if err := r.countFinished(h.t.Context(), nil); err != nil {
+				h.t.Error(err)
+			}
+			if n := r.jobs(storage.JobCompleted); n != want {
+				h.t.Errorf("%v jobs counted after item %d", n, i)
+			}
+		}
+	})
+}
+
 func TestDatabaseAwayWhileItWorks(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
@@ -449,6 +469,7 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("took %s", took)
 	}
 	server.Restart()
+	h.wantFinished(job.UUID, 5) // now it answers
 	if n := h.finished(job.UUID); h.queued().Size < 200-n {
 		t.Errorf("%d items done, but the queue holds %d", n, h.queued().Size)
 	}
