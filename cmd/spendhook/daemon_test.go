@@ -103,8 +103,15 @@ func (h house) begin(tb testing.TB, more ...string) *running {
 	return r
 }
 
-// startChild runs the daemon as a process that can be killed.
+// startChild runs the daemon as a process that can be killed, until it listens.
 func (h house) startChild(tb testing.TB) *running {
+	tb.Helper()
+	r := h.beginChild(tb)
+	r.await(tb)
+	return r
+}
+
+func (h house) beginChild(tb testing.TB) *running {
 	tb.Helper()
 	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	cmd := exec.CommandContext(context.Background(), os.Args[0], h.args()...)
@@ -123,7 +130,6 @@ func (h house) startChild(tb testing.TB) *running {
 		r.signal(syscall.SIGKILL)
 		<-r.done
 	})
-	r.await(tb)
 	return r
 }
 

@@ -57,6 +57,7 @@ func onBothDatabases(t *testing.T, settings string, test func(*testing.T, house)
 func TestImportIsServed(t *testing.T) {
 	t.Parallel()
 	onBothDatabases(t, "public_url: https://spend.example.com/\n", func(t *testing.T, h house) {
+		t.Helper()
 		d := h.start(t)
 		h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6  refused 0", "")
 		for path, want := range map[string]string{
@@ -162,6 +163,7 @@ func TestImportRefusesToBegin(t *testing.T) {
 func TestMigrateCommand(t *testing.T) {
 	t.Parallel()
 	onBothDatabases(t, "", func(t *testing.T, h house) {
+		t.Helper()
 		for range 2 {
 			command(t, "", "migrate", "--data-dir", h.dir, "--storage", h.database).want(t, exitOK, "the schema is up to date\n", "")
 		}

@@ -9,3 +9,6 @@ const (
 	manyEvents       = 20_000
 	deliveryPatience = 8 * time.Minute
 )
+
+// bulkDatabases are those on which bulk creations are killed.
+var bulkDatabases = []string{"sqlite", "postgres"}

@@ -9,3 +9,6 @@ const (
 	manyEvents       = 2000
 	deliveryPatience = 2 * time.Minute
 )
+
+// bulkDatabases are those on which bulk creations are killed.
+var bulkDatabases = []string{"sqlite"}

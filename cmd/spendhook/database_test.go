@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"spendhook/internal/pgtest"
+)
+
+// spendRequests is a request to each part of the API that needs the database.
+func spendRequests() [][3]string {
+	card := `{"type":"VIRTUAL","alias":"A","userUuid":"` + annUUID + `"}`
+	return [][3]string{
+		{http.MethodGet, "/api/v3/cards", ""},
+		{http.MethodGet, "/api/v3/cards/" + cardUUID, ""},
+		{http.MethodPost, "/api/v3/cards", card},
+		{http.MethodPost, "/api/v3/cards/bulk-create", `{"cardsRequests":[` + card + `]}`},
+		{http.MethodPatch, "/api/v3/cards/" + cardUUID + "/lock", `{"lock":false}`},
+		{http.MethodDelete, "/api/v3/cards/" + cardUUID, ""},
+		{http.MethodGet, "/api/v3/reimbursements", ""},
+		{http.MethodGet, "/api/v1/locations", ""},
+		{http.MethodGet, "/api/v2/locations/" + locationUUID, ""},
+		{http.MethodGet, "/api/v2/billing-statements/current", ""},
+	}
+}
+
+// outage is a daemon with its database away, and a subscriber.
+type outage struct {
+	daemon   *running
+	endpoint *endpoint
+	emitted  int
+}
+
+// wantOnlyDeliveries checks that what needs the database is told so in time,
+// while an event is delivered, and that the daemon says what is wrong.
+func (o *outage) wantOnlyDeliveries(t *testing.T) {
+	t.Helper()
+	for _, r := range spendRequests() {
+		began := time.Now()
+		status, header, body := o.daemon.do(t, r[0], r[1], r[2])
+		if took := time.Since(began); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || took > 2*time.Second {
+			t.Errorf("%s %s: %d %s after %v", r[0], r[1], status, body, took)
+		}
+	}
+	o.wantDelivery(t)
+	o.wantState(t, "\nspendhook_database_up 0\n", "the spend database does not answer")
+}
+
+func (o *outage) wantDelivery(t *testing.T) {
+	t.Helper()
+	o.daemon.cli(t, eventLines(o.emitted, 1, time.Now()), "emit", "-").want(t, exitOK, "accepted 1", "")
+	o.emitted++
+	o.endpoint.awaits(t, o.emitted)
+}
+
+// wantState waits for the metric and the warning; the daemon is ready throughout.
+func (o *outage) wantState(t *testing.T, metric, warning string) {
+	t.Helper()
+	eventually(t, patience, "it shows"+metric, func() bool {
+		_, metrics := get(t, o.daemon.admin+"/metrics")
+		code, ready := get(t, o.daemon.admin+"/readyz")
+		if code != http.StatusOK {
+			t.Errorf("/readyz: %d %s", code, ready)
+		}
+		return strings.Contains(metrics, metric) && strings.Contains(ready, warning)
+	})
+}
+
+func (o *outage) wantEverything(t *testing.T) {
+	t.Helper()
+	eventually(t, patience, "the database is used again", func() bool {
+		status, _, _ := o.daemon.do(t, http.MethodGet, "/api/v3/cards", "")
+		return status == http.StatusOK
+	})
+	o.wantState(t, "\nspendhook_database_up 1\n", `"warnings":[`)
+}
+
+// Without its database a daemon starts and delivers; with it, it serves the
+// rest too, without a restart, as often as the database goes and comes.
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	server.Stop()
+	h := newHouse(t, sharedRedis(t), quickRetries)
+	h.database = server.URL()
+	o := &outage{daemon: h.start(t), endpoint: newEndpoint(t, nil)}
+	o.endpoint.subscribe(t, o.daemon, "PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED")
+	o.wantOnlyDeliveries(t)
+
+	server.Restart()
+	o.wantEverything(t)
+	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
+
+	server.Stop()
+	h.importData(t, spendLines(), "-").want(t, exitFailure, "", "the database is unavailable")
+	o.wantOnlyDeliveries(t)
+	server.Restart()
+	o.wantEverything(t)
+	status, _, body := o.daemon.do(t, http.MethodGet, "/api/v3/cards/"+cardUUID, "")
+	if status != http.StatusOK || !strings.Contains(body, "BLOCKED") {
+		t.Errorf("a change that was refused has changed the card: %d %s", status, body)
+	}
+	bulk := fmt.Sprintf(`{"cardsRequests":[{"type":"VIRTUAL","alias":"A","userUuid":"%s"}]}`, annUUID)
+	if status, _, body := o.daemon.do(t, http.MethodPost, "/api/v3/cards/bulk-create", bulk); status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, body)
+	}
+	o.endpoint.awaits(t, o.emitted+1)
+	o.daemon.stop(t)
+	log := o.daemon.stderr.String()
+	if away, back := strings.Count(log, "the spend database is away"), strings.Count(log, "the spend database is back"); away != 2 || back != 2 {
+		t.Errorf("the log tells %d times that it is away and %d times that it is back, want 2 and 2", away, back)
+	}
+}
