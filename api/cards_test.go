@@ -279,12 +279,15 @@ func (h *spendHouse) eachFilterValue(name string, values ...string) {
 	}
 }
 
-// walk follows the next links of an array from target on.
+// walk follows the next links of an array from target on, and the prev links back.
 func (h *spendHouse) walk(target string, want []uuid.UUID) {
 	h.t.Helper()
 	var got []uuid.UUID
-	for target != "" {
+	var last answer
+	pages := 0
+	for ; target != ""; pages++ {
 		a := h.call("GET", target, "")
+		last = a
 		got = append(got, uuidsOf(h.t, elements(a))...)
 		if n := a.Header().Get("X-Total-Count"); n != strconv.Itoa(len(want)) {
 			h.t.Errorf("X-Total-Count %s, want %d", n, len(want))
@@ -293,6 +296,12 @@ func (h *spendHouse) walk(target string, want []uuid.UUID) {
 	}
 	if !slices.Equal(got, want) {
 		h.t.Errorf("walked %v, want %v", got, want)
+	}
+	for target = relation(h.t, last, "prev"); target != ""; pages-- {
+		target = relation(h.t, h.call("GET", target, ""), "prev")
+	}
+	if pages != 1 {
+		h.t.Errorf("%d pages more forth than back", pages-1)
 	}
 }
 
