@@ -15,8 +15,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxNesting bounds the objects and arrays inside each other.
-const maxNesting = 64
+// maxNesting bounds the objects and arrays inside each other; more than an
+// event's metadata may have, whose own bound is told by its name.
+const maxNesting = 128
 
 // body is a request's body, read whole and within its limit.
 type body struct {

@@ -61,7 +61,7 @@ type Recovery interface {
 	Recover(ctx context.Context, in dispatcher.RecoverRequest) (dispatcher.Job, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
 	SubscriberEnabled(ctx context.Context, company, id uuid.UUID) error
-	SubscriberDeleted(ctx context.Context, company, id uuid.UUID) error
+	SubscriberDeleting(ctx context.Context, company, id uuid.UUID) error
 }
 
 // Cards is *storage.Store.

@@ -104,11 +104,8 @@ func (s *server) acceptAll(ctx context.Context, list []events.Event, places []in
 }
 
 // split takes an array apart. Only its grammar matters here: what an item says
-// twice, or not in UTF-8, fails that item alone.
+// twice, too deep, or not in UTF-8, fails that item alone.
 func split(text []byte) ([]jsontext.Value, error) {
-	if nestsDeeper(text, maxNesting) {
-		return nil, malformed("The body nests deeper than %d levels.", maxNesting)
-	}
 	var items []jsontext.Value
 	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {

@@ -263,7 +263,7 @@ func (r *told) SubscriberEnabled(_ context.Context, _, id uuid.UUID) error {
 	return nil
 }
 
-func (r *told) SubscriberDeleted(_ context.Context, _, id uuid.UUID) error {
+func (r *told) SubscriberDeleting(_ context.Context, _, id uuid.UUID) error {
 	r.deleted = append(r.deleted, id)
 	return nil
 }

@@ -72,6 +72,9 @@ func recoverRequest(in gen.RecoverRequest) (dispatcher.RecoverRequest, error) {
 	request := dispatcher.RecoverRequest{Since: in.Since, DryRun: in.DryRun != nil && *in.DryRun}
 	if in.Until != nil {
 		request.Until = *in.Until
+		if request.Until.Before(request.Since) {
+			return request, fieldProblem("until", "INVALID", "must not be before since")
+		}
 	}
 	if in.Statuses == nil {
 		return request, nil

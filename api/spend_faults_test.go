@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,8 +42,7 @@ func TestDatabaseAway(t *testing.T) {
 
 	server.Stop()
 	for request, body := range spendRequests() {
-		var method, target string
-		_, _ = fmt.Sscan(request, &method, &target)
+		method, target, _ := strings.Cut(request, " ")
 		for _, key := range []option{func(*http.Request) {}, header(idempotencyHeader, uuid.NewString())} {
 			began := time.Now()
 			a := h.call(method, target, body, key).want(http.StatusServiceUnavailable, "UNAVAILABLE")
@@ -64,8 +64,7 @@ func TestDatabaseAway(t *testing.T) {
 	server.Restart()
 	eventually(t, func() bool { return h.call("GET", "/api/v3/cards", "").Code == http.StatusOK })
 	for request, body := range spendRequests() {
-		var method, target string
-		_, _ = fmt.Sscan(request, &method, &target)
+		method, target, _ := strings.Cut(request, " ")
 		if a := h.call(method, target, body); a.Code >= 500 {
 			t.Errorf("%s: %d after the database is back", request, a.Code)
 		}
@@ -97,5 +96,20 @@ func TestUnavailableKeyCanBeTriedAgain(t *testing.T) {
 	h.call("POST", cardsPath, h.plainCard(), key).want(http.StatusCreated)
 	if got := h.call("GET", cardsPath, "").Header().Get("X-Total-Count"); got != "1" {
 		t.Errorf("%s cards", got)
+	}
+}
+
+// TestDatabaseNotMigrated is a database that answers but cannot be used yet.
+func TestDatabaseNotMigrated(t *testing.T) {
+	t.Parallel()
+	store, err := storage.Open(storage.Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	h := setup(t, func(o *Options) { *o = withSpend(store, *o) })
+	for request, body := range spendRequests() {
+		method, target, _ := strings.Cut(request, " ")
+		h.call(method, target, body).want(http.StatusServiceUnavailable, "UNAVAILABLE")
 	}
 }

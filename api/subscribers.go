@@ -135,10 +135,13 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		if err := s.opts.Subscribers.Delete(ctx, company, id); err != nil {
+		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
-		return noContent(), s.opts.Recovery.SubscriberDeleted(ctx, company, id)
+		if err := s.opts.Recovery.SubscriberDeleting(ctx, company, id); err != nil {
+			return reply{}, err
+		}
+		return noContent(), s.opts.Subscribers.Delete(ctx, company, id)
 	})
 }
 
