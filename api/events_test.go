@@ -54,8 +54,9 @@ func TestBadEvents(t *testing.T) {
 		`{"id":"x","event":"A","timestamp":"` + now() + `","metadata":[]}`: {"metadata", "INVALID"},
 		`{"id":"x","event":"A","timestamp":"` + now() + `","extra":1}`:     {"extra", "UNKNOWN_FIELD"},
 		`{"id":"x","metadata":{"k":1,"k":2}}`:                              {"/metadata/k", "DUPLICATE_FIELD"},
-		`[]`:                                                               {"", "REQUIRED"},
-		"[" + strings.Repeat("1,", 1000) + "1]":                            {"", "TOO_MANY"},
+		`{"id":"x","event":"A","timestamp":"` + now() + `","metadata":` + strings.Repeat(`{"k":`, 110) + "1" + strings.Repeat("}", 111): {"metadata", "TOO_DEEP"},
+		`[]`:                                    {"", "REQUIRED"},
+		"[" + strings.Repeat("1,", 1000) + "1]": {"", "TOO_MANY"},
 	} {
 		h.call("POST", "/api/v1/events", body).wantField(want[0], want[1])
 	}
@@ -75,13 +76,14 @@ func TestIngestBatch(t *testing.T) {
 	items := []string{
 		event("b-1"), `17`, `{"id":"b-2","nope":1}`, `{"id":"a.b"}`, event("b-3"), event("known"),
 		`{"id":"b-4","companyUuid":"` + uuid.NewString() + `"}`, "{\"id\":\"b-5\",\"errorCode\":\"\xff\"}", `{"id":"b-6","id":"b-6"}`, `null`,
+		strings.Repeat("[", 1000) + strings.Repeat("]", 1000),
 	}
 	text := "\t[" + strings.Join(items, ",") + "]"
 	got := as[gen.EventBatchResult](h.call("POST", "/api/v1/events", text).want(http.StatusAccepted)).Results
 	want := []string{
 		"b-1 ACCEPTED ", " REJECTED VALIDATION_ERROR", "b-2 REJECTED VALIDATION_ERROR", " REJECTED VALIDATION_ERROR", "b-3 ACCEPTED ",
 		"known CONFLICT EVENT_CONFLICT", "b-4 REJECTED COMPANY_MISMATCH", "b-5 REJECTED MALFORMED_BODY", "b-6 REJECTED VALIDATION_ERROR",
-		" REJECTED VALIDATION_ERROR",
+		" REJECTED VALIDATION_ERROR", " REJECTED MALFORMED_BODY",
 	}
 	for i, r := range got {
 		code := ""

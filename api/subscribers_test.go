@@ -188,7 +188,7 @@ func TestBadSubscriberBodies(t *testing.T) {
 	} {
 		post(body).wantField(want[0], want[1])
 	}
-	for _, body := range []string{`{`, `{"name":"x"} trailing`, `{"name":"x"}{}`, "{\"name\":\"\xff\"}", `nul`, "\xef\xbb\xbf{}", strings.Repeat("[", 65) + strings.Repeat("]", 65)} {
+	for _, body := range []string{`{`, `{"name":"x"} trailing`, `{"name":"x"}{}`, "{\"name\":\"\xff\"}", `nul`, "\xef\xbb\xbf{}", strings.Repeat("[", maxNesting+1) + strings.Repeat("]", maxNesting+1)} {
 		post(body).want(http.StatusBadRequest, "MALFORMED_BODY")
 	}
 	post("").want(http.StatusBadRequest, "BODY_REQUIRED")

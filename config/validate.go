@@ -42,7 +42,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.publicURL(c.PublicURL)
 	v.events(c.Events)
 	v.number("subscribers.max_per_company", c.Subscribers.MaxPerCompany, 1, 10_000)
-	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, 0, 30*day)
+	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, time.Second, 30*day)
 	v.storage(c.Storage)
 	v.number("cards.concurrency", c.Cards.Concurrency, 1, 100)
 	v.delivery(c.Delivery)
@@ -68,7 +68,7 @@ func (v checker) storage(s Storage) {
 
 func (v checker) events(e Events) {
 	v.between("events.retention", e.Retention, time.Minute, 90*day)
-	v.between("events.max_future", e.MaxFuture, 0, time.Hour)
+	v.between("events.max_future", e.MaxFuture, time.Second, 5*time.Minute)
 	v.number("events.max_metadata_bytes", e.MaxMetadataBytes, 2, maxMetadata)
 	v.number("events.catalogue", len(e.Catalogue), 0, maxCatalogue)
 	seen := map[string]bool{}

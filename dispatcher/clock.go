@@ -147,9 +147,7 @@ func (d *Dispatcher) runSweep(ctx context.Context) {
 // reclaimLimit is how many lost references a partition gives in one sweep step.
 const reclaimLimit = 200
 
-// sweep hands out again what the queue has lost. Tasks are taken in their
-// order, so what was handed out well before the oldest task still waiting, and
-// is not settled, is neither waiting nor in flight.
+// sweep hands out again what the queue has lost.
 func (d *Dispatcher) sweep(ctx context.Context) error {
 	queues, err := d.Queue.states()
 	if err != nil {
@@ -165,9 +163,10 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 	for _, q := range queues {
 		wait = max(wait, q.oldestWait)
 	}
+	cutoff := d.fronts.pass(d.Now(), wait, d.LostAfter)
 	for {
 		now := d.Now()
-		refs, err := d.Store.reclaim(ctx, now.Add(-wait-d.LostAfter), now, reclaimLimit)
+		refs, err := d.Store.reclaim(ctx, cutoff, now, reclaimLimit)
 		if err != nil || len(refs) == 0 {
 			return err
 		}
@@ -177,6 +176,30 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// fronts remembers, sweep by sweep, when the oldest task still waiting had been
+// enqueued. Tasks are taken in their order, so what was handed out before the
+// front of lostAfter ago had been taken by then, and is in flight no more: if it
+// is not settled, it is lost.
+type fronts []front
+
+type front struct{ at, oldest time.Time }
+
+// frontSlack is for the time between a hand-out's stamp and its enqueueing.
+const frontSlack = 5 * time.Second
+
+// pass notes the front of now and returns the newest stamp that means lost.
+func (f *fronts) pass(now time.Time, wait, lostAfter time.Duration) time.Time {
+	*f = append(*f, front{at: now, oldest: now.Add(-wait)})
+	past := now.Add(-lostAfter)
+	for len(*f) > 1 && !(*f)[1].at.After(past) {
+		*f = (*f)[1:]
+	}
+	if first := (*f)[0]; !first.at.After(past) {
+		return first.oldest.Add(-min(frontSlack, lostAfter))
+	}
+	return time.UnixMilli(0) // it has not watched for long enough
 }
 
 // readGauges measures what metrics show of Redis, so that a scrape need not.

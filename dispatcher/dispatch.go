@@ -60,17 +60,24 @@ func (d *Dispatcher) dispatch(ctx context.Context, token string, refs []events.R
 	for len(refs) > 0 {
 		found, rest, err := d.Store.load(ctx, d.Replica, token, refs)
 		if err != nil {
-			return err
+			return d.failed(token, err)
 		}
 		t := &task{token: token}
 		todo, settled, err := d.fanOut(ctx, t, found)
 		if err != nil {
-			return err
+			return d.failed(token, err)
 		}
 		d.begin(t, todo, settled)
 		refs, token = rest, token+"+"
 	}
 	return nil
+}
+
+// failed takes back the note that a task is in flight: the queue will try it
+// again, maybe in another replica.
+func (d *Dispatcher) failed(token string, err error) error {
+	d.recorder.in <- &outcome{work: work{task: &task{token: token, left: 1}}}
+	return err
 }
 
 // fanOut matches events with subscribers. settled are the events that nobody
@@ -123,7 +130,7 @@ func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEv
 func (d *Dispatcher) attemptAll(ctx context.Context, token string, stamp int64, refs []ref) error {
 	begun, err := d.Store.begin(ctx, d.Replica, token, stamp, refs)
 	if err != nil {
-		return err
+		return d.failed(token, err)
 	}
 	t := &task{token: token}
 	var todo []*work
@@ -132,7 +139,7 @@ func (d *Dispatcher) attemptAll(ctx context.Context, token string, stamp int64, 
 		w := work{ref: b.ref, base: b.rec, task: t}
 		end, err := d.prepare(ctx, &w, b)
 		if err != nil {
-			return err
+			return d.failed(token, err)
 		}
 		if end != nil {
 			settled = append(settled, &outcome{work: w, apply: end})
@@ -201,11 +208,17 @@ func (d *Dispatcher) launch(todo []*work) {
 	wg.Wait()
 }
 
+// lanePatience is how many times MaxWait a lane may wait in all: it holds a
+// worker of the queue, and what waits in it must not look lost.
+const lanePatience = 4
+
 // lane starts the attempts to one endpoint as it has slots for them, and puts
 // off those that it has none for.
 func (d *Dispatcher) lane(todo []*work) {
+	end := d.Now().Add(lanePatience * d.MaxWait)
 	for _, w := range todo {
-		release, after, ok := d.endpoints.acquire(d.intake, w.to.sub.UUID, d.MaxWait)
+		wait := max(0, min(d.MaxWait, end.Sub(d.Now())))
+		release, after, ok := d.endpoints.acquire(d.intake, w.to.sub.UUID, wait)
 		if ok {
 			d.working.Go(func() { d.attempt(w, release) })
 			continue

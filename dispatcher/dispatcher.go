@@ -81,6 +81,7 @@ type Dispatcher struct {
 	targets   *lru.Cache[*subscribers.Subscriber, *target]
 	nudge     chan struct{} // wakes the clock
 	refused   refused
+	fronts    fronts // the sweep's
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc

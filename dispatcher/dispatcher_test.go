@@ -175,10 +175,10 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 	for _, id := range ids {
 		h.reaches(id, sub, StatusRetrying)
 	}
-	if err := h.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
+	if err := h.SubscriberDeleting(t.Context(), h.company, sub.UUID); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.SubscriberDeleted(t.Context(), h.company, sub.UUID); err != nil {
+	if err := h.Subscribers.Delete(t.Context(), h.company, sub.UUID); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ids {

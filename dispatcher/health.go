@@ -75,18 +75,22 @@ func (h *healthKeeper) news(s subscribers.Sample) bool {
 // recorded tells the world of outcomes that are written: metrics, the log, the
 // subscribers' health, and the company's own subscribers.
 func (d *Dispatcher) recorded(ctx context.Context, written []*outcome) {
+	held := make(map[uuid.UUID]uuid.UUID) // subscriber to company
 	for _, o := range written {
 		d.metrics.written(o)
 		d.logAttempt(ctx, o)
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
-			d.disable(ctx, o.ref.Company, o.ref.Subscriber, subscribers.ReasonGone)
+			d.gone(ctx, o)
 		}
 		if o.next.Status == StatusDead {
 			d.herald.dead(o)
 		}
 		if o.next.Reason == ReasonSubscriberDisabled {
-			d.releaseIfEnabled(ctx, o.ref)
+			held[o.ref.Subscriber] = o.ref.Company
 		}
+	}
+	for subscriber, company := range held {
+		d.releaseIfEnabled(ctx, company, subscriber)
 	}
 	samples := d.health.samples(written)
 	if len(samples) == 0 {
@@ -128,14 +132,27 @@ func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID,
 	}
 }
 
-// releaseIfEnabled lets go of a delivery that was held just after its
-// subscriber was enabled, so that the release did not see it.
-func (d *Dispatcher) releaseIfEnabled(ctx context.Context, r ref) {
-	err := d.reachable(ctx, r.Company, r.Subscriber)
+// gone disables a subscriber whose endpoint answered 410, unless it was changed
+// since: it may have moved.
+func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
+	now, err := d.subscriber(ctx, o.ref.Company, o.ref.Subscriber)
+	switch {
+	case errors.Is(err, ErrSubscriberGone):
+	case err != nil:
+		d.Logger.Error("subscriber not disabled", "subscriber_uuid", o.ref.Subscriber, "error", err)
+	case now.CallbackURL == o.to.sub.CallbackURL && !now.UpdatedAt.After(o.result.StartedAt):
+		d.disable(ctx, o.ref.Company, o.ref.Subscriber, subscribers.ReasonGone)
+	}
+}
+
+// releaseIfEnabled lets go of deliveries that were held just after their
+// subscriber was enabled, so that the release did not see them.
+func (d *Dispatcher) releaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) {
+	err := d.reachable(ctx, company, subscriber)
 	if err == nil {
-		err = d.SubscriberEnabled(ctx, r.Company, r.Subscriber)
+		err = d.SubscriberEnabled(ctx, company, subscriber)
 	}
 	if err != nil && !errors.Is(err, ErrSubscriberDisabled) && !errors.Is(err, ErrSubscriberGone) {
-		d.Logger.Error("held delivery not looked at again", "subscriber_uuid", r.Subscriber, "error", err)
+		d.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "error", err)
 	}
 }

@@ -15,10 +15,14 @@ import (
 	"spendhook/subscribers"
 )
 
-// heraldQueue bounds the operational events that wait to be published.
-const heraldQueue = 256
+// heraldQueue bounds the operational events that wait to be published, and
+// heraldBatch how many are published at once.
+const (
+	heraldQueue = 1 << 14
+	heraldBatch = 500
+)
 
-// publishTimeout bounds the publishing of one operational event.
+// publishTimeout bounds one publishing of operational events.
 const publishTimeout = 5 * time.Second
 
 // herald publishes the operational events: what happened to a company's
@@ -35,39 +39,54 @@ func newHerald(now func() time.Time, logger *slog.Logger) *herald {
 	return &herald{in: make(chan events.Event, heraldQueue), now: now, logger: logger}
 }
 
-// run publishes until ctx ends.
+// run publishes until ctx ends, and then what is left.
 func (h *herald) run(ctx context.Context, publish Publish) {
 	for {
 		select {
 		case e := <-h.in:
-			h.publish(ctx, publish, e)
+			h.publish(ctx, publish, h.gather(e))
 		case <-ctx.Done():
+			for len(h.in) > 0 {
+				h.publish(ctx, publish, h.gather(<-h.in))
+			}
 			return
 		}
 	}
 }
 
-func (h *herald) publish(ctx context.Context, publish Publish, e events.Event) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	results, err := publish(ctx, []events.Event{e})
-	if err == nil && len(results) == 1 {
-		err = results[0].Err
+// gather takes what has queued, waiting for nothing.
+func (h *herald) gather(first events.Event) []events.Event {
+	batch := []events.Event{first}
+	for len(batch) < heraldBatch && len(h.in) > 0 {
+		batch = append(batch, <-h.in)
 	}
+	return batch
+}
+
+func (h *herald) publish(ctx context.Context, publish Publish, batch []events.Event) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
+	defer cancel()
+	results, err := publish(ctx, batch)
 	if err != nil {
-		h.logger.Error("operational event not published", "event", e.Type, "event_id", e.ID, "error", err)
+		h.logger.Error("operational events not published", "events", len(batch), "error", err)
+		return
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			h.logger.Error("operational event not published", "event", batch[i].Type, "event_id", r.ID, "error", r.Err)
+		}
 	}
 }
 
 func (h *herald) failing(t subscribers.Transition) {
-	h.tell(events.SubscriberFailing, t.Company, runID("failing", t), map[string]any{
+	h.tell(events.SubscriberFailing, t.Company, failingID(t), map[string]any{
 		"subscriberUuid": t.Subscriber, "consecutiveFailures": t.Health.ConsecutiveFailures,
 		"failingSince": t.Health.FailingSince,
 	})
 }
 
 func (h *herald) recovered(t subscribers.Transition) {
-	h.tell(events.SubscriberRecovered, t.Company, runID("recovered", t), map[string]any{"subscriberUuid": t.Subscriber})
+	h.tell(events.SubscriberRecovered, t.Company, "subscriber-recovered-"+t.Subscriber.String()+"-"+h.stamp(), map[string]any{"subscriberUuid": t.Subscriber})
 }
 
 func (h *herald) disabled(company, subscriber uuid.UUID, reason string) {
@@ -89,9 +108,9 @@ func (h *herald) dead(o *outcome) {
 	})
 }
 
-// runID names a transition of one run of failures.
-func runID(kind string, t subscribers.Transition) string {
-	id := "subscriber-" + kind + "-" + t.Subscriber.String()
+// failingID names one run of failures.
+func failingID(t subscribers.Transition) string {
+	id := "subscriber-failing-" + t.Subscriber.String()
 	if t.Health.FailingSince != nil {
 		id += "-" + strconv.FormatInt(t.Health.FailingSince.UnixMilli(), 10)
 	}

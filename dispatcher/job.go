@@ -110,11 +110,17 @@ func (d *Dispatcher) SubscriberEnabled(ctx context.Context, company, subscriber 
 	return err
 }
 
-// SubscriberDeleted cancels what is pending for a subscriber that was deleted.
-func (d *Dispatcher) SubscriberDeleted(ctx context.Context, company, subscriber uuid.UUID) error {
+// SubscriberDeleting cancels what is pending for a subscriber that is about to
+// be deleted. Call it before: the job looks a moment later whether that has
+// happened, so that neither a crash in between nor a lost answer leaves
+// deliveries pending for nobody.
+func (d *Dispatcher) SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error {
 	_, err := d.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobCancel})
 	return err
 }
+
+// cancelAfter is longer than a deletion takes, or is waited for.
+const cancelAfter = 3 * time.Second
 
 // Job reads a job of a company; ErrNotFound when there is none (they are kept
 // for 7 days).
@@ -125,7 +131,11 @@ func (d *Dispatcher) Job(ctx context.Context, company, id uuid.UUID) (Job, error
 func (d *Dispatcher) startJob(ctx context.Context, j Job) (Job, error) {
 	now := d.Now().UTC()
 	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = d.NewID(), JobQueued, now, now
-	if err := d.Store.addJob(ctx, j); err != nil {
+	due := now
+	if j.Kind == JobCancel {
+		due = now.Add(cancelAfter)
+	}
+	if err := d.Store.addJob(ctx, j, due); err != nil {
 		return Job{}, err
 	}
 	d.wake()
@@ -237,6 +247,9 @@ func (d *Dispatcher) releaseHeld(ctx context.Context, j *Job) (string, error) {
 }
 
 func (d *Dispatcher) cancelLive(ctx context.Context, j *Job) (string, error) {
+	if _, err := d.subscriber(ctx, j.CompanyUUID, j.SubscriberUUID); !errors.Is(err, ErrSubscriberGone) {
+		return "", err // it was not deleted after all
+	}
 	return d.walk(ctx, j, liveOfSubscriber, func(r record) (record, bool) {
 		if r.Status == StatusDelivering { // its attempt ends it
 			return r, false
@@ -339,7 +352,7 @@ func (d *Dispatcher) recoverMissed(ctx context.Context, j *Job) (string, error) 
 	}
 	var writes []write
 	for _, e := range stored {
-		if e == nil || !sub.Wants(e.Type) {
+		if e == nil || !sub.Wants(e.Type) || e.AcceptedAt.Before(sub.CreatedAt) {
 			continue
 		}
 		r := ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}

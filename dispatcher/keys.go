@@ -26,9 +26,18 @@ func delayedKey(p int) string { return tag(p) + "delayed" }
 func deadKey(p int) string { return tag(p) + "dead" }
 
 // The indexes of a subscriber: zsets of event ids, by creation or death.
-func allOfSubscriber(c, s uuid.UUID) string  { return companyTag(c) + "da:" + s.String() }
-func liveOfSubscriber(c, s uuid.UUID) string { return companyTag(c) + "dl:" + s.String() }
-func deadOfSubscriber(c, s uuid.UUID) string { return companyTag(c) + "dd:" + s.String() }
+// The company is part of them, so that knowing another's subscriber tells nothing.
+func allOfSubscriber(c, s uuid.UUID) string {
+	return companyTag(c) + "da:" + c.String() + "/" + s.String()
+}
+
+func liveOfSubscriber(c, s uuid.UUID) string {
+	return companyTag(c) + "dl:" + c.String() + "/" + s.String()
+}
+
+func deadOfSubscriber(c, s uuid.UUID) string {
+	return companyTag(c) + "dd:" + c.String() + "/" + s.String()
+}
 
 // The indexes of a company: zsets of "event id/subscriber", by creation or death.
 func liveOfCompany(c uuid.UUID) string { return companyTag(c) + "cl:" + c.String() }

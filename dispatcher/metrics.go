@@ -119,7 +119,7 @@ func (m *metrics) written(o *outcome) {
 	}
 	m.attempts.WithLabelValues(o.result.Class.outcome()).Inc()
 	m.seconds.Observe(o.result.Duration.Seconds())
-	if o.result.Success() {
+	if o.result.Success() && o.base.Reason != ReasonReplay && o.base.Reason != ReasonRecover {
 		m.latency.Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))
 	}
 }

@@ -16,15 +16,15 @@ import (
 // jobRetention is how long a job can be watched after its last step.
 const jobRetention = 7 * 24 * time.Hour
 
-// addJob stores a job and makes it due at once.
-func (s *Store) addJob(ctx context.Context, j Job) error {
+// addJob stores a job that is to begin at due.
+func (s *Store) addJob(ctx context.Context, j Job, due time.Time) error {
 	text, err := json.Marshal(j)
 	if err != nil {
 		return fmt.Errorf("encode job: %w", err)
 	}
 	_, err = s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Set(ctx, jobKey(j.CompanyUUID, j.UUID), text, jobRetention)
-		p.ZAdd(ctx, delayedKey(events.Partition(j.CompanyUUID)), redis.Z{Score: float64(j.CreatedAt.UnixMilli()), Member: j.ref()})
+		p.ZAdd(ctx, delayedKey(events.Partition(j.CompanyUUID)), redis.Z{Score: float64(due.UnixMilli()), Member: j.ref()})
 		return nil
 	})
 	if err != nil {

@@ -1,0 +1,165 @@
+package dispatcher
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/events"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+// told counts the company's events of a type.
+func (h *house) told(kind string) int {
+	h.t.Helper()
+	n, cursor := 0, ""
+	for {
+		p, err := h.Events.List(h.t.Context(), events.Filter{Company: &h.company, Type: kind, Size: 100, Cursor: cursor})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		n += len(p.Items)
+		if cursor = p.Next; cursor == "" {
+			return n
+		}
+	}
+}
+
+func TestEachFailingAndRecoveryIsTold(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	var bad atomic.Bool
+	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if bad.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	sub := h.subscribe(rc.URL)
+	for round := 1; round <= 2; round++ {
+		bad.Store(true)
+		h.reaches(h.emit(1)[0], sub, StatusDead)
+		eventually(t, func() bool { return h.told(events.SubscriberFailing) == round }, "failing is told")
+		bad.Store(false)
+		h.reaches(h.emit(1)[0], sub, StatusDelivered)
+		eventually(t, func() bool { return h.told(events.SubscriberRecovered) == round }, "recovery is told")
+	}
+}
+
+func mortal(o *Options) { o.Policy.Schedule = nil }
+
+func TestEveryDeathOfManyIsTold(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), mortal)
+	h.start()
+	h.subscribe(receive(t, status(http.StatusInternalServerError)).URL)
+	for range 2 {
+		h.emit(1000)
+	}
+	eventually(t, func() bool { return h.told(events.DeliveryDead) == 2000 }, "every death is told")
+}
+
+func TestDeathsDuringAStopAreTold(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), mortal)
+	h.start()
+	gate := make(chan struct{})
+	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		<-gate
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	h.subscribe(rc.URL)
+	h.emit(20)
+	eventually(t, func() bool { return rc.count() == 20 }, "all are in flight")
+	go func() {
+		<-h.intake.Done()
+		close(gate)
+	}()
+	h.stop(5 * time.Second)
+	if n := h.told(events.DeliveryDead); n != 20 {
+		t.Errorf("%d of 20 deaths were told", n)
+	}
+}
+
+// Work that has just been taken from a backlog is old by its stamp, and in flight.
+func TestFronts(t *testing.T) {
+	t.Parallel()
+	const lost = 35 * time.Second
+	start := time.UnixMilli(1_000_000_000)
+	var f fronts
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	for s := 0; s < 30; s += 10 {
+		if cut := f.pass(at(s), time.Hour, lost); cut.After(start.Add(-24 * time.Hour)) {
+			t.Fatalf("after %d s of watching, what is older than %s counts as lost", s, cut)
+		}
+	}
+	// At 30 s the backlog of an hour has just drained.
+	if cut := f.pass(at(30), 0, lost); cut.After(start) {
+		t.Errorf("in flight, but lost: %s", cut)
+	}
+	if cut := f.pass(at(40), 0, lost); cut.After(start.Add(-59 * time.Minute)) {
+		t.Errorf("in flight, but lost: %s", cut)
+	}
+	if cut, want := f.pass(at(70), 0, lost), at(30).Add(-frontSlack); !cut.Equal(want) {
+		t.Errorf("lost is what is older than %s, want %s", cut, want)
+	}
+	if len(f) > 5 {
+		t.Errorf("%d fronts are kept", len(f))
+	}
+}
+
+func TestAnothersSubscriberTellsNothing(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := h.subscribe(receive(t, nil).URL)
+	for range 11 { // more than one page looks at
+		h.emit(100)
+	}
+	h.settled()
+	spy := uuid.New()
+	for events.Partition(spy) != events.Partition(h.company) {
+		spy = uuid.New()
+	}
+	p, err := h.Deliveries(t.Context(), DeliveryFilter{Company: &spy, Subscriber: &sub.UUID})
+	if err != nil || len(p.Items) > 0 || p.Next != "" {
+		t.Errorf("another company sees %+v, %v", p, err)
+	}
+}
+
+func TestHeldDeliveriesOfASubscriberMakeOneRelease(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	var batch []*outcome
+	for i := range 400 {
+		r := ref{Ref: events.Ref{Company: h.company, ID: "e" + strconv.Itoa(i)}, Subscriber: sub.UUID}
+		batch = append(batch, &outcome{work: work{ref: r, base: &record{Status: StatusPending, Created: 1}}, apply: hold})
+	}
+	h.recorder.write(t.Context(), batch)
+	keys, err := h.client.Keys(t.Context(), "sh:{*}:job:*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Errorf("%d release jobs, %v", len(keys), err)
+	}
+}
+
+func TestGoneFromAnOldAddressDisablesNobody(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	gate := make(chan struct{})
+	old := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		<-gate
+		w.WriteHeader(http.StatusGone)
+	})
+	sub := h.subscribe(old.URL)
+	id := h.emit(1)[0]
+	eventually(t, func() bool { return old.count() == 1 }, "it is in flight")
+	now := receive(t, nil)
+	h.update(sub, subscribers.Update{CallbackURL: &now.URL})
+	close(gate)
+	h.reaches(id, sub, StatusDead)
+	h.reaches(h.emit(1)[0], sub, StatusDelivered) // recorded after what the 410 does
+}
