@@ -30,7 +30,7 @@ type QueueOptions struct {
 	Client        redis.UniversalClient
 	Queues        int           // asynq queues, one server each; default 1
 	Concurrency   int           // tasks a server works on at once; default 32
-	CheckInterval time.Duration // how often an empty queue is looked at; default 10 ms
+	CheckInterval time.Duration // between two looks at an empty queue, which also waits for a task; default 1 ms
 	StopTimeout   time.Duration // how long tasks may go on once stopping; default 5 s
 	Logger        *slog.Logger
 }
@@ -44,6 +44,7 @@ type Queue struct {
 	inspector *asynq.Inspector
 	servers   []*asynq.Server
 	names     []string
+	wakers    []*waker
 	turn      atomic.Uint64
 }
 
@@ -54,7 +55,9 @@ func NewQueue(o QueueOptions) *Queue {
 	for i := range max(o.Queues, 1) {
 		name := "spendhook" + strconv.Itoa(i)
 		q.names = append(q.names, name)
-		q.servers = append(q.servers, asynq.NewServerFromRedisClient(o.Client, serverConfig(name, o)))
+		w := &waker{UniversalClient: o.Client, nudge: make(chan struct{}, 1)}
+		q.wakers = append(q.wakers, w)
+		q.servers = append(q.servers, asynq.NewServerFromRedisClient(w, serverConfig(name, o)))
 	}
 	return q
 }
@@ -63,7 +66,7 @@ func serverConfig(queue string, o QueueOptions) asynq.Config {
 	return asynq.Config{
 		Queues:                   map[string]int{queue: 1},
 		Concurrency:              orInt(o.Concurrency, 32),
-		TaskCheckInterval:        orDuration(o.CheckInterval, 10*time.Millisecond),
+		TaskCheckInterval:        orDuration(o.CheckInterval, time.Millisecond),
 		DelayedTaskCheckInterval: time.Second,
 		ShutdownTimeout:          orDuration(o.StopTimeout, 5*time.Second),
 		RetryDelayFunc:           retryDelay,
@@ -85,7 +88,9 @@ func retryDelay(_ int, err error, _ *asynq.Task) time.Duration {
 
 // enqueue adds a task, to each queue in turn.
 func (q *Queue) enqueue(ctx context.Context, kind, payload string) error {
-	name := q.names[q.turn.Add(1)%uint64(len(q.names))]
+	i := q.turn.Add(1) % uint64(len(q.names))
+	name := q.names[i]
+	defer q.wakers[i].wake()
 	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(kind, []byte(payload)),
 		asynq.Queue(name), asynq.MaxRetry(math.MaxInt32), asynq.Timeout(taskTimeout))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // ids are new, so that one is a repeat after a lost answer
