@@ -76,7 +76,7 @@ func TestIngestBatch(t *testing.T) {
 	items := []string{
 		event("b-1"), `17`, `{"id":"b-2","nope":1}`, `{"id":"a.b"}`, event("b-3"), event("known"),
 		`{"id":"b-4","companyUuid":"` + uuid.NewString() + `"}`, "{\"id\":\"b-5\",\"errorCode\":\"\xff\"}", `{"id":"b-6","id":"b-6"}`, `null`,
-		strings.Repeat("[", 1000) + strings.Repeat("]", 1000),
+		strings.Repeat(`{"id":`, 1000) + "1" + strings.Repeat("}", 1000),
 	}
 	text := "\t[" + strings.Join(items, ",") + "]"
 	got := as[gen.EventBatchResult](h.call("POST", "/api/v1/events", text).want(http.StatusAccepted)).Results
