@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
 	"spendhook/internal/invalid"
@@ -57,15 +58,19 @@ func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 func TestSubmitDoesNotWaitForARedisThatHangs(t *testing.T) {
 	t.Parallel()
 	h := build(t, storage.Options{DataDir: t.TempDir()})
-	r := h.replica(nil)
+	patient := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: h.server.Socket(), ContextTimeoutEnabled: true, ReadTimeout: patience, MaxRetries: -1,
+	})
+	defer patient.Close()
+	r := h.replica(func(o *Options) { o.Queue = NewQueue(QueueOptions{Client: patient}) })
 	h.server.Pause()
 	start := time.Now()
 	job := r.submit(bulk(500))
-	if took := time.Since(start); took > 10*enqueueTimeout {
+	if took := time.Since(start); took > patience/2 {
 		t.Errorf("took %s", took)
 	}
 	h.server.Resume()
-	r.start()
+	h.replica(nil).start()
 	h.wantDone(job.UUID)
 }
 
@@ -476,6 +481,52 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	}
 	h.replica(func(o *Options) { o.RecoverAfter = time.Hour }).start()
 	h.wantDone(job.UUID)
+}
+
+// A publisher that hangs holds up a stop for no longer than its grace, and only
+// when an item's task waits for it.
+func TestStopIsNotHeldUpByAPublisherThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		begin func(*house, *replica)
+		grace time.Duration
+	}{
+		"in a task":     {func(_ *house, r *replica) { r.submit(bulk(1)) }, 10 * time.Millisecond},
+		"in the outbox": {func(h *house, _ *replica) { h.finish(time.Now()) }, patience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(h *house) {
+				called := make(chan struct{}, 100)
+				r := h.replica(func(o *Options) {
+					o.OutboxEvery = time.Hour
+					o.Publish = func(ctx context.Context, _ []events.Event) ([]events.Result, error) {
+						called <- struct{}{}
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+				})
+				c.begin(h, r)
+				r.start()
+				<-called
+				start := time.Now()
+				r.stop(c.grace)
+				if took := time.Since(start); took > itemTimeout/2 {
+					h.t.Errorf("took %s", took)
+				}
+				h.wantPending(1)
+			})
+		})
+	}
+}
+
+func TestOnlyPanicsCountAsFailuresOfATask(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{errKept: false, asynq.ErrLeaseExpired: false, events.ErrClosed: true} {
+		if isFailure(err) != want {
+			t.Errorf("isFailure(%v) = %v", err, !want)
+		}
+	}
 }
 
 func TestBackoffDoublesUpToABound(t *testing.T) {
