@@ -61,8 +61,11 @@ func (p *published) except(jobs map[uuid.UUID]bool) map[uuid.UUID]mark {
 	return out
 }
 
-func (p *published) forget(job uuid.UUID) {
+// forget drops what except told, unless something later was noted meanwhile.
+func (p *published) forget(job uuid.UUID, last mark) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.jobs, job)
+	if p.jobs[job] == last {
+		delete(p.jobs, job)
+	}
 }

@@ -89,7 +89,7 @@ func (r *Runner) countFinished(ctx context.Context, unfinished map[uuid.UUID]boo
 		if err == nil && job.Status != storage.JobCompleted {
 			continue
 		}
-		r.published.forget(id)
+		r.published.forget(id, mine)
 		if err == nil && lastOf(job.Items) == mine {
 			r.metrics.completed(&job)
 		}

@@ -426,6 +426,24 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	})
 }
 
+func TestOutcomeNotedWhileAJobIsForgottenIsKept(t *testing.T) {
+	t.Parallel()
+	p, at := newPublished(), time.Now()
+	item := storage.CardItem{JobUUID: uuid.New(), CompanyUUID: acme, FinishedAt: &at}
+	p.note(&item)
+	first := p.except(nil)[item.JobUUID]
+	item.Index = 1
+	p.note(&item)
+	p.forget(item.JobUUID, first)
+	if last := p.except(nil)[item.JobUUID]; last != markOf(&item) {
+		t.Fatalf("remembers %+v", last)
+	}
+	p.forget(item.JobUUID, markOf(&item))
+	if len(p.jobs) != 0 {
+		t.Errorf("remembers %v", p.jobs)
+	}
+}
+
 func TestDatabaseAwayWhileItWorks(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
