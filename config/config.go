@@ -26,6 +26,7 @@ type Config struct {
 	Delivery      Delivery      `yaml:"delivery"`
 	Cards         Cards         `yaml:"cards"`
 	Egress        Egress        `yaml:"egress"`
+	Encryption    Encryption    `yaml:"encryption"`
 	TLS           TLS           `yaml:"tls"`
 }
 
@@ -95,6 +96,16 @@ type Cards struct {
 type Egress struct {
 	AllowHTTP  bool           `yaml:"allow_http"`
 	AllowCIDRs []netip.Prefix `yaml:"allow_cidrs"`
+}
+
+// Encryption has the keys of the secrets in Redis and SQL, each as text or as
+// the name of a file that holds it. Without a key one is kept in the data
+// directory. The old keys only open.
+type Encryption struct {
+	Key         Secret   `yaml:"key"`
+	KeyFile     string   `yaml:"key_file"`
+	OldKeys     []Secret `yaml:"old_keys"`
+	OldKeyFiles []string `yaml:"old_key_files"`
 }
 
 // TLS says who ends TLS for the API.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/seal"
 )
 
 const (
@@ -49,6 +50,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.schedule(c.Delivery, c.Events.Retention)
 	v.listeners(c)
 	v.egress(c)
+	v.encryption(c.Encryption)
 }
 
 // checker adds a problem for each rule that a setting breaks.
@@ -180,6 +182,26 @@ func (v checker) egress(c *Config) {
 		case prefix.Bits() == 0 && !c.Dev:
 			v.unsafe(key, "%v lets whoever may register a subscriber call every internal address: name the ranges that are needed", prefix)
 		}
+	}
+}
+
+// encryption never repeats a key. Files are read when they are used.
+func (v checker) encryption(e Encryption) {
+	if e.Key != "" && e.KeyFile != "" {
+		v.Add("encryption.key_file", "INVALID", "is given beside encryption.key: leave one of them out")
+	}
+	v.encryptionKey("encryption.key", e.Key)
+	for i, old := range e.OldKeys {
+		v.encryptionKey(fmt.Sprintf("encryption.old_keys[%d]", i), old)
+	}
+}
+
+func (v checker) encryptionKey(key string, text Secret) {
+	if text == "" {
+		return
+	}
+	if _, err := seal.ParseKey(text.Reveal()); err != nil {
+		v.Add(key, "INVALID", "%v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/redisx"
+	"spendhook/internal/seal"
 	"spendhook/storage"
 	"spendhook/subscribers"
 )
@@ -26,6 +27,7 @@ type daemon struct {
 	stop cleanups
 
 	replica     *replicaID
+	keyring     *seal.Keyring
 	keys        *api.KeyStore
 	registry    *prometheus.Registry
 	storage     *storage.Store
@@ -47,7 +49,7 @@ type daemon struct {
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	for _, step := range []func(context.Context) error{
-		d.openDataDir, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase,
+		d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase,
 		d.openStores, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -73,6 +75,14 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 		return err
 	}
 	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
+	return nil
+}
+
+func (d *daemon) openKeyring(context.Context) (err error) {
+	if d.keyring, err = openKeyring(d.cfg); err != nil {
+		return err
+	}
+	warnOfOwnKey(d.cfg, d.log)
 	return nil
 }
 

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"spendhook/config"
+	"spendhook/internal/seal"
+)
+
+// encryptionKeyFile is the key, in the data directory, of a daemon that was
+// given none.
+const encryptionKeyFile = "encryption.key"
+
+// openKeyring opens the keys of the secrets at rest; without a key in the
+// settings, that of the data directory, which is made when it is not there.
+func openKeyring(cfg *config.Config) (*seal.Keyring, error) {
+	current, err := encryptionKey(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("encryption key: %w", err)
+	}
+	var older []seal.Key
+	for _, text := range cfg.Encryption.OldKeys {
+		key, err := seal.ParseKey(text.Reveal())
+		if err != nil {
+			return nil, fmt.Errorf("old encryption key: %w", err)
+		}
+		older = append(older, key)
+	}
+	for _, path := range cfg.Encryption.OldKeyFiles {
+		key, err := seal.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("old encryption key: %w", err)
+		}
+		older = append(older, key)
+	}
+	return seal.New(current, older...)
+}
+
+func encryptionKey(cfg *config.Config) (seal.Key, error) {
+	switch {
+	case cfg.Encryption.Key != "":
+		return seal.ParseKey(cfg.Encryption.Key.Reveal())
+	case cfg.Encryption.KeyFile != "":
+		return seal.ReadFile(cfg.Encryption.KeyFile)
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return seal.Key{}, err
+	}
+	return seal.OpenFile(filepath.Join(cfg.DataDir, encryptionKeyFile))
+}
+
+// warnOfOwnKey tells the operator whose secrets outlive the data directory, or
+// are shared with daemons that have another one, to set a key.
+func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
+	if cfg.Encryption.Key != "" || cfg.Encryption.KeyFile != "" {
+		return
+	}
+	if ownAddress(cfg.Redis.Reveal()) && ownAddress(cfg.Storage.URL.Reveal()) {
+		return
+	}
+	log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
+		"file", filepath.Join(cfg.DataDir, encryptionKeyFile))
+}
+
+// ownAddress reports whether what is stored at the address is on this machine:
+// in the data directory, behind a unix socket or on loopback.
+func ownAddress(address string) bool {
+	if address == "" || address == "embedded" || strings.HasPrefix(address, "unix:") {
+		return true
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	for host := range strings.SplitSeq(u.Host, ",") { // Sentinel and Cluster have several
+		name := (&url.URL{Host: host}).Hostname()
+		ip, err := netip.ParseAddr(name)
+		if name != "localhost" && (err != nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return u.Host != ""
+}

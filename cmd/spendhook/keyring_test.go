@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spendhook/config"
+	"spendhook/internal/seal"
+)
+
+func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
+	t.Parallel()
+	text, old, older := seal.NewKeyText(), seal.NewKeyText(), seal.NewKeyText()
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(older), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "none"), Encryption: config.Encryption{
+		Key: config.Secret(text), OldKeys: []config.Secret{config.Secret(old)}, OldKeyFiles: []string{file},
+	}}
+	keys, err := openKeyring(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{text, old, older} {
+		key, err := seal.ParseKey(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		single, err := seal.New(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed, err := single.Seal([]byte("secret"), "place")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := keys.Open(sealed, "place"); err != nil || string(got) != "secret" {
+			t.Errorf("opened %q, %v", got, err)
+		}
+	}
+	if _, err := os.Stat(cfg.DataDir); !os.IsNotExist(err) {
+		t.Errorf("a key was made beside the one that was given: %v", err)
+	}
+}
+
+func TestAKeyIsMadeInTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "data")}
+	one, err := openKeyring(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := openKeyring(&cfg)
+	if err != nil || one.CurrentID() != two.CurrentID() {
+		t.Errorf("another key the second time: %v", err)
+	}
+	cfg.Encryption.KeyFile = filepath.Join(cfg.DataDir, "missing")
+	if _, err := openKeyring(&cfg); !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "missing")) {
+		t.Errorf("a key file that is not there: %v", err)
+	}
+}
+
+func TestAWarningSaysWhenTheOwnKeyIsNotEnough(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		redis, storage, key string
+		want                bool
+	}{
+		"embedded":          {redis: "embedded"},
+		"a socket":          {redis: "unix:///run/redis.sock"},
+		"loopback":          {redis: "redis://127.0.0.1:6379/0", storage: "postgres://u:p@localhost/db"},
+		"v6 loopback":       {redis: "redis://[::1]:6379"},
+		"Redis elsewhere":   {redis: "rediss://redis.internal:6379", want: true},
+		"Sentinel":          {redis: "redis+sentinel://127.0.0.1:1,10.0.0.2:1/m", want: true},
+		"database away":     {redis: "embedded", storage: "postgres://u:p@db/spend", want: true},
+		"but a key was set": {redis: "redis://redis:6379", key: seal.NewKeyText()},
+	} {
+		var out bytes.Buffer
+		cfg := config.Config{
+			DataDir: "d", Redis: config.Secret(test.redis), Storage: config.Storage{URL: config.Secret(test.storage)},
+			Encryption: config.Encryption{Key: config.Secret(test.key)},
+		}
+		warnOfOwnKey(&cfg, slog.New(slog.NewTextHandler(&out, nil)))
+		if got := strings.Contains(out.String(), "encryption.key"); got != test.want {
+			t.Errorf("%s: warned %v, want %v: %s", name, got, test.want, &out)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package seal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// maxKeyFile is far above any spelling of a key, in bytes.
+const maxKeyFile = 4096
+
+// ReadFile reads a key from a file, which must not be readable by everyone.
+func ReadFile(path string) (Key, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Key{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Key{}, err
+	}
+	if info.Mode().Perm()&0o007 != 0 {
+		return Key{}, fmt.Errorf("%s: mode %v lets everyone use it; set 0600", path, info.Mode().Perm())
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	if err != nil {
+		return Key{}, err
+	}
+	key, err := ParseKey(string(text))
+	if err != nil {
+		return Key{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
+}
+
+// OpenFile is ReadFile of a file that is made, with a new key and mode 0600,
+// when it is not there. Processes that do so at once get the same key.
+func OpenFile(path string) (Key, error) {
+	key, err := ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if err := create(path, NewKeyText()+"\n"); err != nil {
+		return Key{}, err
+	}
+	return ReadFile(path)
+}
+
+// create writes a file whole under another name, down to the disk, and then
+// links it, so that of two processes at once one wins and nobody reads half of
+// it. The directory is synced too: what is sealed is lost with the key.
+func create(path, text string) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it has its own name by now
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

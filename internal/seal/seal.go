@@ -1,0 +1,119 @@
+// Package seal encrypts the secrets that are kept in Redis and SQL, so that a
+// dump, a backup or a replica of them gives none away.
+//
+// A sealed value is printable text, "sealed1:<key id>:<base64url>": AES-256-GCM
+// (NIST SP 800-38D) with a random nonce in front. The place where a value is
+// kept is its additional data, so that a value that was moved to another place
+// does not open there. A key may seal 2^32 values (random nonces, SP 800-38D
+// section 8.3), far more than there are secrets in one deployment.
+package seal
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+const prefix = "sealed1:"
+
+var (
+	// ErrUnknownKey is wrapped by the error of a value that was sealed under a
+	// key that the ring does not have; the message names the key's id.
+	ErrUnknownKey = errors.New("encryption key is not configured")
+	// ErrDamaged says that a value was changed, or moved from another place.
+	ErrDamaged = errors.New("sealed value is damaged or was moved")
+)
+
+// Keyring seals under its current key and opens under any of its keys. It is
+// immutable and safe for concurrent use.
+type Keyring struct {
+	current string
+	keys    map[string]cipher.AEAD
+}
+
+var keyID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// New returns a Keyring that seals under current and also opens what was
+// sealed under the older keys. Ids are 1 to 64 of A-Z, a-z, 0-9, _ and -, each
+// once.
+func New(current Key, older ...Key) (*Keyring, error) {
+	r := &Keyring{current: current.ID, keys: make(map[string]cipher.AEAD, 1+len(older))}
+	for _, k := range append([]Key{current}, older...) {
+		if !keyID.MatchString(k.ID) {
+			return nil, errors.New("the id of an encryption key must be 1 to 64 of A-Z, a-z, 0-9, _ and -")
+		}
+		if r.keys[k.ID] != nil {
+			return nil, fmt.Errorf("encryption key %s is there twice", k.ID)
+		}
+		block, err := aes.NewCipher(k.Secret[:])
+		if err != nil {
+			return nil, err
+		}
+		if r.keys[k.ID], err = cipher.NewGCMWithRandomNonce(block); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// CurrentID is the id of the key that new values are sealed under.
+func (r *Keyring) CurrentID() string { return r.current }
+
+// Seal encrypts plain for the place that context names; Open must be given the
+// same one.
+func (r *Keyring) Seal(plain []byte, context string) (string, error) {
+	text := r.keys[r.current].Seal(nil, nil, plain, []byte(context)) //nolint:gosec // the AEAD draws the nonce itself
+	return prefix + r.current + ":" + base64.RawURLEncoding.EncodeToString(text), nil
+}
+
+// Open decrypts a sealed value. The error wraps ErrUnknownKey or ErrDamaged,
+// and never holds any of the value.
+func (r *Keyring) Open(sealed, context string) ([]byte, error) {
+	id, text, err := split(sealed)
+	if err != nil {
+		return nil, err
+	}
+	key := r.keys[id]
+	if key == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknownKey, id)
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w (key %s)", ErrDamaged, id)
+	}
+	plain, err := key.Open(nil, nil, raw, []byte(context))
+	if err != nil {
+		return nil, fmt.Errorf("%w (key %s)", ErrDamaged, id)
+	}
+	return plain, nil
+}
+
+// Stale reports whether a value is in clear or sealed under another key than
+// the current one, and so should be written anew.
+func (r *Keyring) Stale(value string) bool { return KeyID(value) != r.current }
+
+// IsSealed reports whether text has the form of a sealed value.
+func IsSealed(text string) bool { return KeyID(text) != "" }
+
+// KeyID is the id of the key that a value is sealed under; "" for what is not
+// sealed.
+func KeyID(value string) string {
+	id, _, err := split(value)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+func split(sealed string) (id, text string, err error) {
+	rest, ok := strings.CutPrefix(sealed, prefix)
+	id, text, found := strings.Cut(rest, ":")
+	if !ok || !found || !keyID.MatchString(id) {
+		return "", "", fmt.Errorf("%w: it has not the form of one", ErrDamaged)
+	}
+	return id, text, nil
+}
