@@ -1,0 +1,129 @@
+package clientcert
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// ErrMalformed is a forwarded certificate that cannot be read.
+var ErrMalformed = errors.New("the forwarded client certificate is malformed")
+
+// ParseHeader reads the lines of a Client-Cert field (RFC 9440 section 2.2):
+// one byte sequence of RFC 8941 that holds the certificate's DER. The error is
+// ErrMalformed.
+func ParseHeader(lines []string) (*x509.Certificate, error) {
+	item, err := httpsfv.UnmarshalItem(lines)
+	if err != nil {
+		return nil, ErrMalformed // the library's text may repeat the value
+	}
+	der, ok := item.Value.([]byte)
+	if !ok {
+		return nil, ErrMalformed
+	}
+	return parse(der)
+}
+
+// ParseXFCC reads the lines of an X-Forwarded-Client-Cert field, as Envoy
+// writes it. Of several elements the last counts, the one of the nearest proxy.
+// A last element without Cert names no certificate: the result is nil then.
+// The error is ErrMalformed, also for a Hash that is not the certificate's.
+func ParseXFCC(lines []string) (*x509.Certificate, error) {
+	pairs, err := lastElement(strings.Join(lines, ","))
+	if err != nil {
+		return nil, err
+	}
+	text, given := pairs["cert"]
+	if !given {
+		return nil, nil //nolint:nilnil // no certificate is no error
+	}
+	decoded, err := url.PathUnescape(text)
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	block, rest := pem.Decode([]byte(decoded))
+	if block == nil || block.Type != "CERTIFICATE" || strings.TrimSpace(string(rest)) != "" {
+		return nil, ErrMalformed
+	}
+	if hash, given := pairs["hash"]; given && !isHash(hash, block.Bytes) {
+		return nil, ErrMalformed
+	}
+	return parse(block.Bytes)
+}
+
+func parse(der []byte) (*x509.Certificate, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return cert, nil
+}
+
+func isHash(text string, der []byte) bool {
+	want := sha256.Sum256(der)
+	got, err := hex.DecodeString(text)
+	return err == nil && string(got) == string(want[:])
+}
+
+// lastElement reads all of an XFCC value, so that a broken one is refused
+// whole, and returns the pairs of its last element by lower-case key. Only By,
+// URI, DNS and the like may be there twice.
+func lastElement(value string) (map[string]string, error) {
+	pairs := map[string]string{}
+	for {
+		key, rest, ok := strings.Cut(value, "=")
+		if key = strings.ToLower(strings.TrimSpace(key)); !ok || key == "" || strings.ContainsAny(key, `",;`) {
+			return nil, ErrMalformed
+		}
+		text, rest, err := cutValue(rest)
+		if _, twice := pairs[key]; err != nil || (twice && (key == "cert" || key == "hash")) {
+			return nil, ErrMalformed
+		}
+		pairs[key] = text
+		if rest == "" {
+			return pairs, nil
+		}
+		if rest[0] == ',' {
+			pairs = map[string]string{}
+		}
+		value = rest[1:]
+	}
+}
+
+// cutValue splits a value, quoted when it holds one of ",;=, from the separator
+// and what follows it.
+func cutValue(s string) (value, rest string, err error) {
+	if !strings.HasPrefix(s, `"`) {
+		end := strings.IndexAny(s, `,;`)
+		if end < 0 {
+			end = len(s)
+		}
+		if strings.Contains(s[:end], `"`) {
+			return "", "", ErrMalformed
+		}
+		return strings.TrimSpace(s[:end]), s[end:], nil
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case c == '"':
+			rest = strings.TrimLeft(s[i+1:], " \t")
+			if rest != "" && rest[0] != ',' && rest[0] != ';' {
+				return "", "", ErrMalformed
+			}
+			return b.String(), rest, nil
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", "", ErrMalformed
+}

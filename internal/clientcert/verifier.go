@@ -1,0 +1,75 @@
+package clientcert
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+)
+
+const remembered = 4096 // certificates
+
+// Verifier verifies client certificates against the authorities of now, and
+// remembers those that verified, since a signature costs a hundred times what a
+// look-up does. It is safe for concurrent use.
+type Verifier struct {
+	pool  func() *x509.CertPool
+	now   func() time.Time
+	cache *lru.Cache[certKey, time.Time] // until when the chain is valid
+}
+
+// certKey holds the pool as well, so that another bundle remembers nothing.
+type certKey struct {
+	pool *x509.CertPool
+	hash [sha256.Size]byte
+}
+
+// NewVerifier trusts what pool returns, which must be the same pointer as long
+// as the authorities are the same; nil now means time.Now.
+func NewVerifier(pool func() *x509.CertPool, now func() time.Time) *Verifier {
+	if now == nil {
+		now = time.Now //nolint:forbidigo // the nil default
+	}
+	cache, err := lru.New[certKey, time.Time](remembered)
+	if err != nil {
+		panic(err) // only for a cache of no size
+	}
+	return &Verifier{pool: pool, now: now, cache: cache}
+}
+
+// Verify reports whether chain, the client's certificate first and then its
+// intermediates, leads to an authority, is in its time and may identify a
+// client. The error is of crypto/x509.
+func (v *Verifier) Verify(chain []*x509.Certificate) error {
+	pool, now := v.pool(), v.now()
+	key := certKey{pool, sha256.Sum256(chain[0].Raw)}
+	if until, ok := v.cache.Get(key); ok && !now.After(until) {
+		return nil
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range chain[1:] {
+		intermediates.AddCert(cert)
+	}
+	chains, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: intermediates, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		v.cache.Remove(key)
+		return err
+	}
+	v.cache.Add(key, firstEnd(chains[0]))
+	return nil
+}
+
+// firstEnd is when the first certificate of a chain expires.
+func firstEnd(chain []*x509.Certificate) time.Time {
+	end := chain[0].NotAfter
+	for _, cert := range chain {
+		if cert.NotAfter.Before(end) {
+			end = cert.NotAfter
+		}
+	}
+	return end
+}

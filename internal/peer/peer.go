@@ -1,0 +1,194 @@
+// Package peer says who is at the other end of a request: the client's address
+// and certificate, from the connection itself or, when it comes from a trusted
+// proxy, from the headers that the proxy sets.
+package peer
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"spendhook/internal/clientcert"
+)
+
+// Header is the form in which the proxies forward a client's certificate.
+type Header string
+
+// The forms: Client-Cert of RFC 9440, and X-Forwarded-Client-Cert of Envoy.
+const (
+	ClientCert Header = "client-cert"
+	XFCC       Header = "xfcc"
+)
+
+// What Resolve refuses.
+var (
+	// ErrMalformed: a trusted proxy forwards what is not a certificate.
+	ErrMalformed = clientcert.ErrMalformed
+	// ErrUntrusted: the certificate is not, or no longer, one that the
+	// authorities vouch for.
+	ErrUntrusted = errors.New("the client certificate is not trusted")
+	// ErrInClear: the request came over the network without TLS, and not from
+	// a trusted proxy.
+	ErrInClear = errors.New("the request is not protected by TLS")
+)
+
+// Options say whom to trust. The zero value trusts no proxy and knows no
+// authority.
+type Options struct {
+	// Proxies may speak for their clients: Header and X-Forwarded-For are
+	// believed when the connection comes from one of them.
+	Proxies []netip.Prefix
+	Header  Header // "" means ClientCert
+
+	// Authorities are those that sign client certificates, as they are now;
+	// nil, or a nil pool, means that a proxy's word for it is taken.
+	Authorities func() *x509.CertPool
+
+	// RefuseClear refuses what comes without TLS from elsewhere than a trusted
+	// proxy or this machine.
+	RefuseClear bool
+
+	Now func() time.Time // nil means time.Now
+}
+
+// Resolver finds who is at the other end. It is safe for concurrent use.
+type Resolver struct {
+	opts     Options
+	verifier *clientcert.Verifier
+}
+
+// New returns a Resolver for these options.
+func New(o Options) *Resolver {
+	if o.Authorities == nil {
+		o.Authorities = func() *x509.CertPool { return nil }
+	}
+	return &Resolver{opts: o, verifier: clientcert.NewVerifier(o.Authorities, o.Now)}
+}
+
+type contextKey struct{}
+
+// Address is the client's address in a context that Resolve made; the zero
+// Addr when it is unknown. An IPv4 address is never in its IPv6 form.
+func Address(ctx context.Context) netip.Addr {
+	address, _ := ctx.Value(contextKey{}).(netip.Addr)
+	return address
+}
+
+// Resolve returns the request with the client's address (Address) and verified
+// certificate (clientcert.From) in its context. The headers that could claim
+// either are removed, whoever sent them. On an error, which is one of this
+// package's, the context has the address alone.
+//
+// A trusted proxy's own certificate is never taken for a client's: behind a
+// proxy, only the header counts.
+func (p *Resolver) Resolve(r *http.Request) (*http.Request, error) {
+	direct := remote(r)
+	proxied := p.trusts(direct)
+	address := direct
+	if proxied {
+		address = p.client(direct, r.Header["X-Forwarded-For"])
+	}
+	forwarded := r.Header[p.headerName()]
+	for _, name := range []string{"Client-Cert", "Client-Cert-Chain", "X-Forwarded-Client-Cert", "X-Forwarded-For", "Forwarded", "X-Real-Ip"} {
+		delete(r.Header, name)
+	}
+	ctx := context.WithValue(r.Context(), contextKey{}, address)
+	cert, err := p.certificate(r, proxied, direct, forwarded)
+	if cert != nil && err == nil {
+		ctx = clientcert.With(ctx, cert)
+	}
+	return r.WithContext(ctx), err
+}
+
+func (p *Resolver) certificate(r *http.Request, proxied bool, direct netip.Addr, forwarded []string) (*x509.Certificate, error) {
+	if proxied {
+		return p.fromProxy(forwarded)
+	}
+	if r.TLS == nil {
+		if p.opts.RefuseClear && !direct.IsLoopback() {
+			return nil, ErrInClear
+		}
+		return nil, nil //nolint:nilnil // no certificate is no error
+	}
+	if len(r.TLS.PeerCertificates) == 0 || p.opts.Authorities() == nil {
+		return nil, nil //nolint:nilnil // no certificate is no error
+	}
+	// It verified when the connection began. That may be long ago: the
+	// authorities may have changed since, and the certificate has aged.
+	if p.verifier.Verify(r.TLS.PeerCertificates) != nil {
+		return nil, ErrUntrusted
+	}
+	return r.TLS.PeerCertificates[0], nil
+}
+
+func (p *Resolver) fromProxy(lines []string) (*x509.Certificate, error) {
+	if len(lines) == 0 {
+		return nil, nil //nolint:nilnil // no certificate is no error
+	}
+	parse := clientcert.ParseHeader
+	if p.opts.Header == XFCC {
+		parse = clientcert.ParseXFCC
+	}
+	cert, err := parse(lines)
+	if cert == nil || err != nil || p.opts.Authorities() == nil {
+		return cert, err
+	}
+	if p.verifier.Verify([]*x509.Certificate{cert}) != nil {
+		return nil, ErrUntrusted
+	}
+	return cert, nil
+}
+
+func (p *Resolver) headerName() string {
+	if p.opts.Header == XFCC {
+		return "X-Forwarded-Client-Cert"
+	}
+	return "Client-Cert"
+}
+
+func (p *Resolver) trusts(address netip.Addr) bool {
+	return slices.ContainsFunc(p.opts.Proxies, func(proxies netip.Prefix) bool { return proxies.Contains(address) })
+}
+
+// client is the last hop of X-Forwarded-For that is not a proxy of ours, since
+// each proxy adds whom it was called by at the end and all before is hearsay.
+func (p *Resolver) client(direct netip.Addr, lines []string) netip.Addr {
+	address := direct
+	hops := strings.Split(strings.Join(lines, ","), ",")
+	for _, hop := range slices.Backward(hops) {
+		next, ok := parseHop(strings.TrimSpace(hop))
+		if !ok {
+			break
+		}
+		if address = next; !p.trusts(next) {
+			break
+		}
+	}
+	return address
+}
+
+// parseHop reads an address, with or without a port.
+func parseHop(text string) (netip.Addr, bool) {
+	if withPort, err := netip.ParseAddrPort(text); err == nil {
+		return plain(withPort.Addr()), true
+	}
+	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return plain(address), err == nil
+}
+
+// remote is the other end of the connection.
+func remote(r *http.Request) netip.Addr {
+	address, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return plain(address.Addr())
+}
+
+// plain drops the IPv6 form of an IPv4 address, and a zone.
+func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
