@@ -20,7 +20,8 @@ const (
 // operation is what the document says of one, as far as it is enforced here.
 type operation struct {
 	id, method, route string
-	scopes            []string          // empty when no token is needed
+	public            bool              // no token is needed; said by "security: []" and by nothing else
+	scopes            []string          // that the token needs
 	params            map[string]string // path and query parameters: the kind of each
 	query             map[string]bool   // query parameters: whether one may be repeated
 	hasBody           bool
@@ -67,6 +68,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	security := doc.Security
 	if op.Security != nil {
 		security = *op.Security
+		o.public = len(security) == 0
 	}
 	for _, requirement := range security { // alternatives of which one has the scopes
 		for _, scopes := range requirement {

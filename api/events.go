@@ -106,20 +106,45 @@ func (s *server) acceptAll(ctx context.Context, list []events.Event, places []in
 // split takes an array apart. Only its grammar matters here: what an item says
 // twice, too deep, or not in UTF-8, fails that item alone.
 func split(text []byte) ([]jsontext.Value, error) {
-	var items []jsontext.Value
+	var items batch
 	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return nil, syntaxProblem(e)
 	}
 	switch {
+	case errors.Is(err, errBatch):
+		return nil, fieldProblem("", "TOO_MANY", "the array has more than %d events", maxBatch)
 	case err != nil:
 		return nil, malformed("The body is not a valid JSON array.")
 	case len(items) == 0:
 		return nil, fieldProblem("", "REQUIRED", "the array has no events")
-	case len(items) > maxBatch:
-		return nil, fieldProblem("", "TOO_MANY", "the array has more than %d events", maxBatch)
 	}
 	return items, nil
+}
+
+// batch is read no further than it may be long: millions of tiny items fit
+// into a body, and each costs many times its own size in memory.
+type batch []jsontext.Value
+
+var errBatch = errors.New("too many events")
+
+// UnmarshalJSONFrom reads an array.
+func (b *batch) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if _, err := dec.ReadToken(); err != nil { // the bracket, which the caller has seen
+		return err
+	}
+	for dec.PeekKind() != jsontext.KindEndArray {
+		if len(*b) == maxBatch {
+			return errBatch
+		}
+		item, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		*b = append(*b, item.Clone())
+	}
+	_, err := dec.ReadToken()
+	return err
 }
 
 func readItem(c *caller, item jsontext.Value) (events.Event, error) {

@@ -33,7 +33,7 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 }
 
 func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*http.Request, error) {
-	if len(op.scopes) > 0 {
+	if !op.public {
 		c, err := s.authenticate(r)
 		if err != nil {
 			return r, err
@@ -55,6 +55,9 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 	return r, nil
 }
 
+// maxProblems bounds an answer about a query of thousands of made-up names.
+const maxProblems = 20
+
 // checkQuery refuses parameters that the operation does not have: a typo in a
 // filter would silently widen a list.
 func checkQuery(r *http.Request, allowed map[string]bool) error {
@@ -67,6 +70,9 @@ func checkQuery(r *http.Request, allowed map[string]bool) error {
 	}
 	problems := &invalid.Error{}
 	for name, values := range query {
+		if len(problems.Fields) == maxProblems {
+			break
+		}
 		repeatable, known := allowed[name]
 		switch {
 		case !known:
