@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/events"
 )
 
@@ -32,8 +33,8 @@ type Options struct {
 	Cards       Cards
 	CardJobs    CardJobs
 	Spend       Spend
-	Keys        *KeyStore
-	Verifier    *Verifier
+	Keys        *auth.KeyStore
+	Verifier    *auth.Verifier
 
 	// PublicURL is the base address at which clients reach this API; links
 	// within bodies begin with it.

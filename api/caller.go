@@ -6,7 +6,12 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"spendhook/auth"
 )
+
+// caller is who sends a request, as the token says.
+type caller struct{ *auth.Caller }
 
 type callerKey struct{}
 
@@ -33,11 +38,11 @@ func (s *server) authenticate(r *http.Request) (*caller, error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, invalidToken()
 	}
-	c, err := s.opts.Verifier.verify(strings.TrimSpace(token))
+	c, err := s.opts.Verifier.Verify(strings.TrimSpace(token))
 	if err != nil {
 		return nil, invalidToken()
 	}
-	return c, nil
+	return &caller{c}, nil
 }
 
 func invalidToken() *problem {
@@ -48,7 +53,7 @@ func invalidToken() *problem {
 // authorize checks the scopes that the document asks for.
 func authorize(c *caller, scopes []string) error {
 	for _, scope := range scopes {
-		if !c.may(scope) {
+		if !c.May(scope) {
 			return newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token needs the scope %s.", scope).
 				with("WWW-Authenticate", realm+`, error="insufficient_scope", scope="`+scope+`"`)
 		}
@@ -80,13 +85,13 @@ func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
 
 // companyIn is the token's company or the named one; nil when there is neither.
 func (c *caller) companyIn(named ...*uuid.UUID) (*uuid.UUID, error) {
-	company := c.company
+	company := c.Company
 	for _, n := range named {
 		switch {
 		case n == nil:
 		case company == nil:
 			company = n
-		case *n != *company && c.company != nil:
+		case *n != *company && c.Company != nil:
 			return nil, foreignCompany()
 		case *n != *company:
 			return nil, fieldProblem("companyUuid", "INVALID", "is given twice with different values")

@@ -53,10 +53,10 @@ func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (repl
 // adopt gives an event that names no company the token's.
 func adopt(c *caller, e *events.Event) error {
 	switch {
-	case c.company == nil:
+	case c.Company == nil:
 	case e.CompanyUUID == uuid.Nil:
-		e.CompanyUUID = *c.company
-	case e.CompanyUUID != *c.company:
+		e.CompanyUUID = *c.Company
+	case e.CompanyUUID != *c.Company:
 		return foreignCompany()
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/invalid"
@@ -100,19 +101,19 @@ func (stubDeliveries) EventStatus(context.Context, []events.Ref) ([]dispatcher.E
 // stubbed is a handler on the stub, and a token for it.
 func stubbed(tb testing.TB) (http.Handler, string) {
 	tb.Helper()
-	keys, err := OpenKeys(tb.TempDir(), "x")
+	keys, err := auth.OpenKeys(tb.TempDir(), "x")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	company := uuid.New()
-	token, err := keys.Mint(Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour}, time.Now())
+	token, err := keys.Mint(auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour}, time.Now())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	handler, err := New(Options{
 		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, Deliveries: stubDeliveries{},
 		Cards: stubCards{}, CardJobs: stubCards{}, Spend: stubSpend{},
-		Keys: keys, Verifier: NewVerifier(keys, nil), Logger: slog.New(slog.DiscardHandler),
+		Keys: keys, Verifier: auth.NewVerifier(keys, nil), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		tb.Fatal(err)

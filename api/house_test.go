@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/egress"
@@ -41,7 +42,7 @@ const allScopes = "subscribers:read subscribers:write events:read events:write d
 type house struct {
 	t       *testing.T
 	handler http.Handler
-	keys    *KeyStore
+	keys    *auth.KeyStore
 	options Options
 	company uuid.UUID
 	token   string // of company, with allScopes
@@ -58,11 +59,11 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	t.Helper()
 	h := &house{t: t, company: uuid.New(), seen: &transcript{}}
 	var err error
-	if h.keys, err = OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
+	if h.keys, err = auth.OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
 		t.Fatal(err)
 	}
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Keys, o.Verifier = h.keys, NewVerifier(h.keys, nil)
+	o.Keys, o.Verifier = h.keys, auth.NewVerifier(h.keys, nil)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
 	o.WebhookKeys = true
 	for _, f := range adjust {
@@ -152,7 +153,7 @@ func (h *house) metrics() *prometheus.CounterVec { return h.options.Metrics.requ
 
 func (h *house) mint(company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := h.keys.Mint(Grant{Subject: "test", Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
+	token, err := h.keys.Mint(auth.Grant{Subject: "test", Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}

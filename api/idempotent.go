@@ -84,10 +84,10 @@ func final(status int) bool {
 // keyScope keeps the keys of one client from meeting another's.
 func keyScope(c *caller) string {
 	company := ""
-	if c.company != nil {
-		company = c.company.String()
+	if c.Company != nil {
+		company = c.Company.String()
 	}
-	return company + "|" + c.subject
+	return company + "|" + c.Subject
 }
 
 // fingerprint tells requests apart: method, path, query and body.

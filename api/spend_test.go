@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"spendhook/auth"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
@@ -71,12 +72,12 @@ func spendSetup(t *testing.T, store *storage.Store) *spendHouse {
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	var err error
-	if h.keys, err = OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
+	if h.keys, err = auth.OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
 		t.Fatal(err)
 	}
 	h.options = withSpend(store, Options{
 		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t)}), Timeout: patient,
-		Keys: h.keys, Verifier: NewVerifier(h.keys, nil), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
+		Keys: h.keys, Verifier: auth.NewVerifier(h.keys, nil), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
 	h.options.CardJobs = counting{submitter{store}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {

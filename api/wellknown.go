@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	"github.com/google/uuid"
-	"github.com/lestrrat-go/jwx/v3/jwk"
 
 	"spendhook/api/gen"
 	"spendhook/subscribers"
@@ -19,7 +18,7 @@ const cacheable = "public, max-age=300"
 // GetJwks is GET /.well-known/jwks.json.
 func (s *server) GetJwks(w http.ResponseWriter, r *http.Request) {
 	s.do(w, r, func(context.Context, *caller) (reply, error) {
-		keys := map[string]any{"keys": []jwk.Key{s.opts.Keys.public}}
+		keys := map[string]any{"keys": s.opts.Keys.JWKS()}
 		return ok(keys).with("Cache-Control", cacheable), nil
 	})
 }

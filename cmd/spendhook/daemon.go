@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spendhook/api"
+	"spendhook/auth"
 	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/dispatcher"
@@ -28,7 +28,7 @@ type daemon struct {
 
 	replica     *replicaID
 	keyring     *seal.Keyring
-	keys        *api.KeyStore
+	keys        *auth.KeyStore
 	registry    *prometheus.Registry
 	storage     *storage.Store
 	database    *databaseWatch

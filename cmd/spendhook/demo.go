@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"spendhook/api"
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -29,7 +29,7 @@ const (
 )
 
 func (d *daemon) developerToken() (string, error) {
-	return d.keys.Mint(api.Grant{
+	return d.keys.Mint(auth.Grant{
 		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour,
 		Scopes: []string{
 			"events:read", "events:write", "subscribers:read", "subscribers:write",

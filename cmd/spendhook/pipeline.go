@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"spendhook/api"
+	"spendhook/auth"
 	"spendhook/cardjobs"
 	"spendhook/dispatcher"
 	"spendhook/events"
@@ -116,7 +117,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Deliveries: d.dispatcher, Recovery: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client()}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
-		Keys: d.keys, Verifier: api.NewVerifier(d.keys, nil),
+		Keys: d.keys, Verifier: auth.NewVerifier(d.keys, nil),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"spendhook/api"
+	"spendhook/auth"
 	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
@@ -34,11 +34,11 @@ func (f configFlags) loadWith(overrides map[string]string) (*config.Config, erro
 
 // openKeys opens the daemon's token key, in a data directory that is made
 // when it is not there.
-func openKeys(cfg *config.Config) (*api.KeyStore, error) {
+func openKeys(cfg *config.Config) (*auth.KeyStore, error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	return api.OpenKeys(cfg.DataDir, cfg.Auth.Issuer)
+	return auth.OpenKeys(cfg.DataDir, cfg.Auth.Issuer)
 }
 
 func newCatalogue(cfg *config.Config) *events.Catalogue {

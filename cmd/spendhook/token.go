@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/api"
+	"spendhook/auth"
 )
 
 type tokenCmd struct {
@@ -30,7 +30,7 @@ func (c *tokenCmd) Run(term *console) error {
 	if err != nil {
 		return err
 	}
-	token, err := keys.Mint(api.Grant{
+	token, err := keys.Mint(auth.Grant{
 		Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL,
 	}, time.Now())
 	if err != nil {

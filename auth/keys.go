@@ -1,4 +1,4 @@
-package api
+package auth
 
 import (
 	"crypto/ecdsa"
@@ -32,6 +32,9 @@ var knownScopes = []string{
 	"deliveries:read", "deliveries:write", "cards:read", "cards:write",
 	"reimbursements:read", "locations:read", "billing:read", "platform", "operator",
 }
+
+// KnownScopes lists the scopes that a token may carry.
+func KnownScopes() []string { return slices.Clone(knownScopes) }
 
 // KeyStore holds the key (ECDSA P-256) that signs this daemon's own access
 // tokens. It is immutable and safe for concurrent use.
@@ -137,12 +140,19 @@ func writeTemp(dir string, data []byte) (name string, err error) {
 	return f.Name(), errors.Join(err, f.Sync(), f.Close())
 }
 
-// Grant is what a minted token allows. A nil Company ties it to none.
+// JWKS lists the public keys that verify the tokens (RFC 7517).
+func (k *KeyStore) JWKS() []jwk.Key { return []jwk.Key{k.public} }
+
+// Grant is what a minted token allows. A nil Company ties it to none; the
+// token names no client without a ClientID, and is bound to no certificate
+// without a Thumbprint ("x5t#S256").
 type Grant struct {
-	Subject string
-	Company *uuid.UUID
-	Scopes  []string
-	TTL     time.Duration
+	Subject    string
+	ClientID   string
+	Company    *uuid.UUID
+	Scopes     []string
+	Thumbprint string
+	TTL        time.Duration
 }
 
 // Mint returns an access token (JWT, ES256) for grant, valid from now. It

@@ -1,9 +1,8 @@
-package api
+package auth
 
 import (
 	"crypto/sha256"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +15,9 @@ import (
 const (
 	scopeClaim   = "scope"        // space-separated, RFC 8693 section 4.2
 	companyClaim = "company_uuid" // absent when the token is tied to none
+	clientClaim  = "client_id"    // RFC 8693 section 4.3
+	confirmation = "cnf"          // RFC 7800
+	thumbprint   = "x5t#S256"     // its member, RFC 8705 section 3.1
 	maxToken     = 8 << 10        // bytes
 	cachedTokens = 10_000
 )
@@ -32,18 +34,14 @@ func (k *KeyStore) claims(grant Grant, now time.Time) *jwt.Builder {
 	if grant.Company != nil {
 		b = b.Claim(companyClaim, grant.Company.String())
 	}
+	if grant.ClientID != "" {
+		b = b.Claim(clientClaim, grant.ClientID)
+	}
+	if grant.Thumbprint != "" {
+		b = b.Claim(confirmation, map[string]string{thumbprint: grant.Thumbprint})
+	}
 	return b
 }
-
-// caller is who sends a request, as the token says.
-type caller struct {
-	subject string
-	company *uuid.UUID // nil when the token is tied to none
-	scopes  []string
-	expires time.Time
-}
-
-func (c *caller) may(scope string) bool { return slices.Contains(c.scopes, scope) }
 
 // Verifier checks access tokens: the signature (ES256 with a key of the store
 // and nothing else), "iss", "aud", "exp" and "nbf". It remembers the tokens it
@@ -53,7 +51,7 @@ type Verifier struct {
 	keys   jwk.Set
 	issuer string
 	now    func() time.Time
-	cache  *lru.Cache[[sha256.Size]byte, *caller]
+	cache  *lru.Cache[[sha256.Size]byte, *Caller]
 }
 
 // NewVerifier accepts the tokens that keys mints; nil now means time.Now.
@@ -61,7 +59,7 @@ func NewVerifier(keys *KeyStore, now func() time.Time) *Verifier {
 	if now == nil {
 		now = time.Now //nolint:forbidigo // the nil default
 	}
-	cache, err := lru.New[[sha256.Size]byte, *caller](cachedTokens)
+	cache, err := lru.New[[sha256.Size]byte, *Caller](cachedTokens)
 	set := jwk.NewSet()
 	if err := errors.Join(err, set.AddKey(keys.public)); err != nil {
 		panic(err) // only a cache of no size, or a key twice
@@ -69,14 +67,18 @@ func NewVerifier(keys *KeyStore, now func() time.Time) *Verifier {
 	return &Verifier{keys: set, issuer: keys.issuer, now: now, cache: cache}
 }
 
-var errToken = errors.New("the token is not valid")
+// ErrInvalidToken is every reason to refuse a token; which one it was is not
+// told, since the answer would help to forge one.
+var ErrInvalidToken = errors.New("the token is not valid")
 
-func (v *Verifier) verify(token string) (*caller, error) {
+// Verify returns whom an access token names, or ErrInvalidToken. The Caller is
+// shared by all requests with the token and must not be modified.
+func (v *Verifier) Verify(token string) (*Caller, error) {
 	if len(token) > maxToken {
-		return nil, errToken
+		return nil, ErrInvalidToken
 	}
 	hash := sha256.Sum256([]byte(token))
-	if c, ok := v.cache.Get(hash); ok && v.now().Before(c.expires) {
+	if c, ok := v.cache.Get(hash); ok && v.now().Before(c.Expires) {
 		return c, nil
 	}
 	c, err := v.parse(token)
@@ -90,7 +92,7 @@ func (v *Verifier) verify(token string) (*caller, error) {
 
 // parse verifies a token. The key set pins the algorithm: each key is only
 // tried for the "alg" and "kid" that it has itself.
-func (v *Verifier) parse(token string) (*caller, error) {
+func (v *Verifier) parse(token string) (*Caller, error) {
 	parsed, err := jwt.Parse([]byte(token),
 		jwt.WithKeySet(v.keys),
 		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ
@@ -102,20 +104,24 @@ func (v *Verifier) parse(token string) (*caller, error) {
 		jwt.WithClock(jwt.ClockFunc(v.now)),
 	)
 	if err != nil {
-		return nil, errToken // the library's text may repeat parts of the token
+		return nil, ErrInvalidToken // the library's text may repeat parts of the token
 	}
 	return callerFrom(parsed)
 }
 
-func callerFrom(token jwt.Token) (*caller, error) {
-	c := &caller{}
-	c.subject, _ = token.Subject()
-	c.expires, _ = token.Expiration()
+func callerFrom(token jwt.Token) (*Caller, error) {
+	c := &Caller{}
+	c.Issuer, _ = token.Issuer()
+	c.Subject, _ = token.Subject()
+	c.Expires, _ = token.Expiration()
 	var scope string
 	if err := claim(token, scopeClaim, &scope); err != nil {
 		return nil, err
 	}
-	c.scopes = strings.Fields(scope)
+	c.Scopes = strings.Fields(scope)
+	if err := errors.Join(claim(token, clientClaim, &c.ClientID), confirmed(token, &c.Thumbprint)); err != nil {
+		return nil, ErrInvalidToken
+	}
 	if !token.Has(companyClaim) {
 		return c, nil
 	}
@@ -125,16 +131,34 @@ func callerFrom(token jwt.Token) (*caller, error) {
 	}
 	company, err := uuid.Parse(text)
 	if err != nil {
-		return nil, errToken
+		return nil, ErrInvalidToken
 	}
-	c.company = &company
+	c.Company = &company
 	return c, nil
 }
 
 // claim reads a text claim; an absent one leaves it empty.
 func claim(token jwt.Token, name string, into *string) error {
 	if token.Has(name) && token.Get(name, into) != nil {
-		return errToken
+		return ErrInvalidToken
 	}
+	return nil
+}
+
+// confirmed reads the thumbprint that a token is bound to. A token that is
+// bound to anything else is one that we cannot check.
+func confirmed(token jwt.Token, into *string) error {
+	if !token.Has(confirmation) {
+		return nil
+	}
+	var members map[string]any
+	if err := token.Get(confirmation, &members); err != nil {
+		return ErrInvalidToken
+	}
+	text, ok := members[thumbprint].(string)
+	if !ok || text == "" {
+		return ErrInvalidToken
+	}
+	*into = text
 	return nil
 }

@@ -1,0 +1,27 @@
+// Package auth decides who a caller is: it mints and verifies access tokens
+// (RFC 9068's kind of JWT) and holds the keys that sign them.
+package auth
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Caller is who sends a request, as a verified access token says. It is
+// immutable.
+type Caller struct {
+	Issuer   string     // the token's "iss"
+	Subject  string     // whom the token names, unique over all issuers
+	ClientID string     // the OAuth client, unique over all issuers; "" when the token names none
+	Company  *uuid.UUID // nil when the token is tied to none
+	Scopes   []string
+	// Thumbprint is the "x5t#S256" of the client certificate that the token is
+	// bound to (RFC 8705 section 3.1); "" when it is bound to none.
+	Thumbprint string
+	Expires    time.Time
+}
+
+// May reports whether the token carries scope.
+func (c *Caller) May(scope string) bool { return slices.Contains(c.Scopes, scope) }
