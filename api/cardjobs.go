@@ -37,7 +37,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 		if err != nil {
 			return reply{}, err
 		}
-		job, err := s.opts.CardJobs.Submit(ctx, company, requests)
+		job, err := s.opts.CardJobs.Submit(ctx, company, requests, onceFor(r))
 		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
 		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), pointers(err)
 	})

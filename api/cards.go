@@ -61,7 +61,7 @@ func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, _ gen.Create
 		if err != nil {
 			return reply{}, err
 		}
-		card, err := s.opts.Cards.CreateCard(ctx, company, request)
+		card, err := s.opts.Cards.CreateCard(ctx, company, request, onceFor(r))
 		created := reply{status: http.StatusCreated, content: changedCard(card)}
 		return created.with("Location", r.URL.Path+"/"+card.UUID.String()), err
 	})

@@ -68,7 +68,7 @@ type Recovery interface {
 type Cards interface {
 	Card(ctx context.Context, company, id uuid.UUID) (storage.Card, error)
 	Cards(ctx context.Context, f storage.CardFilter) (cards []storage.Card, total int64, err error)
-	CreateCard(ctx context.Context, company uuid.UUID, r storage.CardRequest) (storage.Card, error)
+	CreateCard(ctx context.Context, company uuid.UUID, r storage.CardRequest, once storage.Once) (storage.Card, error)
 	SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (storage.Card, error)
 	LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (storage.Card, error)
 	CancelCard(ctx context.Context, company, id uuid.UUID) error
@@ -79,7 +79,7 @@ type Cards interface {
 // CardJobs stores a bulk creation of cards and queues its items. Submit
 // returns what storage.Store.CreateCardJob does.
 type CardJobs interface {
-	Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error)
+	Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error)
 }
 
 // Spend reads the rest of the spend data; it is *storage.Store.

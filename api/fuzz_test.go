@@ -34,7 +34,7 @@ type (
 	allCards        interface{ Cards }
 )
 
-func (stubCards) CreateCard(context.Context, uuid.UUID, storage.CardRequest) (storage.Card, error) {
+func (stubCards) CreateCard(context.Context, uuid.UUID, storage.CardRequest, storage.Once) (storage.Card, error) {
 	return storage.Card{}, storage.ErrUserNotFound
 }
 
@@ -50,7 +50,7 @@ func (stubCards) LockCard(context.Context, uuid.UUID, uuid.UUID, bool) (storage.
 	return storage.Card{}, storage.ErrCardNotActive
 }
 
-func (stubCards) Submit(context.Context, uuid.UUID, []storage.CardRequest) (storage.CardJob, error) {
+func (stubCards) Submit(context.Context, uuid.UUID, []storage.CardRequest, storage.Once) (storage.CardJob, error) {
 	return storage.CardJob{}, storage.ErrUserNotFound
 }
 

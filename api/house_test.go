@@ -128,8 +128,8 @@ func openSpend(tb testing.TB, o storage.Options) *storage.Store {
 // submitter stores bulk creations and leaves their items to the test.
 type submitter struct{ *storage.Store }
 
-func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error) {
-	return s.CreateCardJob(ctx, company, requests)
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+	return s.CreateCardJob(ctx, company, requests, once)
 }
 
 func withSpend(store *storage.Store, o Options) Options {

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"spendhook/internal/idempotency"
+	"spendhook/storage"
 )
 
 const (
 	idempotencyHeader = "Idempotency-Key"
+	keyReused         = "IDEMPOTENCY_KEY_REUSED"
 	// keepTimeout comes on top of the request's own.
 	keepTimeout = 400 * time.Millisecond
 )
@@ -60,7 +62,7 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res resp
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keepTimeout)
 	defer cancel()
 	var err error
-	if final(res.status) {
+	if final(res) {
 		err = s.opts.Idempotency.Finish(ctx, scope, key, sum,
 			idempotency.Response{Status: res.status, Header: res.header, Body: res.body})
 	} else {
@@ -71,14 +73,27 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res resp
 	}
 }
 
-// final reports whether the same request would be answered the same again.
-func final(status int) bool {
-	switch status {
+// final reports whether the same request would be answered the same again, and
+// the key is this request's.
+func final(res response) bool {
+	switch res.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		return false
 	default:
-		return status < http.StatusInternalServerError
+		return res.status < http.StatusInternalServerError && res.code != keyReused
 	}
+}
+
+// onceFor has storage record the Idempotency-Key, if there is one, with what the
+// request creates: the request may come again when its answer was never kept,
+// because this process or Redis died before.
+func onceFor(r *http.Request) storage.Once {
+	key := r.Header.Get(idempotencyHeader)
+	if key == "" {
+		return storage.Once{}
+	}
+	scope := keyScope(callerOf(r))
+	return storage.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
 }
 
 // keyScope keeps the keys of one client from meeting another's.
@@ -101,7 +116,7 @@ func fingerprint(r *http.Request) [32]byte {
 func keyProblem(err error) error {
 	switch {
 	case errors.Is(err, idempotency.ErrReused):
-		return newProblem(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED", "The Idempotency-Key was used for another request.")
+		return storage.ErrKeyReused
 	case errors.Is(err, idempotency.ErrInProgress):
 		return newProblem(http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.").
 			with("Retry-After", "1")

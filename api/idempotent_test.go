@@ -1,14 +1,19 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/internal/idempotency"
+	"spendhook/internal/redistest"
 )
 
 func TestIdempotencyKey(t *testing.T) {
@@ -72,5 +77,60 @@ func TestIdempotencyKeyOfConcurrentRequests(t *testing.T) {
 	wg.Wait()
 	if len(bodies) != 1 {
 		t.Errorf("%d different subscribers were answered", len(bodies))
+	}
+}
+
+// dying never keeps an answer, as a process that dies once it has carried the
+// request out; its claims do not last.
+type dying struct{ Idempotency }
+
+func (dying) Finish(context.Context, string, string, [32]byte, idempotency.Response) error {
+	return errors.New("killed")
+}
+
+var creationCrashTests = suite{
+	"contract no crash creates a card twice: single create": func(h *spendHouse) {
+		h.crashBeforeTheAnswerIsKept(cardsPath, h.plainCard(), strings.Replace(h.plainCard(), "Travel", "Fuel", 1))
+	},
+	"contract no crash creates a card twice: bulk create": func(h *spendHouse) {
+		h.crashBeforeTheAnswerIsKept(bulkPath, bulk(h.plainCard()), bulk(h.plainCard(), h.plainCard()))
+	},
+}
+
+// crashBeforeTheAnswerIsKept sends the body with a key and loses all that Redis
+// knew of the key; then the same again must change nothing.
+func (h *spendHouse) crashBeforeTheAnswerIsKept(path, body, other string) {
+	h.t.Helper()
+	client := redistest.New(h.t)
+	o := h.options
+	o.Idempotency = dying{idempotency.New(idempotency.Options{Client: client, ClaimTTL: time.Millisecond})}
+	crashing := *h.house
+	var err error
+	if crashing.handler, err = New(o); err != nil {
+		h.t.Fatal(err)
+	}
+	key := header(idempotencyHeader, "once")
+	first := crashing.call("POST", path, body, key)
+	if first.Code != http.StatusCreated && first.Code != http.StatusAccepted {
+		h.t.Fatalf("%d: %s", first.Code, first.Body)
+	}
+	o.Idempotency = idempotency.New(idempotency.Options{Client: client})
+	if crashing.handler, err = New(o); err != nil {
+		h.t.Fatal(err)
+	}
+	eventually(h.t, func() bool { return client.DBSize(context.Background()).Val() == 0 }) // the claim has lapsed
+	jobs := h.jobs.Load()
+	before := h.state()
+	for range 2 { // the second answer is Redis's again
+		crashing.call("POST", path, other, key).want(http.StatusUnprocessableEntity, keyReused)
+	}
+	again := crashing.call("POST", path, body, key).want(first.Code)
+	if again.Body.String() != first.Body.String() || again.Header().Get("Location") != first.Header().Get("Location") {
+		h.t.Errorf("%s, then %s", first.Body, again.Body)
+	}
+	crashing.call("POST", path, other, key).want(http.StatusUnprocessableEntity, keyReused)
+	h.jobs.Store(jobs) // the same job was stored once more, to no effect
+	if after := h.state(); after != before {
+		h.t.Errorf("before %s, after %s", before, after)
 	}
 }

@@ -63,6 +63,7 @@ var known = []struct {
 	{dispatcher.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{dispatcher.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{dispatcher.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
+	{storage.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such card, job, location or statement."},
 	{storage.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{storage.ErrCardNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},

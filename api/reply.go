@@ -46,6 +46,7 @@ type response struct {
 	status int
 	header http.Header
 	body   []byte
+	code   string // of a problem
 }
 
 // handlerFunc decodes, makes one domain call and says what to answer. The
@@ -100,7 +101,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 	if err != nil {
 		s.opts.Logger.Error("encode problem", "request_id", id, "error", err)
 	}
-	return response{status: p.status, header: header, body: text}
+	return response{status: p.status, header: header, body: text, code: p.code}
 }
 
 // send writes a response. That the caller has gone is no error of ours.

@@ -44,7 +44,7 @@ const patient = 20 * time.Second
 
 func runSuites(t *testing.T, store *storage.Store) {
 	t.Helper()
-	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests} {
+	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests, creationCrashTests} {
 		for name, test := range s {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -100,8 +100,8 @@ type counting struct {
 	jobs *atomic.Int64
 }
 
-func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error) {
-	job, err := c.submitter.Submit(ctx, company, requests)
+func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+	job, err := c.submitter.Submit(ctx, company, requests, once)
 	if err == nil {
 		c.jobs.Add(1)
 	}

@@ -86,7 +86,7 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 func TestCrashAfterStoreBeforeEnqueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *house) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60)))(h.t)
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		r := h.replica(nil).start()
 		h.wantDone(job.UUID)
 		if n := r.items(itemCreated) + r.items(itemError); n != 60 {
@@ -99,7 +99,7 @@ func TestCrashAmidEnqueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *house) {
 		r := h.replica(nil)
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60)))(h.t)
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		if err := r.opts.Queue.enqueue(h.t.Context(), job.UUID, []int{3, 59, 7}, job.CreatedAt); err != nil {
 			h.t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestCrashAmidEnqueue(t *testing.T) {
 func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *house) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60)))(h.t)
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		for i := range 60 {
 			must(h.store.CreateCardForItem(h.t.Context(), job.UUID, i, time.Now()))(h.t)
 		}

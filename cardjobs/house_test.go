@@ -169,7 +169,7 @@ func (r *replica) stop(grace time.Duration) {
 
 func (r *replica) submit(requests []storage.CardRequest) storage.CardJob {
 	r.t.Helper()
-	return must(r.Submit(r.t.Context(), acme, requests))(r.t)
+	return must(r.Submit(r.t.Context(), acme, requests, storage.Once{}))(r.t)
 }
 
 func (r *replica) items(outcome string) float64 {

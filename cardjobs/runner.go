@@ -85,9 +85,10 @@ func New(o Options) *Runner {
 
 // Submit stores 1 to 500 requests as a job and hands its items to the queue.
 // Once it has returned the job, all of it will be done: what the queue does not
-// take is found later. The errors are those of storage.Store.CreateCardJob.
-func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest) (storage.CardJob, error) {
-	job, err := r.opts.Store.CreateCardJob(ctx, company, requests)
+// take is found later. Again for the same once, it hands out what is already
+// being done, to no effect. The errors are those of storage.Store.CreateCardJob.
+func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
 		return storage.CardJob{}, err
 	}
@@ -134,11 +135,16 @@ func (r *Runner) Stop(ctx context.Context) {
 	r.endWork()
 }
 
-// purge forgets jobs past their retention.
+// purge forgets jobs past their retention, and old Idempotency-Keys.
 func (r *Runner) purge(ctx context.Context) error {
 	before := r.opts.Now().Add(-r.opts.Retention)
 	for {
-		if n, err := r.opts.Store.PurgeCardJobs(ctx, before); err != nil || n == 0 {
+		jobs, err := r.opts.Store.PurgeCardJobs(ctx, before)
+		if err != nil {
+			return err
+		}
+		keys, err := r.opts.Store.PurgeCreations(ctx)
+		if err != nil || jobs == 0 && keys == 0 {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 	onBoth(t, func(h *house) {
 		r := h.replica(nil)
 		for _, requests := range [][]storage.CardRequest{nil, bulk(501), {{Type: "VIRTUAL"}}} {
-			_, err := r.Submit(h.t.Context(), acme, requests)
+			_, err := r.Submit(h.t.Context(), acme, requests, storage.Once{})
 			if _, ok := errors.AsType[*invalid.Error](err); !ok {
 				h.t.Errorf("error = %v", err)
 			}
@@ -129,7 +129,7 @@ func TestWhatThePublishersAnswerMeans(t *testing.T) {
 // without publishing.
 func (h *house) finish(at ...time.Time) storage.CardJob {
 	h.t.Helper()
-	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at))))(h.t)
+	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at)), storage.Once{}))(h.t)
 	for i, now := range at {
 		must(h.store.CreateCardForItem(h.t.Context(), job.UUID, i, now))(h.t)
 	}
@@ -281,7 +281,7 @@ func TestWhatWaitsInTheQueueIsNotHandedOutAgain(t *testing.T) {
 func TestReplicasThatRecoverAtTheSameTimeHandOutOnce(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *house) {
-		must(h.ago(time.Hour).CreateCardJob(h.t.Context(), acme, bulk(60)))(h.t)
+		must(h.ago(time.Hour).CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		now := time.Now().Truncate(time.Minute)
 		for i := range 3 {
 			r := h.replica(func(o *Options) {
@@ -301,7 +301,7 @@ func TestReplicasThatRecoverAtTheSameTimeHandOutOnce(t *testing.T) {
 func TestYoungJobsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *house) {
-		must(h.store.CreateCardJob(h.t.Context(), acme, bulk(10)))(h.t)
+		must(h.store.CreateCardJob(h.t.Context(), acme, bulk(10), storage.Once{}))(h.t)
 		r := h.replica(func(o *Options) { o.RecoverAfter = time.Minute })
 		if err := r.recoverJobs(h.t.Context()); err != nil {
 			h.t.Fatal(err)
@@ -321,7 +321,7 @@ func TestRecoveryGoesThroughAllPages(t *testing.T) {
 		past := h.ago(time.Hour)
 		const jobs = 2*recoverPageSize + 3
 		for range jobs {
-			must(past.CreateCardJob(h.t.Context(), acme, bulk(2)))(h.t)
+			must(past.CreateCardJob(h.t.Context(), acme, bulk(2), storage.Once{}))(h.t)
 		}
 		r := h.replica(nil)
 		if err := r.recoverJobs(h.t.Context()); err != nil {
@@ -369,7 +369,7 @@ func TestOldJobsAreForgottenOnceTheyAreOver(t *testing.T) {
 		past := h.ago(31 * 24 * time.Hour)
 		jobs := map[string]storage.CardJob{}
 		for name, s := range map[string]*storage.Store{"old": past, "old, unfinished": past, "old, unpublished": past, "young": h.store} {
-			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, bulk(2)))(h.t)
+			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, bulk(2), storage.Once{}))(h.t)
 			for i := range 2 {
 				if name != "old, unfinished" {
 					must(h.store.CreateCardForItem(h.t.Context(), jobs[name].UUID, i, time.Now()))(h.t)
@@ -410,7 +410,7 @@ func TestJobThatIsForgottenBeforeItWasCounted(t *testing.T) {
 func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *house) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2)))(h.t)
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2), storage.Once{}))(h.t)
 		r := h.replica(nil)
 		for i, want := range []float64{0, 1} {
 			if keep := r.handle(h.t.Context(), job.UUID, i); keep {

@@ -182,7 +182,7 @@ func BenchmarkCreateCard(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					c := cards[rand.IntN(len(cards))]
-					_, err := s.CreateCard(b.Context(), c.CompanyUUID, storage.CardRequest{Type: "VIRTUAL", Alias: "bench", UserUUID: c.HolderUUID})
+					_, err := s.CreateCard(b.Context(), c.CompanyUUID, storage.CardRequest{Type: "VIRTUAL", Alias: "bench", UserUUID: c.HolderUUID}, storage.Once{})
 					if err != nil && !errors.Is(err, storage.ErrUserNotFound) {
 						b.Fatal(err)
 					}

@@ -26,7 +26,7 @@ func request() storage.CardRequest {
 
 func create(t *testing.T, s *storage.Store) storage.Card {
 	t.Helper()
-	return must(s.CreateCard(t.Context(), acme, request()))(t)
+	return must(s.CreateCard(t.Context(), acme, request(), storage.Once{}))(t)
 }
 
 func TestContractCardTypeFromWhatWasAsked(t *testing.T) {
@@ -46,7 +46,7 @@ func TestContractCardTypeFromWhatWasAsked(t *testing.T) {
 			} {
 				r := request()
 				r.Type, r.BusinessType, r.Periodicity = c.kind, c.business, "weekly"
-				made := must(s.CreateCard(t.Context(), acme, r))(t)
+				made := must(s.CreateCard(t.Context(), acme, r, storage.Once{}))(t)
 				got := must(s.Card(t.Context(), acme, made.UUID))(t)
 				if got.Type != c.want || got.Periodicity != "WEEKLY" || got.Status != storage.CardActive {
 					t.Errorf("%s %s: %+v", c.kind, c.business, got)
@@ -76,12 +76,12 @@ func TestSpec22CardCreationRequestFields(t *testing.T) {
 			} {
 				r := request()
 				breakIt(&r)
-				_, err := s.CreateCard(t.Context(), acme, r)
+				_, err := s.CreateCard(t.Context(), acme, r, storage.Once{})
 				wantInvalid(t, err, field)
 			}
 			r := request()
 			r.Alias = "a\x00b"
-			_, err := s.CreateCard(t.Context(), acme, r)
+			_, err := s.CreateCard(t.Context(), acme, r, storage.Once{})
 			wantInvalid(t, err, "alias")
 			wantCards(t, s, 0)
 		})
@@ -113,7 +113,7 @@ func TestContractThresholdLimits(t *testing.T) {
 				wantError(t, err, storage.ErrThresholdExceedsLimit)
 				r := request()
 				r.Threshold = dec(amount)
-				_, err = s.CreateCard(t.Context(), acme, r)
+				_, err = s.CreateCard(t.Context(), acme, r, storage.Once{})
 				wantError(t, err, storage.ErrThresholdExceedsLimit)
 			}
 			for _, amount := range []string{"1000", "1000.00", "1000.0000", "0.01", "1e2"} {
@@ -124,7 +124,7 @@ func TestContractThresholdLimits(t *testing.T) {
 			}
 			r := request()
 			r.UserUUID, r.Threshold = bo, dec("100.5") // yen have no decimals
-			_, err := s.CreateCard(t.Context(), bolt, r)
+			_, err := s.CreateCard(t.Context(), bolt, r, storage.Once{})
 			wantInvalid(t, err, "threshold")
 		})
 	}
@@ -140,10 +140,10 @@ func TestContractUnknownUserIsRefused(t *testing.T) {
 			for _, user := range []uuid.UUID{uuid.New(), bo, ivo} {
 				r := request()
 				r.UserUUID = user
-				_, err := s.CreateCard(t.Context(), acme, r)
+				_, err := s.CreateCard(t.Context(), acme, r, storage.Once{})
 				wantError(t, err, storage.ErrUserNotFound)
 			}
-			_, err := s.CreateCard(t.Context(), uuid.New(), request())
+			_, err := s.CreateCard(t.Context(), uuid.New(), request(), storage.Once{})
 			wantError(t, err, storage.ErrUserNotFound)
 			wantCards(t, s, 0)
 		})
@@ -257,7 +257,7 @@ func TestSpec41FindAllCardsFilters(t *testing.T) {
 				if i%5 == 0 {
 					r.Type, r.Periodicity = "PHYSICAL", ""
 				}
-				must(s.CreateCard(t.Context(), acme, r))(t)
+				must(s.CreateCard(t.Context(), acme, r, storage.Once{}))(t)
 			}
 			all, _, _ := s.Cards(t.Context(), storage.CardFilter{Company: &acme, Page: storage.Page{Size: 100}})
 			must(s.LockCard(t.Context(), acme, all[7].UUID, true))(t)

@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
@@ -27,9 +26,10 @@ func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, err
 }
 
 // CreateCard creates a card for an active user of the company. It returns
-// *invalid.Error, ErrUserNotFound or ErrThresholdExceedsLimit, and then has
-// changed nothing. Running it twice creates two cards.
-func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r CardRequest) (Card, error) {
+// *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or ErrKeyReused, and
+// then has changed nothing. Done again for the same once, it returns the card
+// as it was first made; without one it makes another.
+func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r CardRequest, once Once) (Card, error) {
 	var card cardRow
 	err := s.write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {
 		p, err := cardPolicy(ctx, tx, company)
@@ -40,8 +40,16 @@ func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r CardRequest
 		if r.check(&e, "", p.Currency); e.OrNil() != nil {
 			return &e
 		}
-		card = r.row(s.opts.NewID(), company, p.Currency)
-		return issue(ctx, tx, p, &card, s.opts.Now())
+		made, err := s.claim(ctx, tx, once)
+		if err != nil {
+			return err
+		}
+		card = r.row(uuid.UUID(made.MadeUUID), company, p.Currency)
+		card.issue(p, made.CreatedAt)
+		if made.again {
+			return nil
+		}
+		return insert(ctx, tx, p, &card)
 	})
 	if err != nil {
 		return Card{}, err
@@ -58,8 +66,13 @@ func cardPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, err
 	return p, err
 }
 
-// issue applies the rules of business to a new card and inserts it.
-func issue(ctx context.Context, tx bun.Tx, p policy, card *cardRow, now time.Time) error {
+// issue makes a new card of a request; at is in milliseconds.
+func (r *cardRow) issue(p policy, at int64) {
+	r.LastFour, r.Status, r.IssuedAt, r.Currency = lastFour(uuid.UUID(r.UUID)), CardActive, at, p.Currency
+}
+
+// insert applies the rules of business to a new card and writes it.
+func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 	active, err := tx.NewSelect().Table("users").Where("uuid = ?", card.HolderUUID).
 		Where("company_uuid = ?", card.CompanyUUID).Where("active").Exists(ctx)
 	if err != nil {
@@ -71,8 +84,6 @@ func issue(ctx context.Context, tx bun.Tx, p policy, card *cardRow, now time.Tim
 	if card.Threshold != nil && *card.Threshold > p.CreditLimit {
 		return ErrThresholdExceedsLimit
 	}
-	card.LastFour, card.Status = lastFour(uuid.UUID(card.UUID)), CardActive
-	card.IssuedAt, card.Currency = now.UnixMilli(), p.Currency
 	_, err = tx.NewInsert().Model(card).Exec(ctx)
 	return err
 }

@@ -178,7 +178,7 @@ func TestImportBringsUnknownRequestersAsInactiveUsers(t *testing.T) {
 			r := request()
 			copy(r.UserUUID[:], r.UserUUID[:15])
 			r.UserUUID[15] = 0x0f
-			_, err = s.CreateCard(t.Context(), acme, r)
+			_, err = s.CreateCard(t.Context(), acme, r, storage.Once{})
 			wantError(t, err, storage.ErrUserNotFound)
 		})
 	}

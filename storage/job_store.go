@@ -13,12 +13,13 @@ import (
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
 // field begins with cardsRequests[index]); the rules of business are left to
-// CreateCardForItem.
-func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []CardRequest) (CardJob, error) {
+// CreateCardForItem. Done again for the same once, it returns the job as it was
+// first stored; another use of the key is ErrKeyReused.
+func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []CardRequest, once Once) (CardJob, error) {
 	if err := checkCount(requests); err != nil {
 		return CardJob{}, err
 	}
-	row := jobRow{UUID: key(s.opts.NewID()), CompanyUUID: key(company), CreatedAt: s.opts.Now().UnixMilli()}
+	row := jobRow{CompanyUUID: key(company)}
 	var items []itemRow
 	err := s.write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
 		p, err := cardPolicy(ctx, tx, company)
@@ -28,7 +29,15 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 		if err := checkItems(requests, p.Currency); err != nil {
 			return err
 		}
+		made, err := s.claim(ctx, tx, once)
+		if err != nil {
+			return err
+		}
+		row.UUID, row.CreatedAt = made.MadeUUID, made.CreatedAt
 		items = newItems(row, requests, p.Currency)
+		if made.again {
+			return nil
+		}
 		if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
 			return err
 		}
@@ -119,7 +128,8 @@ func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) erro
 		UUID: id, CompanyUUID: r.CompanyUUID, HolderUUID: r.UserUUID, Type: r.Type, Name: r.Alias,
 		Threshold: r.Threshold, Periodicity: r.Periodicity,
 	}
-	switch err = issue(ctx, tx, p, &card, now); {
+	card.issue(p, now.UnixMilli())
+	switch err = insert(ctx, tx, p, &card); {
 	case errors.Is(err, ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
 	case errors.Is(err, ErrThresholdExceedsLimit):

@@ -30,7 +30,7 @@ func TestContractBulkCreateStoresTheJobBeforeAnyWork(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			made := must(s.CreateCardJob(t.Context(), acme, requests(3)))(t)
+			made := must(s.CreateCardJob(t.Context(), acme, requests(3), storage.Once{}))(t)
 			job := must(s.CardJob(t.Context(), acme, made.UUID))(t)
 			if job.Status != storage.JobQueued || job.Total != 3 || len(job.Items) != 3 || job.FinishedAt != nil || !job.CreatedAt.Equal(now) {
 				t.Errorf("job = %+v", job)
@@ -60,15 +60,15 @@ func TestContractShapeErrorsRefuseTheWholeBulk(t *testing.T) {
 				"cardsRequests":              {},
 				"cardsRequests[3].threshold": bad,
 			} {
-				_, err := s.CreateCardJob(t.Context(), acme, list)
+				_, err := s.CreateCardJob(t.Context(), acme, list, storage.Once{})
 				wantInvalid(t, err, field)
 			}
-			_, err := s.CreateCardJob(t.Context(), acme, requests(501))
+			_, err := s.CreateCardJob(t.Context(), acme, requests(501), storage.Once{})
 			wantInvalid(t, err, "cardsRequests")
 			if jobs := must(s.UnfinishedJobs(t.Context(), uuid.Nil, 10))(t); len(jobs) != 0 {
 				t.Errorf("jobs = %v", jobs)
 			}
-			must(s.CreateCardJob(t.Context(), acme, requests(500)))(t)
+			must(s.CreateCardJob(t.Context(), acme, requests(500), storage.Once{}))(t)
 		})
 	}
 }
@@ -82,7 +82,7 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 			loadCompanies(t, s)
 			list := requests(4, 1)
 			list[2].Threshold = dec("1e9999")
-			job := must(s.CreateCardJob(t.Context(), acme, list))(t)
+			job := must(s.CreateCardJob(t.Context(), acme, list, storage.Once{}))(t)
 			for i, code := range []string{"", "USER_NOT_FOUND", "THRESHOLD_EXCEEDS_LIMIT", ""} {
 				item := must(s.CreateCardForItem(t.Context(), job.UUID, i, now))(t)
 				if item.ErrorCode != code || (item.CardUUID == nil) != (code != "") || (item.ErrorMessage == "") != (code == "") {
@@ -114,7 +114,7 @@ func TestItemsDoneAtTheSameTimeMakeOneCardAndOneOutcome(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			job := must(s.CreateCardJob(t.Context(), acme, requests(10, 4)))(t)
+			job := must(s.CreateCardJob(t.Context(), acme, requests(10, 4), storage.Once{}))(t)
 			var run []func()
 			for i := range 40 {
 				run = append(run, func() {
@@ -139,7 +139,7 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			job := must(s.CreateCardJob(t.Context(), acme, requests(3, 1)))(t)
+			job := must(s.CreateCardJob(t.Context(), acme, requests(3, 1), storage.Once{}))(t)
 			var finished []storage.CardItem
 			for i := range 3 {
 				finished = append(finished, must(s.CreateCardForItem(t.Context(), job.UUID, i, now.Add(secs(i))))(t))
@@ -173,10 +173,10 @@ func TestUnfinishedJobsAreListedForRecovery(t *testing.T) {
 			s := setup(t)
 			loadCompanies(t, s)
 			for range 3 {
-				job := must(s.CreateCardJob(t.Context(), acme, requests(3)))(t)
+				job := must(s.CreateCardJob(t.Context(), acme, requests(3), storage.Once{}))(t)
 				must(s.CreateCardForItem(t.Context(), job.UUID, 1, now))(t)
 			}
-			done := must(s.CreateCardJob(t.Context(), acme, requests(1)))(t)
+			done := must(s.CreateCardJob(t.Context(), acme, requests(1), storage.Once{}))(t)
 			must(s.CreateCardForItem(t.Context(), done.UUID, 0, now))(t)
 			first := must(s.UnfinishedJobs(t.Context(), uuid.Nil, 2))(t)
 			rest := must(s.UnfinishedJobs(t.Context(), first[1].UUID, 2))(t)
@@ -201,7 +201,7 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 			loadCompanies(t, s)
 			var jobs []storage.CardJob
 			for range 3 {
-				jobs = append(jobs, must(s.CreateCardJob(t.Context(), acme, requests(1)))(t))
+				jobs = append(jobs, must(s.CreateCardJob(t.Context(), acme, requests(1), storage.Once{}))(t))
 			}
 			over := must(s.CreateCardForItem(t.Context(), jobs[0].UUID, 0, now))(t)
 			must(s.CreateCardForItem(t.Context(), jobs[1].UUID, 0, now))(t)
@@ -225,7 +225,7 @@ func TestRequestUUIDsDifferAndAreRepeatable(t *testing.T) {
 	t.Parallel()
 	s := databases["sqlite"](t)
 	loadCompanies(t, s)
-	job := must(s.CreateCardJob(t.Context(), acme, requests(500)))(t)
+	job := must(s.CreateCardJob(t.Context(), acme, requests(500), storage.Once{}))(t)
 	seen := map[string]bool{}
 	for _, item := range job.Items {
 		id := item.RequestUUID.String()

@@ -25,7 +25,7 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 		"ping":   func() error { return s.Ping(t.Context()) },
 		"read":   func() error { _, err := s.Card(t.Context(), acme, card.UUID); return err },
 		"list":   func() error { _, _, err := s.Reimbursements(t.Context(), storage.ReimbursementFilter{}); return err },
-		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request()); return err },
+		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request(), storage.Once{}); return err },
 		"item":   func() error { _, err := s.CreateCardForItem(t.Context(), acme, 0, now); return err },
 	} {
 		start := time.Now()
