@@ -1,0 +1,34 @@
+package servertls
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	reloads, failures *prometheus.CounterVec
+	expiry            prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
+	m := &metrics{
+		reloads: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_tls_reloads_total",
+			Help: "New TLS files taken into use, by kind.",
+		}, []string{"files"}),
+		failures: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_tls_reload_failures_total",
+			Help: "New TLS files that were not good, so that the old ones stay in use, by kind.",
+		}, []string{"files"}),
+		expiry: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_tls_certificate_expiry_timestamp_seconds",
+			Help: "When the server's certificate expires, in unix time; 0 without one.",
+		}),
+	}
+	for _, what := range []string{certificateFiles, bundleFile} {
+		m.reloads.WithLabelValues(what)
+		m.failures.WithLabelValues(what)
+	}
+	return m
+}

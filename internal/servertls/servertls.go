@@ -1,0 +1,166 @@
+// Package servertls is the server's side of TLS: what a listener presents, whom
+// it believes, and how both change while it runs.
+package servertls
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options name the files (PEM). CertFile holds the server's certificate and its
+// intermediates, KeyFile the key, ClientCAFile the authorities that sign client
+// certificates. Without the first two there is only the bundle to watch.
+type Options struct {
+	CertFile, KeyFile string
+	ClientCAFile      string // "" asks clients for no certificate
+
+	Every      time.Duration         // between looks at the files; 0 means 1 s
+	Logger     *slog.Logger          // nil means slog.Default
+	Registerer prometheus.Registerer // nil counts unseen
+}
+
+// Files are the certificate, its key and the bundle as they were when they last
+// made sense. It is safe for concurrent use.
+type Files struct {
+	every   time.Duration
+	sources []*source
+	metrics *metrics
+	log     *slog.Logger
+
+	certificate atomic.Pointer[tls.Certificate]
+	pool        atomic.Pointer[x509.CertPool]
+	config      atomic.Pointer[tls.Config] // of the two
+}
+
+// Open reads the files. The error names the one that is not good.
+func Open(o Options) (*Files, error) {
+	if o.Every == 0 {
+		o.Every = time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	f := &Files{every: o.Every, log: o.Logger, metrics: newMetrics(o.Registerer)}
+	if o.CertFile != "" || o.KeyFile != "" {
+		f.sources = append(f.sources, &source{what: certificateFiles, paths: []string{o.CertFile, o.KeyFile}, use: f.useCertificate})
+	}
+	if o.ClientCAFile != "" {
+		f.sources = append(f.sources, &source{what: bundleFile, paths: []string{o.ClientCAFile}, use: f.useBundle})
+	}
+	for _, s := range f.sources {
+		if _, err := s.look(); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// Run looks at the files again and again until ctx ends. It asks for their
+// content, not their times: a mounted secret is replaced by moving a link, and
+// no notification tells that on every file system.
+func (f *Files) Run(ctx context.Context) {
+	ticker := time.NewTicker(f.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f.look(ctx)
+		}
+	}
+}
+
+// look takes over what has changed. What is broken is told once, and only when
+// it is still so at the next look: the two files of a certificate are replaced
+// one after the other.
+func (f *Files) look(ctx context.Context) {
+	for _, s := range f.sources {
+		changed, err := s.look()
+		switch {
+		case err != nil && s.stillBroken():
+			f.metrics.failures.WithLabelValues(s.what).Inc()
+			f.log.LogAttrs(ctx, slog.LevelError, "the new TLS files are not good; those from before stay in use",
+				slog.String("files", s.what), slog.String("error", err.Error()))
+		case err == nil && changed:
+			f.metrics.reloads.WithLabelValues(s.what).Inc()
+			f.log.LogAttrs(ctx, slog.LevelInfo, "new TLS files are in use", slog.String("files", s.what))
+		}
+	}
+}
+
+func (f *Files) useCertificate(contents [][]byte) error {
+	cert, err := parsePair(contents[0], contents[1])
+	if err != nil {
+		return err
+	}
+	f.certificate.Store(cert)
+	f.metrics.expiry.Set(float64(cert.Leaf.NotAfter.Unix()))
+	f.rebuild()
+	return nil
+}
+
+func (f *Files) useBundle(contents [][]byte) error {
+	certs, err := parseCertificates(contents[0])
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	for _, cert := range certs {
+		pool.AddCert(cert)
+	}
+	f.pool.Store(pool)
+	f.rebuild()
+	return nil
+}
+
+// ClientCAs are the authorities of client certificates, nil when there is no
+// bundle. The pointer is the same until the bundle changes.
+func (f *Files) ClientCAs() *x509.CertPool { return f.pool.Load() }
+
+// Config is for a listener: every handshake uses the files as they are then.
+func (f *Files) Config() *tls.Config {
+	config := newConfig()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.config.Load(), nil }
+	return config
+}
+
+func (f *Files) rebuild() {
+	cert := f.certificate.Load()
+	if cert == nil {
+		return
+	}
+	config := newConfig()
+	config.Certificates = []tls.Certificate{*cert}
+	if pool := f.pool.Load(); pool != nil {
+		// Which routes need a certificate is decided by route. One that is
+		// presented must be good, and meant for clients (extended key usage).
+		config.ClientCAs, config.ClientAuth = pool, tls.VerifyClientCertIfGiven
+	}
+	f.config.Store(config)
+}
+
+// newConfig has what holds for every handshake (RFC 9325): TLS 1.2 with forward
+// secrecy and authenticated encryption, or 1.3.
+func newConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		CipherSuites: []uint16{ // of 1.2; those of 1.3 are all good
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+			tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		},
+		NextProtos: []string{"h2", "http/1.1"},
+		// A resumed session would skip the look at the client's certificate.
+		SessionTicketsDisabled: true,
+	}
+}

@@ -1,0 +1,53 @@
+package servertls
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestBrokenIsToldOnce: at the second look that finds the same, and again when
+// it is broken in another way or was good meanwhile.
+func TestBrokenIsToldOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "f")
+	s := &source{paths: []string{path}, use: func(contents [][]byte) error {
+		if string(contents[0]) == "good" {
+			return nil
+		}
+		return errors.New("broken")
+	}}
+	for i, step := range []struct {
+		text    string // "" for no file
+		changed bool
+		told    bool
+	}{
+		{"good", true, false},
+		{"good", false, false},
+		{"bad", false, false},
+		{"bad", false, true},
+		{"bad", false, false},
+		{"worse", false, false},
+		{"worse", false, true},
+		{"", false, false},
+		{"", false, true},
+		{"", false, false},
+		{"good", false, false}, // as it was all the time
+		{"bad", false, false},
+		{"good", false, false},
+		{"bad", false, false},
+		{"bad", false, true},
+	} {
+		_ = os.Remove(path)
+		if step.text != "" {
+			if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		changed, err := s.look()
+		if told := err != nil && s.stillBroken(); changed != step.changed || told != step.told {
+			t.Errorf("step %d, %q: changed %v, told %v (%v)", i, step.text, changed, told, err)
+		}
+	}
+}
