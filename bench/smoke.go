@@ -15,7 +15,7 @@ type smokeCmd struct {
 
 // Run checks; it says nothing of speed.
 func (c *smokeCmd) Run(ctx context.Context, term *console) error {
-	chosen, err := choose([]string{"one", "batch", "fanout", "ports", "backlog", "always", "failing"})
+	chosen, err := choose([]string{"one", "batch", "fanout", "ports", "backlog", "always", "failing", "takeover", "restart"})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,13 +17,20 @@ import (
 
 // handle works on one task of the queue. It returns once the task's attempts
 // have been started or put off: what is in flight is noted in Redis under the
-// task's id, so nothing depends on the queue remembering the task.
-func (d *Dispatcher) handle(ctx context.Context, id, kind, payload string) error {
+// task's id, so nothing depends on the queue remembering the task. What a task
+// that fails leaves open, the sweep hands out again.
+func (d *Dispatcher) handle(ctx context.Context, id, kind, payload string) {
 	if d.intake.Err() != nil {
-		return errStopping
+		return
 	}
 	d.working.Add(1)
 	defer d.working.Done()
+	if err := d.do(ctx, id, kind, payload); err != nil {
+		d.Logger.Error("task failed, its work will be handed out again", "task", kind, "error", err)
+	}
+}
+
+func (d *Dispatcher) do(ctx context.Context, id, kind, payload string) error {
 	switch kind {
 	case taskDispatch:
 		refs, err := parseEventRefs(payload)
@@ -73,8 +81,8 @@ func (d *Dispatcher) dispatch(ctx context.Context, token string, refs []events.R
 	return nil
 }
 
-// failed takes back the note that a task is in flight: the queue will try it
-// again, maybe in another replica.
+// failed takes back the note that a task is in flight, so that the sweep finds
+// its work.
 func (d *Dispatcher) failed(token string, err error) error {
 	d.recorder.in <- &outcome{work: work{task: &task{token: token, left: 1}}}
 	return err
@@ -88,7 +96,10 @@ func (d *Dispatcher) fanOut(ctx context.Context, t *task, found []loadedEvent) (
 		n := len(todo)
 		if e.raw == "" {
 			d.Logger.Warn("event expired before its dispatch", "company_uuid", e.ref.Company, "event_id", e.ref.ID)
-		} else if todo, err = d.match(ctx, todo, work{task: t, event: ev}, e); err != nil {
+		} else if stored, err := events.ParseStored(e.raw); err != nil {
+			d.setAside(ctx, e.ref.String(), err)
+			continue
+		} else if todo, err = d.match(ctx, todo, work{task: t, event: ev}, e, stored); err != nil {
 			return nil, nil, err
 		}
 		if ev.left = len(todo) - n; ev.left == 0 {
@@ -99,13 +110,21 @@ func (d *Dispatcher) fanOut(ctx context.Context, t *task, found []loadedEvent) (
 	return todo, settled, nil
 }
 
+// aside is how long what cannot be read waits for somebody to mend it.
+const aside = 10 * time.Minute
+
+// setAside puts off a reference whose event cannot be read, so that it neither
+// fails the others of its task again and again nor is dropped.
+func (d *Dispatcher) setAside(ctx context.Context, ref string, why error) {
+	d.Logger.Error("stored event is damaged, trying again later", "ref", ref, "after", aside, "error", why)
+	if _, err := d.Store.giveBack(ctx, d.Now().Add(aside), []string{ref}); err != nil {
+		d.Logger.Error("damaged event not set aside", "ref", ref, "error", err)
+	}
+}
+
 // match adds a copy of w for each enabled subscriber that wants the event and
 // has no delivery of it yet.
-func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEvent) ([]*work, error) {
-	stored, err := events.ParseStored(e.raw)
-	if err != nil {
-		return nil, fmt.Errorf("event %s: %w", e.ref, err)
-	}
+func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEvent, stored events.Stored) ([]*work, error) {
 	subs, err := d.Registry.Match(ctx, e.ref.Company, e.version)
 	if err != nil {
 		return nil, err
@@ -138,6 +157,10 @@ func (d *Dispatcher) attemptAll(ctx context.Context, token string, stamp int64, 
 	for _, b := range begun {
 		w := work{ref: b.ref, base: b.rec, task: t}
 		end, err := d.prepare(ctx, &w, b)
+		if errors.Is(err, errDamaged) {
+			d.setAside(ctx, b.ref.String(), err)
+			continue
+		}
 		if err != nil {
 			return d.failed(token, err)
 		}
@@ -151,6 +174,8 @@ func (d *Dispatcher) attemptAll(ctx context.Context, token string, stamp int64, 
 	return nil
 }
 
+var errDamaged = errors.New("event cannot be read")
+
 // prepare fills in what an attempt needs, as things stand now; or it says what
 // becomes of the delivery without one.
 func (d *Dispatcher) prepare(ctx context.Context, w *work, b begun) (end func(record, time.Time) record, err error) {
@@ -159,7 +184,7 @@ func (d *Dispatcher) prepare(ctx context.Context, w *work, b begun) (end func(re
 	}
 	stored, err := events.ParseStored(b.raw)
 	if err != nil {
-		return nil, fmt.Errorf("event %s: %w", b.ref.Ref, err)
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	subs, err := d.Registry.Match(ctx, b.ref.Company, b.version)
 	if err != nil {

@@ -34,10 +34,10 @@ type Options struct {
 	SignEd25519         bool          // add v1a signatures
 	MaxWait             time.Duration // how long a delivery queues for a slot of its endpoint before it is put off; default 250 ms
 
-	LostAfter  time.Duration // longer than anything can be in flight; default twice AttemptTimeout and 5 s
+	LostAfter  time.Duration // longer than a hand-out takes from its stamp into the queue; default 100 ms
 	ClockEvery time.Duration // how often due deliveries are looked for; default 500 ms
-	SweepEvery time.Duration // how often lost work is looked for, and gauges are read; default 10 s
-	BeatEvery  time.Duration // how often a replica says that it lives; default 1 s
+	SweepEvery time.Duration // how often lost work is looked for; default 1 s
+	BeatEvery  time.Duration // how often a replica says that it lives; default 500 ms
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -48,11 +48,11 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.AttemptTimeout = orDuration(o.AttemptTimeout, 15*time.Second)
-	o.LostAfter = orDuration(o.LostAfter, 2*o.AttemptTimeout+5*time.Second)
+	o.LostAfter = orDuration(o.LostAfter, 100*time.Millisecond)
 	o.MaxWait = orDuration(o.MaxWait, 250*time.Millisecond)
 	o.ClockEvery = orDuration(o.ClockEvery, 500*time.Millisecond)
-	o.SweepEvery = orDuration(o.SweepEvery, 10*time.Second)
-	o.BeatEvery = orDuration(o.BeatEvery, time.Second)
+	o.SweepEvery = orDuration(o.SweepEvery, time.Second)
+	o.BeatEvery = orDuration(o.BeatEvery, 500*time.Millisecond)
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default
 	}
@@ -79,9 +79,8 @@ type Dispatcher struct {
 	herald    *herald
 	metrics   *metrics
 	targets   *lru.Cache[*subscribers.Subscriber, *target]
-	nudge     chan struct{} // wakes the clock
-	refused   refused
-	fronts    fronts // the sweep's
+	nudge     chan struct{}    // wakes the clock
+	suspects  map[string]int64 // the sweep's: open references that may be lost, and their stamps
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -125,7 +124,7 @@ func New(o Options) (*Dispatcher, error) {
 }
 
 // Enqueue hands accepted events to the queue; it is the publisher's Enqueue.
-// What the queue does not take, as while Redis is away, the clock tries again.
+// What the queue does not take, as while Redis is away, the sweep finds.
 func (d *Dispatcher) Enqueue(ctx context.Context, refs []events.Ref) error {
 	texts := make([]string, len(refs))
 	for i, r := range refs {
@@ -144,6 +143,9 @@ func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {
 		return fmt.Errorf("take over own work: %w", err)
 	}
 	if _, err := d.Store.beat(ctx, d.Replica, time.Hour); err != nil {
+		return err
+	}
+	if err := d.primeSweep(ctx); err != nil {
 		return err
 	}
 	records, endRecords := context.WithCancel(context.WithoutCancel(ctx))

@@ -363,7 +363,7 @@ func deleteQueue(t *testing.T, client redis.UniversalClient) {
 func TestLostQueueIsRebuilt(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := build(t, client, func(o *Options) { o.LostAfter = 100 * time.Millisecond })
+	h := build(t, client, nil)
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	ids := h.emit(250)
@@ -373,27 +373,6 @@ func TestLostQueueIsRebuilt(t *testing.T) {
 		h.reaches(id, sub, StatusDelivered)
 	}
 	h.settled()
-}
-
-func TestBacklogIsNotTakenForLost(t *testing.T) {
-	t.Parallel()
-	client := redistest.New(t)
-	h := build(t, client, func(o *Options) { o.LostAfter = 20 * time.Millisecond })
-	h.emit(10)
-	states, err := h.Queue.states()
-	if err != nil || states[0].pending != 1 {
-		t.Fatalf("queue = %+v, %v", states, err)
-	}
-	eventually(t, func() bool { // until it is long past LostAfter
-		states, err = h.Queue.states()
-		return err == nil && states[0].oldestWait > 100*time.Millisecond
-	}, "the task has waited")
-	if err := h.sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if states, err = h.Queue.states(); err != nil || states[0].pending != 1 {
-		t.Errorf("the sweep enqueued again what was waiting: %+v, %v", states, err)
-	}
 }
 
 func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {

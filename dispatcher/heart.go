@@ -7,7 +7,7 @@ import (
 )
 
 // A replica that has not said for silence that it lives, at two beats in a row,
-// is dead: with a beat a second its work is being attempted elsewhere within 5 s.
+// is dead: with two beats a second its work is taken over within 3.5 s.
 const silence = 2500 * time.Millisecond
 
 // runHeart says that this replica lives and takes over from those that don't.

@@ -47,7 +47,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Store:  NewStore(client, policy),
 		Events: eventStore, Subscribers: subs, Registry: subscribers.NewRegistry(subs, 100),
 		Policy: policy, Replica: uuid.NewString(), AttemptTimeout: 2 * time.Second,
-		ClockEvery: 10 * time.Millisecond, SweepEvery: 50 * time.Millisecond, BeatEvery: 50 * time.Millisecond,
+		ClockEvery: 10 * time.Millisecond, BeatEvery: 50 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	if adjust != nil {

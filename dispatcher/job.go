@@ -144,6 +144,13 @@ func (d *Dispatcher) startJob(ctx context.Context, j Job) (Job, error) {
 
 // runJob walks a job page by page until it is done or the daemon stops.
 func (d *Dispatcher) runJob(ctx context.Context, token, text string) error {
+	if err := d.walkJob(ctx, token, text); err != nil {
+		return d.failed(token, err)
+	}
+	return nil
+}
+
+func (d *Dispatcher) walkJob(ctx context.Context, token, text string) error {
 	company, id, err := parseJobRef(text)
 	if err != nil {
 		return err
@@ -163,7 +170,7 @@ func (d *Dispatcher) runJob(ctx context.Context, token, text string) error {
 		if err := d.step(ctx, &j); err != nil {
 			return err
 		}
-		if err := d.Store.saveJob(ctx, j, d.Now()); err != nil {
+		if err := d.Store.saveJob(ctx, j); err != nil {
 			return err
 		}
 		d.wake()

@@ -85,33 +85,6 @@ func TestDeathsDuringAStopAreTold(t *testing.T) {
 	}
 }
 
-// Work that has just been taken from a backlog is old by its stamp, and in flight.
-func TestFronts(t *testing.T) {
-	t.Parallel()
-	const lost = 35 * time.Second
-	start := time.UnixMilli(1_000_000_000)
-	var f fronts
-	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	for s := 0; s < 30; s += 10 {
-		if cut := f.pass(at(s), time.Hour, lost); cut.After(start.Add(-24 * time.Hour)) {
-			t.Fatalf("after %d s of watching, what is older than %s counts as lost", s, cut)
-		}
-	}
-	// At 30 s the backlog of an hour has just drained.
-	if cut := f.pass(at(30), 0, lost); cut.After(start) {
-		t.Errorf("in flight, but lost: %s", cut)
-	}
-	if cut := f.pass(at(40), 0, lost); cut.After(start.Add(-59 * time.Minute)) {
-		t.Errorf("in flight, but lost: %s", cut)
-	}
-	if cut, want := f.pass(at(70), 0, lost), at(30).Add(-frontSlack); !cut.Equal(want) {
-		t.Errorf("lost is what is older than %s, want %s", cut, want)
-	}
-	if len(f) > 5 {
-		t.Errorf("%d fronts are kept", len(f))
-	}
-}
-
 func TestAnothersSubscriberTellsNothing(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -307,16 +308,108 @@ func (s *Store) claim(ctx context.Context, now time.Time, limit int) ([]string, 
 	})
 }
 
-// reclaim hands out again what was handed out before cutoff and never settled.
-func (s *Store) reclaim(ctx context.Context, cutoff, now time.Time, limit int) ([]string, error) {
-	return s.everyPartition(ctx, func(p int) *script.Call {
-		return &script.Call{
-			Script: reclaimScript,
-			Keys:   []string{events.OpenKey(p)},
-			Args:   []any{cutoff.UnixMilli(), now.UnixMilli(), limit},
-		}
-	})
+// handedOut is an open reference and the stamp of its hand-out, unix ms.
+type handedOut struct {
+	ref   string
+	stamp int64
 }
+
+// openUntil reads references that were handed out until then, the oldest of
+// each partition first.
+func (s *Store) openUntil(ctx context.Context, until time.Time, limit int64) ([]handedOut, error) {
+	return s.open(ctx, &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(until.UnixMilli(), 10), Count: limit})
+}
+
+// openFrom is openUntil for those handed out from then on.
+func (s *Store) openFrom(ctx context.Context, from time.Time, limit int64) ([]handedOut, error) {
+	return s.open(ctx, &redis.ZRangeBy{Min: strconv.FormatInt(from.UnixMilli(), 10), Max: "+inf", Count: limit})
+}
+
+func (s *Store) open(ctx context.Context, by *redis.ZRangeBy) ([]handedOut, error) {
+	pipe := s.client.Pipeline()
+	var parts [events.Partitions]*redis.ZSliceCmd
+	for p := range parts {
+		parts[p] = pipe.ZRangeByScoreWithScores(ctx, events.OpenKey(p), by)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read open references: %w", err)
+	}
+	var out []handedOut
+	for _, cmd := range parts {
+		for _, z := range cmd.Val() {
+			ref, _ := z.Member.(string)
+			out = append(out, handedOut{ref: ref, stamp: int64(z.Score)})
+		}
+	}
+	return out, nil
+}
+
+// replicas is those that live or whose work has not been taken over.
+func (s *Store) replicas(ctx context.Context) ([]string, error) {
+	ids, err := s.client.ZRange(ctx, replicasKey, 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list replicas: %w", err)
+	}
+	return ids, nil
+}
+
+// noted is what any replica has noted as in flight.
+func (s *Store) noted(ctx context.Context) (map[string]bool, error) {
+	replicas, err := s.replicas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]bool)
+	for _, replica := range replicas {
+		for cursor := uint64(0); ; {
+			refs, next, err := s.inFlight(ctx, replica, cursor)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range refs {
+				out[r] = true
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// reclaim stamps anew the open references that still have the stamp given, and
+// returns them: they are the caller's to hand out.
+func (s *Store) reclaim(ctx context.Context, now time.Time, lost []handedOut) ([]string, error) {
+	groups := make(map[int][]any)
+	for _, h := range lost {
+		p, err := partitionOf(h.ref)
+		if err != nil {
+			return nil, err
+		}
+		groups[p] = append(groups[p], h.ref, h.stamp)
+	}
+	calls := make([]*script.Call, 0, len(groups))
+	for p, g := range groups {
+		for part := range slices.Chunk(g, reclaimArgs) {
+			calls = append(calls, &script.Call{
+				Script: reclaimScript,
+				Keys:   []string{events.OpenKey(p)},
+				Args:   append([]any{now.UnixMilli()}, part...),
+			})
+		}
+	}
+	if err := script.Run(ctx, s.client, nil, calls...); err != nil {
+		return nil, fmt.Errorf("reclaim lost work: %w", err)
+	}
+	var out []string
+	for _, c := range calls {
+		out = append(out, stringsOf(c.Reply())...)
+	}
+	return out, nil
+}
+
+// reclaimArgs is how many references and stamps one script call takes; even.
+const reclaimArgs = 1000
 
 func (s *Store) everyPartition(ctx context.Context, call func(p int) *script.Call) ([]string, error) {
 	calls := make([]*script.Call, events.Partitions)

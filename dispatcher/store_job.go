@@ -57,18 +57,13 @@ func (s *Store) beginJob(ctx context.Context, replica, token string, company, id
 	return s.job(ctx, company, id)
 }
 
-// saveJob keeps a job's progress, and keeps the sweep from thinking it lost.
-func (s *Store) saveJob(ctx context.Context, j Job, now time.Time) error {
+// saveJob keeps a job's progress.
+func (s *Store) saveJob(ctx context.Context, j Job) error {
 	text, err := json.Marshal(j)
 	if err != nil {
 		return fmt.Errorf("encode job: %w", err)
 	}
-	_, err = s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Set(ctx, jobKey(j.CompanyUUID, j.UUID), text, jobRetention)
-		p.ZAddXX(ctx, events.OpenKey(events.Partition(j.CompanyUUID)), redis.Z{Score: float64(now.UnixMilli()), Member: j.ref()})
-		return nil
-	})
-	if err != nil {
+	if err := s.client.Set(ctx, jobKey(j.CompanyUUID, j.UUID), text, jobRetention).Err(); err != nil {
 		return fmt.Errorf("save job: %w", err)
 	}
 	return nil

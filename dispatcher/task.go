@@ -76,9 +76,9 @@ func serverConfig(queue string, o QueueOptions) asynq.Config {
 	}
 }
 
-// retryDelay is for a task that could not be worked on, as when Redis went
-// away. Tasks of a crashed replica are long taken over by our own means when
-// asynq finds them, so these come at once, find nothing to do, and are gone.
+// retryDelay is for a task whose handler panicked. Tasks of a crashed replica
+// are long taken over by our own means when asynq finds them, so these come at
+// once, find nothing to do, and are gone.
 func retryDelay(_ int, err error, _ *asynq.Task) time.Duration {
 	if errors.Is(err, asynq.ErrLeaseExpired) {
 		return 0
@@ -103,10 +103,11 @@ func (q *Queue) enqueue(ctx context.Context, kind, payload string) error {
 const taskTimeout = 10 * time.Minute
 
 // start begins work. handle is called concurrently.
-func (q *Queue) start(handle func(ctx context.Context, id, kind, payload string) error) error {
+func (q *Queue) start(handle func(ctx context.Context, id, kind, payload string)) error {
 	h := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
-		return handle(ctx, id, t.Type(), string(t.Payload()))
+		handle(ctx, id, t.Type(), string(t.Payload()))
+		return nil
 	})
 	for i, s := range q.servers {
 		if err := s.Start(h); err != nil {

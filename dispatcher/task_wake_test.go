@@ -36,10 +36,7 @@ func TestEmptyQueueIsLookedAtSeldomAndTasksAreTakenAtOnce(t *testing.T) {
 	client := redistest.Start(t, redistest.Options{}).Client()
 	took := make(chan string, 1)
 	q := NewQueue(QueueOptions{Client: client, Logger: slog.New(slog.DiscardHandler)})
-	handle := func(_ context.Context, _, _, payload string) error {
-		took <- payload
-		return nil
-	}
+	handle := func(_ context.Context, _, _, payload string) { took <- payload }
 	if err := q.start(handle); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,14 @@
--- Hands out again what was open for so long that its task must be lost.
+-- Stamps lost open references anew, those that nobody has handed out or settled
+-- since they were looked at.
 -- KEYS[1] open zset
--- ARGV[1] newest score that counts as lost, ARGV[2] now ms, ARGV[3] how many at most
--- Returns the references.
-local lost = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
-for _, ref in ipairs(lost) do
-  redis.call('ZADD', KEYS[1], ARGV[2], ref)
+-- ARGV[1] now ms; then reference and the stamp it had, in turn
+-- Returns the references that were stamped.
+local out = {}
+for i = 2, #ARGV, 2 do
+  local stamp = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if stamp and tonumber(stamp) == tonumber(ARGV[i + 1]) then
+    redis.call('ZADD', KEYS[1], ARGV[1], ARGV[i])
+    out[#out + 1] = ARGV[i]
+  end
 end
-return lost
+return out
