@@ -71,6 +71,14 @@ var _ gen.ServerInterface = (*server)(nil)
 // New returns the handler of the public listener. It is safe for concurrent
 // use and starts no goroutine. The error is a broken document.
 func New(opts Options) (http.Handler, error) {
+	s, err := newServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	return s.outer(s.router), nil
+}
+
+func newServer(opts Options) (*server, error) {
 	document, all, err := loadDocument()
 	if err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
@@ -84,7 +92,7 @@ func New(opts Options) (http.Handler, error) {
 	if err := s.routeDocs(); err != nil {
 		return nil, err
 	}
-	return s.outer(s.router), nil
+	return s, nil
 }
 
 func (o Options) withDefaults() Options {

@@ -108,10 +108,10 @@ func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) O
 	})
 }
 
-// openSpend is a migrated database: SQLite of the test's own, or at o.URL.
+// openSpend is a migrated database: SQLite of the test's own, unless o says where.
 func openSpend(tb testing.TB, o storage.Options) *storage.Store {
 	tb.Helper()
-	if o.URL == "" {
+	if o.URL == "" && o.DataDir == "" {
 		o.DataDir = tb.TempDir()
 	}
 	store, err := storage.Open(o)

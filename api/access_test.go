@@ -1,0 +1,402 @@
+package api
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/mux"
+)
+
+// kind says what a token of another company, and one of none, get at a route.
+type kind int
+
+const (
+	public kind = iota // needs no token, and shows nothing of any company
+	shared             // is the same for every company
+	list               // another's: 200 with its own; none: 403 without the scope platform
+	thing              // another's: 404; none: 400 unless it names one
+	makes              // another's: makes a thing of its own; none: 400 unless it names one
+)
+
+// access is a line of the table of routes: how a request with the right token
+// looks, and who else may send it.
+type access struct {
+	route  string // method and path of the document
+	kind   kind
+	target string // the path of the request, when it has parameters, with acme's {things}
+	body   string
+	status int      // of the right token's answer
+	shows  []string // acme's things that it shows
+	filter string   // of a list: a query with an id of acme
+	other  int      // what another company's token gets; 0 means what its kind says
+}
+
+// The lines of the table are also the order in which the right token sends
+// them, so that what removes a thing comes last.
+var table = []access{
+	{route: "GET /docs", status: 200},
+	{route: "GET /docs/", status: 200},
+	{route: "GET /docs/init.js", status: 200},
+	{route: "GET /docs/swagger-ui-bundle.js", status: 200},
+	{route: "GET /docs/swagger-ui.css", status: 200},
+	{route: "GET /docs/favicon-32x32.png", status: 200},
+	{route: "GET /openapi.json", status: 200},
+	{route: "GET /.well-known/jwks.json", status: 200},
+	{route: "GET /.well-known/webhook-keys/{companyUuid}", target: "/.well-known/webhook-keys/{company}", status: 200},
+
+	{route: "GET /api/v1/subscribers", kind: list, status: 200, shows: []string{"subscriber", "callback"}, filter: "uuid={subscriber}"},
+	{route: "GET /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", status: 200, shows: []string{"subscriber", "callback"}},
+	{route: "GET /api/v1/subscribers/{uuid}/stats", kind: thing, target: "/api/v1/subscribers/{subscriber}/stats", status: 200, shows: []string{"subscriber"}},
+	{route: "GET /api/v1/subscribers/{uuid}/recover/{jobUuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}/recover/{recoverJob}", status: 200, shows: []string{"recoverJob"}},
+	{route: "GET /api/v1/events", kind: list, status: 200, shows: []string{"event", "company"}, filter: "event=PAYMENT_PAID"},
+	{route: "GET /api/v1/events/{id}", kind: thing, target: "/api/v1/events/{event}", status: 200, shows: []string{"event", "name"}},
+	{route: "GET /api/v1/events/{id}/deliveries", kind: thing, target: "/api/v1/events/{event}/deliveries", status: 200, shows: []string{"delivery"}},
+	{route: "GET /api/v1/events/{id}/explain", kind: thing, target: "/api/v1/events/{event}/explain", status: 200, shows: []string{"delivery", "callback"}},
+	{route: "GET /api/v1/event-types", kind: shared, status: 200},
+	{route: "GET /api/v1/deliveries", kind: list, status: 200, shows: []string{"delivery"}, filter: "subscriberUuid={subscriber}"},
+	{route: "GET /api/v1/deliveries/{id}", kind: thing, target: "/api/v1/deliveries/{delivery}", status: 200, shows: []string{"delivery"}},
+	{route: "GET /api/v3/cards", kind: list, status: 200, shows: []string{"card"}, filter: "userUuid={user}"},
+	{route: "GET /api/v3/cards/{uuid}", kind: thing, target: "/api/v3/cards/{card}", status: 200, shows: []string{"card"}},
+	{route: "GET /api/v3/cards/bulk-create/{jobUuid}", kind: thing, target: "/api/v3/cards/bulk-create/{cardJob}", status: 200, shows: []string{"cardJob"}},
+	{route: "GET /api/v3/reimbursements", kind: list, status: 200, shows: []string{"reimbursement", "name"}, filter: "uuids={reimbursement}&requesterUuids={user}"},
+	{route: "GET /api/v1/locations", kind: list, status: 200, shows: []string{"location"}, filter: "status=ACTIVE"},
+	{route: "GET /api/v1/locations/{uuid}", kind: thing, target: "/api/v1/locations/{location}", status: 200, shows: []string{"location"}},
+	{route: "GET /api/v2/locations", kind: list, status: 200, shows: []string{"location"}, filter: "status=ACTIVE"},
+	{route: "GET /api/v2/locations/{uuid}", kind: thing, target: "/api/v2/locations/{location}", status: 200, shows: []string{"location"}},
+	{route: "GET /api/v2/billing-statements/current", kind: makes, status: 200, shows: []string{"openStatement"}},
+	{route: "GET /api/v2/billing-statements/{month}/{year}", kind: makes, target: "/api/v2/billing-statements/7/2026", status: 200, shows: []string{"statement"}},
+
+	{route: "POST /api/v1/subscribers/{uuid}/test", kind: thing, target: "/api/v1/subscribers/{subscriber}/test", status: 200},
+	{route: "POST /api/v1/deliveries/{id}/retry", kind: thing, target: "/api/v1/deliveries/{delivery}/retry", status: 202, shows: []string{"delivery"}},
+	{route: "POST /api/v1/events/{id}/replay", kind: thing, target: "/api/v1/events/{event}/replay", body: `{"subscriberUuids":["{subscriber}"]}`, status: 202, shows: []string{"delivery"}},
+	{route: "POST /api/v1/subscribers/{uuid}/recover", kind: thing, target: "/api/v1/subscribers/{subscriber}/recover", body: `{"since":"2026-01-01T00:00:00Z","dryRun":true}`, status: 202, shows: []string{"subscriber"}},
+	{route: "POST /api/v1/events", kind: makes, body: `{"id":"another","event":"PAYMENT_PAID","timestamp":"2026-11-21T00:00:00Z"}`, status: 202},
+	{route: "POST /api/v1/subscribers", kind: makes, body: `{"name":"n","callbackUrl":"https://hooks.example.com/n","events":["PAYMENT_PAID"]}`, status: 201, shows: []string{"company"}},
+	{route: "PATCH /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", body: `{"enabled":true}`, status: 200, shows: []string{"subscriber"}},
+	{route: "POST /api/v1/subscribers/{uuid}/rotate-secret", kind: thing, target: "/api/v1/subscribers/{subscriber}/rotate-secret", status: 200, shows: []string{"subscriber"}},
+	{route: "POST /api/v1/subscribers/add-event", kind: thing, body: `{"callbackUrl":"{callback}","event":"ANOTHER"}`, status: 201, shows: []string{"subscriber"}},
+	{route: "DELETE /api/v1/subscribers/delete-event", kind: thing, body: `{"callbackUrl":"{callback}","event":"ANOTHER"}`, status: 204},
+	{route: "DELETE /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", status: 204},
+	{route: "POST /api/v3/cards", kind: makes, body: newCard, status: 201, other: 422},
+	{route: "POST /api/v3/cards/bulk-create", kind: makes, body: `{"cardsRequests":[` + newCard + `]}`, status: 202},
+	{route: "PATCH /api/v3/cards/{uuid}/threshold", kind: thing, target: "/api/v3/cards/{card}/threshold", body: `{"threshold":5}`, status: 200, shows: []string{"card"}},
+	{route: "PATCH /api/v3/cards/{uuid}/lock", kind: thing, target: "/api/v3/cards/{card}/lock", body: `{"lock":true}`, status: 200, shows: []string{"card"}},
+	{route: "DELETE /api/v3/cards/{uuid}", kind: thing, target: "/api/v3/cards/{spareCard}", status: 204},
+	{route: "POST /api/v3/cards/delete", kind: thing, body: `{"uuids":["{lastCard}"]}`, status: 200, other: 200},
+}
+
+// TestAccess sends every route every token that is not the right one, and
+// looks after each whether anything was read or changed; then the right one.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	w := setupTwo(t)
+	all := w.routes()
+	for _, complaint := range uncovered(all, table) {
+		t.Error(complaint)
+	}
+	for _, line := range table {
+		c := &check{twoCompanies: w, access: line, op: all[line.route]}
+		c.method, _, _ = strings.Cut(line.route, " ")
+		c.refused()
+	}
+	for _, line := range table {
+		c := &check{twoCompanies: w, access: line, op: all[line.route]}
+		c.method, _, _ = strings.Cut(line.route, " ")
+		c.right()
+	}
+}
+
+// routes are all that the public listener serves, by method and path; nil
+// stands for a route beside the document.
+func (w *twoCompanies) routes() map[string]*operation {
+	w.t.Helper()
+	s, err := newServer(w.options)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all, err := routesOf(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+func routesOf(s *server) (map[string]*operation, error) {
+	all := map[string]*operation{}
+	for path, operations := range s.routes {
+		for method, op := range operations {
+			all[method+" "+path] = op
+		}
+	}
+	err := s.router.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		path, err := route.GetPathTemplate()
+		if err != nil {
+			return err
+		}
+		methods, err := route.GetMethods()
+		if err != nil {
+			methods = []string{"ANY"}
+		}
+		for _, method := range methods {
+			if _, documented := all[method+" "+path]; !documented {
+				all[method+" "+path] = nil
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// uncovered says which routes have no line, and which lines have no route or
+// say less than the document.
+func uncovered(all map[string]*operation, lines []access) []string {
+	var complaints []string
+	missing := maps.Clone(all)
+	for _, line := range lines {
+		op, served := missing[line.route]
+		switch {
+		case !served:
+			complaints = append(complaints, line.route+" is in the table and is not served, or is there twice")
+		case line.kind == public && op != nil && !op.public, line.kind != public && (op == nil || op.public):
+			complaints = append(complaints, line.route+" needs a token in the table or in the document, but not in both")
+		}
+		delete(missing, line.route)
+	}
+	for _, route := range slices.Sorted(maps.Keys(missing)) {
+		complaints = append(complaints, route+" has no line in the table of api/access_test.go: say there who may call it")
+	}
+	return complaints
+}
+
+func TestTheTableMissesNoRoute(t *testing.T) {
+	t.Parallel()
+	s, err := newServer(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.router.HandleFunc("/api/v1/new", http.NotFound).Methods(http.MethodPost)
+	s.router.HandleFunc("/debug", http.NotFound)
+	s.routes["/api/v1/deliveries"][http.MethodDelete] = &operation{}
+	s.routes["/api/v1/event-types"][http.MethodGet].public = true
+	all, err := routesOf(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := append(slices.Clone(table), access{route: "GET /api/v1/gone", kind: thing}, table[0])
+	complaints := strings.Join(uncovered(all, lines), "\n")
+	for _, route := range []string{
+		"POST /api/v1/new", "ANY /debug", "DELETE /api/v1/deliveries", "GET /api/v1/gone", "GET /api/v1/event-types", "GET /docs",
+	} {
+		if !strings.Contains(complaints, route+" ") {
+			t.Errorf("%s is not complained of:\n%s", route, complaints)
+		}
+	}
+	if n := len(uncovered(all, lines)); n != 6 {
+		t.Errorf("%d complaints:\n%s", n, complaints)
+	}
+}
+
+// check is one line of the table at work.
+type check struct {
+	*twoCompanies
+	access
+
+	op     *operation
+	method string
+}
+
+// send makes the request of the line about acme.
+func (c *check) send(options ...option) answer {
+	c.t.Helper()
+	return c.sendTo("", c.acme.fill(c.body), options...)
+}
+
+func (c *check) path() string {
+	target := c.target
+	if target == "" {
+		_, target, _ = strings.Cut(c.route, " ")
+	}
+	return c.acme.fill(target)
+}
+
+func (c *check) sendTo(query, body string, options ...option) answer {
+	c.t.Helper()
+	target := c.path()
+	if query != "" {
+		target += "?" + query
+	}
+	return c.call(c.method, target, body, options...)
+}
+
+// refused sends what must not be served.
+func (c *check) refused() {
+	c.t.Helper()
+	if c.kind == public {
+		return
+	}
+	before := c.state()
+	unchanged := func(what string) {
+		c.t.Helper()
+		if c.method == http.MethodGet && what != "all" {
+			return
+		}
+		if after := c.state(); after != before {
+			c.t.Errorf("%s with %s has changed the stores", c.route, what)
+			before = after
+		}
+	}
+	for _, bad := range c.credentials() {
+		a := c.send(bad.options...)
+		c.wantRefusal(bad.what, a, bad.status, bad.code)
+		unchanged(bad.what)
+	}
+	if c.method == http.MethodGet {
+		if a := c.call(http.MethodHead, c.path(), "", noToken); a.Code != http.StatusUnauthorized {
+			c.t.Errorf("HEAD of %s with no token: %d", c.path(), a.Code)
+		}
+	}
+	for what, a := range c.otherCompanies() {
+		if hidden := c.acme.shownIn(a.Body.String(), c.path()+c.acme.fill(c.body)); len(hidden) > 0 {
+			c.t.Errorf("%s with %s shows acme's %v: %s", c.route, what, hidden, a.Body)
+		}
+		unchanged(what)
+	}
+	unchanged("all")
+}
+
+func (c *check) wantRefusal(what string, a answer, status int, code string) {
+	c.t.Helper()
+	if a.Code != status || a.problem().Code != code {
+		c.t.Errorf("%s with %s: %d %s, want %d %s", c.route, what, a.Code, a.Body, status, code)
+	}
+	want := map[int]string{http.StatusUnauthorized: `Bearer realm="spendhook"`, http.StatusForbidden: "Bearer "}[status]
+	if got := a.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, want) {
+		c.t.Errorf("%s with %s: WWW-Authenticate %q", c.route, what, got)
+	}
+}
+
+// credential is what a request comes with in place of the right token.
+type credential struct {
+	what    string
+	options []option
+	status  int
+	code    string
+}
+
+// credentials are those that no route accepts.
+func (c *check) credentials() []credential {
+	c.t.Helper()
+	list := []credential{
+		{"no token", []option{noToken}, http.StatusUnauthorized, "TOKEN_REQUIRED"},
+		{"a password", []option{header("Authorization", "Basic dTpw")}, http.StatusUnauthorized, "TOKEN_INVALID"},
+	}
+	for what, token := range c.forged() {
+		list = append(list, credential{what, []option{bearer(token)}, http.StatusUnauthorized, "TOKEN_INVALID"})
+	}
+	for _, scope := range c.op.scopes {
+		others := c.mint(&c.acme.company, without(scope))
+		list = append(list, credential{"no " + scope, []option{bearer(others)}, http.StatusForbidden, "INSUFFICIENT_SCOPE"})
+	}
+	return list
+}
+
+// otherCompanies yields what tokens of another company and of none are
+// answered, having looked at the status.
+func (c *check) otherCompanies() map[string]answer {
+	c.t.Helper()
+	all := map[string]answer{}
+	expect := func(what string, a answer, status int, code string) {
+		c.t.Helper()
+		if a.Code != status || code != "" && a.problem().Code != code {
+			c.t.Errorf("%s with %s: %d %s, want %d %s", c.route, what, a.Code, a.Body, status, code)
+		}
+		all[what] = a
+	}
+	bolt, none, platform := bearer(c.bolt.token), bearer(c.mint(nil, allScopes)), bearer(c.mint(nil, allScopes+" platform operator"))
+	named := "companyUuid=" + c.acme.company.String()
+	_, inQuery := c.op.query["companyUuid"]
+	if inQuery {
+		expect("another company's token that names acme", c.sendTo(named, c.acme.fill(c.body), bolt), http.StatusForbidden, "COMPANY_MISMATCH")
+	}
+	if c.op.hasBody {
+		expect("another company's token that names acme in the body",
+			c.sendTo("", naming(c.acme.company, c.acme.fill(c.body)), bolt), http.StatusForbidden, "COMPANY_MISMATCH")
+	}
+	switch c.kind {
+	case list:
+		a := c.send(bolt)
+		expect("another company's token", a, http.StatusOK, "")
+		if len(c.bolt.shownIn(a.Body.String(), "")) == 0 {
+			c.t.Errorf("%s shows bolt nothing of its own: %s", c.route, a.Body)
+		}
+		expect("another company's token and an id of acme", c.sendTo(c.acme.fill(c.filter), "", bolt), http.StatusOK, "")
+		expect("a token of no company", c.send(none), http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	case thing:
+		status := http.StatusNotFound
+		if c.other != 0 {
+			status = c.other
+		}
+		expect("another company's token", c.send(bolt), status, "")
+		if inQuery {
+			expect("a platform token that names the other company", c.sendTo("companyUuid="+c.bolt.company.String(), c.acme.fill(c.body), platform), status, "")
+		}
+		expect("a platform token that names no company", c.send(platform), http.StatusBadRequest, "VALIDATION_ERROR")
+		expect("a token of no company", c.send(none), http.StatusBadRequest, "VALIDATION_ERROR")
+	case makes:
+		expect("a platform token that names no company", c.send(platform), http.StatusBadRequest, "VALIDATION_ERROR")
+		expect("a token of no company", c.send(none), http.StatusBadRequest, "VALIDATION_ERROR")
+		if c.other != 0 {
+			expect("another company's token", c.send(bolt), c.other, "")
+		}
+	case shared, public:
+	}
+	return all
+}
+
+// right sends what must be served: else the table would also pass if nothing was.
+func (c *check) right() {
+	c.t.Helper()
+	if c.kind == public {
+		a := c.send(noToken)
+		if a.Code != c.status {
+			c.t.Errorf("%s without a token: %d %s", c.route, a.Code, a.Body)
+		}
+		text := a.Body.String()
+		if shown := append(c.acme.shownIn(text, c.path()), c.bolt.shownIn(text, "")...); len(shown) > 0 {
+			c.t.Errorf("%s shows everyone %v", c.route, shown)
+		}
+		return
+	}
+	key := header(idempotencyHeader, c.route)
+	a := c.send(bearer(c.acme.token), key)
+	c.wantShown("the right token", a)
+	if again := c.send(bearer(c.bolt.token), key); len(c.acme.shownIn(again.Body.String(), c.path()+c.acme.fill(c.body))) > 0 ||
+		again.Header().Get("Location") != "" && again.Header().Get("Location") == a.Header().Get("Location") {
+		c.t.Errorf("%s: another company's token and the same Idempotency-Key: %d %s", c.route, again.Code, again.Body)
+	}
+	if c.method != http.MethodGet || c.kind == shared {
+		return
+	}
+	named := "companyUuid=" + c.acme.company.String()
+	c.wantShown("a token of no company that names acme", c.sendTo(named, "", bearer(c.mint(nil, allScopes))))
+	c.wantShown("acme's token that names acme", c.sendTo(named, "", bearer(c.acme.token)))
+	if c.kind == list {
+		c.wantShown("an id of acme", c.sendTo(c.acme.fill(c.filter), "", bearer(c.acme.token)))
+		a := c.send(bearer(c.mint(nil, allScopes+" platform")))
+		c.wantShown("a platform token", a)
+		if len(c.bolt.shownIn(a.Body.String(), "")) == 0 {
+			c.t.Errorf("%s shows a platform token nothing of bolt", c.route)
+		}
+	}
+}
+
+func (c *check) wantShown(what string, a answer) {
+	c.t.Helper()
+	shown := c.acme.shownIn(a.Body.String(), "")
+	if a.Code != c.status || slices.ContainsFunc(c.shows, func(name string) bool { return !slices.Contains(shown, name) }) {
+		c.t.Errorf("%s with %s: %d shows %v of %v: %s", c.route, what, a.Code, shown, c.shows, a.Body)
+	}
+}
