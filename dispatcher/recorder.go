@@ -166,7 +166,7 @@ func finishedTasks(batch []*outcome) []string {
 // rebased on what was found.
 func (r *recorder) try(ctx context.Context, todo []*outcome, settled map[events.Ref]bool) (conflicts, done []*outcome, err error) {
 	now := r.now()
-	writes, order := groupWrites(todo, settled, now)
+	writes, order := writesOf(todo, settled, now)
 	found, err := r.store.record(ctx, now, writes, r.replica, r.finished)
 	if err != nil {
 		return nil, nil, err
@@ -190,9 +190,9 @@ func (r *recorder) try(ctx context.Context, todo []*outcome, settled map[events.
 	return conflicts, done, nil
 }
 
-// groupWrites makes one write of the outcomes of each event; order holds the
+// writesOf makes one write of the outcomes of each event; order holds the
 // outcomes behind each write's changes.
-func groupWrites(todo []*outcome, settled map[events.Ref]bool, now time.Time) (writes []write, order [][]*outcome) {
+func writesOf(todo []*outcome, settled map[events.Ref]bool, now time.Time) (writes []write, order [][]*outcome) {
 	index := make(map[events.Ref]int, len(todo))
 	for _, o := range todo {
 		if o.ref.ID == "" {

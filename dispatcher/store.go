@@ -23,8 +23,6 @@ var (
 	loadSource string
 	//go:embed lua/begin.lua
 	beginSource string
-	//go:embed lua/record.lua
-	recordSource string
 	//go:embed lua/claim.lua
 	claimSource string
 	//go:embed lua/reclaim.lua
@@ -38,7 +36,6 @@ var (
 var (
 	loadScript     = redis.NewScript(loadSource)
 	beginScript    = redis.NewScript(beginSource)
-	recordScript   = redis.NewScript(recordSource)
 	claimScript    = redis.NewScript(claimSource)
 	reclaimScript  = redis.NewScript(reclaimSource)
 	givebackScript = redis.NewScript(givebackSource)
@@ -190,111 +187,6 @@ func (s *Store) begin(ctx context.Context, replica, token string, stamp int64, r
 		out = append(out, begun{ref: r, rec: rec, raw: raw, version: parseVersion(v[2])})
 	}
 	return out, nil
-}
-
-// change is one delivery to be written: next replaces base, if base is still
-// what Redis holds.
-type change struct {
-	ref        ref
-	base, next *record
-	text       string // next as it was written
-}
-
-// write is what record writes of one event in one step.
-type write struct {
-	event   events.Ref
-	changes []change
-	settled bool // the event's dispatch is complete
-}
-
-// record writes in one pipeline. In the same round trip it forgets done, the
-// in-flight tokens of tasks whose records an earlier call wrote. The answer
-// holds, for each write and change in order, nil when it was written or the
-// record found instead (one with Version 0 when there was none). After an error
-// the same writes may be tried again: what was written is recognised.
-func (s *Store) record(ctx context.Context, now time.Time, writes []write, replica string, done []string) ([][]*record, error) {
-	calls := make([]*script.Call, len(writes))
-	for i, w := range writes {
-		c, err := s.recordCall(w, now)
-		if err != nil {
-			return nil, err
-		}
-		calls[i] = c
-	}
-	forget := func(p redis.Pipeliner) {
-		if len(done) > 0 {
-			p.HDel(ctx, inFlightKey(replica), done...)
-		}
-	}
-	if err := script.Run(ctx, s.client, forget, calls...); err != nil {
-		return nil, fmt.Errorf("record deliveries: %w", err)
-	}
-	out := make([][]*record, len(writes))
-	for i, w := range writes {
-		found, err := readRecorded(w.changes, calls[i].Reply())
-		if err != nil {
-			return nil, err
-		}
-		out[i] = found
-	}
-	return out, nil
-}
-
-func (s *Store) recordCall(w write, now time.Time) (*script.Call, error) {
-	p, company := events.Partition(w.event.Company), w.event.Company
-	settled := "0"
-	if w.settled {
-		settled = "1"
-	}
-	c := &script.Call{
-		Script: recordScript,
-		Keys: []string{
-			deliveriesKey(w.event), events.OpenKey(p), delayedKey(p), deadKey(p),
-			events.EventKey(w.event), liveOfCompany(company), deadOfCompany(company),
-		},
-		Args: []any{
-			w.event.String(), w.event.ID, settled, now.UnixMilli(),
-			(s.policy.Retention + settleSlack).Milliseconds(), s.policy.DeadRetention.Milliseconds(),
-		},
-	}
-	for i := range w.changes {
-		ch := &w.changes[i]
-		var err error
-		if ch.text, err = ch.next.encode(); err != nil {
-			return nil, err
-		}
-		due := ""
-		if ch.next.Due > 0 {
-			due = strconv.FormatInt(ch.next.Due, 10)
-		}
-		sub := ch.ref.Subscriber
-		c.Keys = append(c.Keys, allOfSubscriber(company, sub), liveOfSubscriber(company, sub), deadOfSubscriber(company, sub))
-		c.Args = append(c.Args, sub.String(), ch.base.expects(), ch.text, ch.next.Created, due)
-	}
-	return c, nil
-}
-
-func readRecorded(changes []change, reply any) ([]*record, error) {
-	list, ok := reply.([]any)
-	if !ok || len(list) != len(changes) {
-		return nil, errors.New("record deliveries: unexpected reply")
-	}
-	found := make([]*record, len(changes))
-	for i, v := range list {
-		text, conflict := v.(string)
-		switch {
-		case !conflict, text == changes[i].text: // the latter: by a try whose answer was lost
-		case text == "":
-			found[i] = &record{}
-		default:
-			rec, err := decodeRecord(text)
-			if err != nil {
-				return nil, err
-			}
-			found[i] = rec
-		}
-	}
-	return found, nil
 }
 
 // claim hands out what is due, at most limit of each partition.

@@ -18,7 +18,7 @@ func EventKey(r Ref) string {
 }
 
 // IndexKey is the events of a company by time. Type: sorted set, event id by
-// accepted ms. Writer: accept.lua, which also drops up to 10 ids older than
+// accepted ms. Writer: accept.lua, which also drops a few ids older than
 // retention each time. TTL: retention+10min after the last accept.
 func IndexKey(company uuid.UUID) string {
 	return partitionKey(Partition(company), "ei:") + company.String()

@@ -3,16 +3,24 @@ package events
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/script"
 )
 
 //go:embed lua/accept.lua
 var acceptSource string
 
 var acceptScript = redis.NewScript(acceptSource)
+
+// acceptChunk bounds the events of one script call, and with them how long
+// Redis does nothing else.
+const acceptChunk = 64
 
 // entry is one event on its way through accept.lua. commit sets status, or err
 // to ErrConflict or to an error wrapping ErrUnavailable. nonce is new for every
@@ -25,55 +33,67 @@ type entry struct {
 	err    error
 }
 
-// commit runs accept.lua for each entry, in order, in one pipeline. The client
-// may send the pipeline again after a lost reply. Scripts that the server does
-// not know, because it restarted or was flushed, are sent whole once more.
+// commit runs accept.lua for the entries, those of a company in order, in one
+// pipeline. The client may send the pipeline again after a lost reply.
 func (s *Store) commit(ctx context.Context, entries []*entry) {
-	if unknown := s.runAccept(ctx, entries, acceptScript.EvalSha); len(unknown) > 0 {
-		s.runAccept(ctx, unknown, acceptScript.Eval)
-	}
-}
-
-type runScript func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd
-
-func (s *Store) runAccept(ctx context.Context, entries []*entry, run runScript) (unknown []*entry) {
-	pipe := s.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(entries))
+	groups := byCompany(entries)
+	calls := make([]*script.Call, len(groups))
 	now := s.now()
-	for i, e := range entries {
-		cmds[i] = run(ctx, pipe, e.keys(), e.args(now, s.retention)...)
+	for i, g := range groups {
+		calls[i] = acceptCall(g, now, s.retention)
 	}
-	_, _ = pipe.Exec(ctx) // each command tells its own error
-	for i, e := range entries {
-		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			unknown = append(unknown, e)
+	_ = script.Run(ctx, s.client, nil, calls...) // each call tells its own error
+	for i, g := range groups {
+		replies, err := calls[i].Strings()
+		if err == nil && len(replies) != len(g) {
+			err = errors.New("unexpected reply")
 		}
-		e.status, e.err = verdict(cmds[i])
+		for j, e := range g {
+			if err != nil {
+				e.status, e.err = "", unavailable("accept event", err)
+			} else {
+				e.status, e.err = verdict(replies[j])
+			}
+		}
 	}
-	return unknown
 }
 
-// verdict reads the reply of accept.lua.
-func verdict(cmd *redis.Cmd) (Status, error) {
-	said, err := cmd.Text()
-	switch {
-	case err != nil:
-		return "", unavailable("accept event", err)
-	case said == "CONFLICT":
+// byCompany splits entries into those of one company each, at most acceptChunk.
+func byCompany(entries []*entry) [][]*entry {
+	var groups [][]*entry
+	current := make(map[uuid.UUID]int) // the group that a company's entries go to
+	for _, e := range entries {
+		i, ok := current[e.ref.Company]
+		if !ok || len(groups[i]) == acceptChunk {
+			i = len(groups)
+			current[e.ref.Company] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], e)
+	}
+	return groups
+}
+
+func acceptCall(group []*entry, now time.Time, retention time.Duration) *script.Call {
+	company := group[0].ref.Company
+	p := Partition(company)
+	c := &script.Call{
+		Script: acceptScript,
+		Keys:   append(make([]string, 0, 3+len(group)), IndexKey(company), OpenKey(p), CompaniesKey(p)),
+		Args: append(make([]any, 0, 4+3*len(group)),
+			fmt.Sprintf("%013d", now.UnixMilli()), retention.Milliseconds(), (retention + grace).Milliseconds(), company.String()),
+	}
+	for _, e := range group {
+		c.Keys = append(c.Keys, EventKey(e.ref))
+		c.Args = append(c.Args, e.ref.ID, e.body, fmt.Sprintf("%08x", e.nonce))
+	}
+	return c
+}
+
+// verdict reads a reply of accept.lua.
+func verdict(said string) (Status, error) {
+	if said == "CONFLICT" {
 		return "", ErrConflict
 	}
 	return Status(said), nil
-}
-
-func (e *entry) keys() []string {
-	p := Partition(e.ref.Company)
-	return []string{EventKey(e.ref), IndexKey(e.ref.Company), OpenKey(p), CompaniesKey(p)}
-}
-
-func (e *entry) args(now time.Time, retention time.Duration) []any {
-	return []any{
-		fmt.Sprintf("%013d", now.UnixMilli()), fmt.Sprintf("%08x", e.nonce), e.body,
-		e.ref.ID, e.ref.Company.String(), e.ref.String(),
-		retention.Milliseconds(), (retention + grace).Milliseconds(),
-	}
 }

@@ -7,12 +7,13 @@
 --   settled, 1 when the budget is used up (load it in another call), or
 --   {event string or false, subscriber uuids that have a delivery already}
 local out = {redis.call('HGET', KEYS[2], 'v') or '0'}
+local open = redis.call('ZMSCORE', KEYS[1], unpack(ARGV, 2))
 local used = 0
 local budget = tonumber(ARGV[1])
 for i = 2, #ARGV do
   if used > 0 and used >= budget then
     out[i] = 1
-  elseif not redis.call('ZSCORE', KEYS[1], ARGV[i]) then
+  elseif not open[i - 1] then
     out[i] = 0
   else
     local body = redis.call('GET', KEYS[2 * i - 1])

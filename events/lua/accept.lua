@@ -1,27 +1,42 @@
--- Accepts one event once, together with its pending dispatch.
--- KEYS: 1 event, 2 index of its company, 3 open set, 4 companies of the partition
--- ARGV: 1 accepted ms (13 digits), 2 nonce of this commit (8 hex), 3 body,
---       4 event id, 5 company, 6 event reference, 7 retention ms, 8 key ttl ms
--- Returns ACCEPTED, DUPLICATE (same body) or CONFLICT (another body). Nothing is
--- written for a known id. The nonce tells a commit that was sent again after
--- its reply was lost, which is still ACCEPTED, from the same event sent twice.
-local known = redis.call('GET', KEYS[1])
-if known then
-  if string.sub(known, 22) ~= ARGV[3] then return 'CONFLICT' end
-  if string.sub(known, 14, 21) ~= ARGV[2] then return 'DUPLICATE' end
-  return 'ACCEPTED'
+-- Accepts events of one company, each once, together with their pending dispatch.
+-- KEYS: 1 index of the company, 2 open set, 3 companies of the partition, then
+--       each event
+-- ARGV: 1 accepted ms (13 digits), 2 retention ms, 3 key ttl ms, 4 company;
+--       then for each event its id, its body and the nonce of this commit (8 hex)
+-- Returns for each event ACCEPTED, DUPLICATE (same body) or CONFLICT (another
+-- body). Nothing is written for a known id. The nonce tells a commit that was
+-- sent again after its reply was lost, which is still ACCEPTED, from the same
+-- event sent twice.
+local now, ttl, company = ARGV[1], ARGV[3], ARGV[4]
+local out, new, open, ids = {}, {}, {}, {}
+for i = 1, #KEYS - 3 do
+  local key, id, body, nonce = KEYS[i + 3], ARGV[3 * i + 2], ARGV[3 * i + 3], ARGV[3 * i + 4]
+  local known = new[key] or redis.call('GET', key)
+  if not known then
+    out[i] = 'ACCEPTED'
+    new[key] = now .. nonce .. body
+    open[#open + 1], open[#open + 2] = now, company .. '/' .. id
+    ids[#ids + 1], ids[#ids + 2] = now, id
+  elseif string.sub(known, 22) ~= body then
+    out[i] = 'CONFLICT'
+  elseif string.sub(known, 14, 21) ~= nonce then
+    out[i] = 'DUPLICATE'
+  else
+    out[i] = 'ACCEPTED'
+  end
 end
+if #open == 0 then return out end
 
--- The event itself comes last: should a command before it fail, then the id is
--- still unknown and the whole can be sent again.
-local cutoff = '(' .. (tonumber(ARGV[1]) - tonumber(ARGV[7]))
-redis.call('ZADD', KEYS[3], ARGV[1], ARGV[6])
-redis.call('ZADD', KEYS[2], ARGV[1], ARGV[4])
-redis.call('PEXPIRE', KEYS[2], ARGV[8])
-local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', cutoff, 'LIMIT', 0, 10)
-if #old > 0 then redis.call('ZREM', KEYS[2], unpack(old)) end
-redis.call('ZADD', KEYS[4], 'GT', ARGV[1], ARGV[5]) -- clocks of replicas may disagree
-redis.call('PEXPIRE', KEYS[4], ARGV[8])
-redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', cutoff)
-redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2] .. ARGV[3], 'PX', ARGV[8])
-return 'ACCEPTED'
+-- The events themselves come last: should a command before them fail, then
+-- their ids are still unknown and the whole can be sent again.
+local cutoff = '(' .. (tonumber(now) - tonumber(ARGV[2]))
+redis.call('ZADD', KEYS[2], unpack(open))
+redis.call('ZADD', KEYS[1], unpack(ids))
+redis.call('PEXPIRE', KEYS[1], ttl)
+local old = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', cutoff, 'LIMIT', 0, 9 + #ids / 2)
+if #old > 0 then redis.call('ZREM', KEYS[1], unpack(old)) end
+redis.call('ZADD', KEYS[3], 'GT', now, company) -- clocks of replicas may disagree
+redis.call('PEXPIRE', KEYS[3], ttl)
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', cutoff)
+for key, value in pairs(new) do redis.call('SET', key, value, 'PX', ttl) end
+return out

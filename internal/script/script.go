@@ -22,6 +22,10 @@ type Call struct {
 // Reply is the script's answer; valid after Run returned without an error.
 func (c *Call) Reply() any { return c.cmd.Val() }
 
+// Strings is the script's answer where that is a list of texts, or the error of
+// this call alone, also after Run returned one.
+func (c *Call) Strings() ([]string, error) { return c.cmd.StringSlice() }
+
 // Run executes the calls in one pipeline, after the commands that first adds,
 // if any. Scripts the server does not know (it restarted, or its cache was
 // flushed) are sent whole in a second round trip. It returns the first error;
