@@ -1,0 +1,407 @@
+package ratelimit_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"spendhook/internal/ratelimit"
+	"spendhook/internal/redistest"
+)
+
+// clock is a time that tests move.
+type clock struct{ at atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.at.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano())
+	return c
+}
+
+func (c *clock) now() time.Time          { return time.Unix(0, c.at.Load()) }
+func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
+func frozen() (*clock, func() time.Time) { c := newClock(); return c, c.now }
+func take(l *ratelimit.Limiter, limit ratelimit.Limit) ratelimit.Decision {
+	return l.Take(context.Background(), limit, "acme")
+}
+
+// slow has a rate so low that the real clock of Redis adds nothing in a test.
+var slow = ratelimit.Limit{Name: "slow", PerSecond: 0.001, Burst: 100}
+
+// pass lets time pass for a bucket in Redis, whose own clock no test can move.
+func pass(t *testing.T, c redis.UniversalClient, d time.Duration) {
+	t.Helper()
+	keys, err := c.Keys(t.Context(), "sh:limit:*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys %v, %v", keys, err)
+	}
+	full, err := c.Get(t.Context(), keys[0]).Int64()
+	if err == nil {
+		err = c.Set(t.Context(), keys[0], full-d.Microseconds(), redis.KeepTTL).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func admitted(l *ratelimit.Limiter, limit ratelimit.Limit, tries int) (count int) {
+	for range tries {
+		if take(l, limit).OK {
+			count++
+		}
+	}
+	return count
+}
+
+func TestABurstAndThenTheRate(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{true, false} {
+		t.Run("shared "+strconv.FormatBool(shared), func(t *testing.T) {
+			t.Parallel()
+			var client redis.UniversalClient
+			if shared {
+				client = redistest.New(t)
+			}
+			c, now := frozen()
+			l := ratelimit.New(client, now)
+			if got := admitted(l, slow, 150); got != 100 {
+				t.Fatalf("%d of 150 at once, want the burst of 100", got)
+			}
+			d := take(l, slow)
+			if d.OK || d.Remaining != 0 || d.Limit != 100 || d.RetryAfter <= 0 || d.RetryAfter > 1000*time.Second {
+				t.Fatalf("refused with %+v", d)
+			}
+			if p := l.Peek(slow, "acme"); p.OK {
+				t.Fatalf("Peek says %+v of an empty bucket", p)
+			}
+			c.advance(10_000 * time.Second)
+			if shared {
+				pass(t, client, 10_000*time.Second)
+			}
+			if got := admitted(l, slow, 50); got != 10 {
+				t.Fatalf("%d after the time of 10 tokens", got)
+			}
+		})
+	}
+}
+
+func TestRetryAfterIsWhenItIsWorthTryingAgain(t *testing.T) {
+	t.Parallel()
+	c, now := frozen()
+	l := ratelimit.New(nil, now)
+	limit := ratelimit.Limit{Name: "n", PerSecond: 3, Burst: 7}
+	admitted(l, limit, 100)
+	d := take(l, limit)
+	c.advance(d.RetryAfter - time.Microsecond)
+	if take(l, limit).OK {
+		t.Error("admitted before RetryAfter")
+	}
+	c.advance(time.Microsecond)
+	if !take(l, limit).OK {
+		t.Error("refused after RetryAfter")
+	}
+}
+
+func TestRemainingCountsDown(t *testing.T) {
+	t.Parallel()
+	for _, client := range []redis.UniversalClient{nil, redistest.New(t)} {
+		_, now := frozen()
+		l := ratelimit.New(client, now)
+		for want := 99; want >= 0; want-- {
+			if d := take(l, slow); d.Remaining != want || !d.OK {
+				t.Fatalf("%+v, want %d remaining", d, want)
+			}
+		}
+	}
+}
+
+// Over any time, the limiters of one Redis admit no more than the limit and
+// what each had leased before.
+func TestReplicasShareALimit(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	limit := ratelimit.Limit{Name: "shared", PerSecond: 2000, Burst: 400} // a chunk is 40
+	const replicas, window = 4, 700 * time.Millisecond
+	var count atomic.Int64
+	var group sync.WaitGroup
+	started := time.Now()
+	for range replicas {
+		l := ratelimit.New(client, nil)
+		for range 3 {
+			group.Go(func() {
+				for time.Since(started) < window {
+					if d := take(l, limit); d.OK {
+						count.Add(1)
+					} else {
+						<-time.After(min(d.RetryAfter, 5*time.Millisecond))
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	most := int64(limit.Burst) + int64(time.Since(started).Seconds()*limit.PerSecond) + 1
+	if got := count.Load(); got > most || got < int64(limit.Burst) {
+		t.Errorf("%d admitted, want %d to %d", got, limit.Burst, most)
+	} else {
+		t.Logf("%d admitted, of at most %d", got, most)
+	}
+}
+
+func TestEachKeyAndNameHasItsOwnBucket(t *testing.T) {
+	t.Parallel()
+	l := ratelimit.New(redistest.New(t), nil)
+	admitted(l, slow, 101)
+	other := slow
+	other.Name = "other"
+	if !take(l, other).OK || !l.Take(t.Context(), slow, "umbrella").OK {
+		t.Error("another bucket is empty too")
+	}
+}
+
+func TestKeysExpireAndTellNothing(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	limit := ratelimit.Limit{Name: "n", PerSecond: 10, Burst: 100}
+	ratelimit.New(client, nil).Take(t.Context(), limit, "client-4711")
+	keys := client.Keys(t.Context(), "*").Val()
+	if len(keys) != 1 || len(keys[0]) > 60 {
+		t.Fatalf("keys %q", keys)
+	}
+	if ttl := client.PTTL(t.Context(), keys[0]).Val(); ttl <= 0 || ttl > 3*time.Second {
+		t.Errorf("it lives for %v", ttl)
+	}
+}
+
+// A clock of Redis that was set back, or a limit made smaller, shuts nobody out.
+func TestAStateFromTheFutureIsNoLockout(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	limit := ratelimit.Limit{Name: "n", PerSecond: 1000, Burst: 10}
+	take(ratelimit.New(client, nil), limit)
+	pass(t, client, -time.Hour)
+	l := ratelimit.New(client, nil)
+	deadline := time.Now().Add(20 * time.Second)
+	for !take(l, limit).OK {
+		if time.Now().After(deadline) {
+			t.Fatal("still refused")
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	c, now := frozen()
+	l := ratelimit.New(server.Client(), now)
+	if got := admitted(l, slow, 30); got != 30 {
+		t.Fatalf("%d of 30", got)
+	}
+	server.Kill()
+	if got := admitted(l, slow, 200); got != 70 {
+		t.Fatalf("%d more without Redis, want the 70 that are left", got)
+	}
+	c.advance(5000 * time.Second)
+	if got := admitted(l, slow, 20); got != 5 {
+		t.Fatalf("%d after the time of 5 tokens", got)
+	}
+	server.Restart()
+	c.advance(2 * time.Second) // Redis is asked again; it has forgotten everything
+	if got := admitted(l, slow, 200); got != 100 {
+		t.Errorf("%d with a new Redis", got)
+	}
+}
+
+func TestAHangingRedisHoldsUpOnlyTheFirst(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	l := ratelimit.New(server.Client(), nil)
+	server.Pause()
+	defer server.Resume()
+	started := time.Now()
+	if got := admitted(l, slow, 100); got != 100 {
+		t.Errorf("%d admitted", got)
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("100 requests took %v", took)
+	}
+}
+
+// hook counts the round trips and can hold them up.
+type hook struct {
+	calls atomic.Int64
+	gate  chan struct{}
+}
+
+func (h *hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			h.calls.Add(1)
+			if h.gate != nil {
+				<-h.gate
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestConcurrentRequestsShareALease(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := &hook{gate: make(chan struct{})}
+	client.AddHook(h)
+	l := ratelimit.New(client, nil)
+	limit := ratelimit.Limit{Name: "n", PerSecond: 1000, Burst: 1000} // a chunk is 50
+	var group sync.WaitGroup
+	var count atomic.Int64
+	for range 40 {
+		group.Go(func() {
+			if take(l, limit).OK {
+				count.Add(1)
+			}
+		})
+	}
+	close(h.gate)
+	group.Wait()
+	if count.Load() != 40 || h.calls.Load() != 1 {
+		t.Errorf("%d admitted by %d round trips", count.Load(), h.calls.Load())
+	}
+}
+
+func TestWhoCannotWaitForALeaseIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := &hook{gate: make(chan struct{})}
+	client.AddHook(h)
+	l := ratelimit.New(client, nil)
+	var group sync.WaitGroup
+	group.Go(func() { take(l, slow) })
+	for h.calls.Load() == 0 {
+		<-time.After(time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if !l.Take(ctx, slow, "acme").OK {
+		t.Error("refused")
+	}
+	close(h.gate)
+	group.Wait()
+}
+
+// A refused flood costs Redis a round trip for each chunk, not for each request.
+func TestARefusedFloodDoesNotReachRedis(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := &hook{}
+	client.AddHook(h)
+	_, now := frozen()
+	l := ratelimit.New(client, now)
+	admitted(l, slow, 10_000)
+	if calls := h.calls.Load(); calls > 102 {
+		t.Errorf("%d round trips for 100 tokens of a chunk of 1", calls)
+	}
+}
+
+func TestNoRateLimitsNothing(t *testing.T) {
+	t.Parallel()
+	l := ratelimit.New(nil, nil)
+	if got := admitted(l, ratelimit.Limit{Name: "off"}, 1000); got != 1000 {
+		t.Errorf("%d admitted", got)
+	}
+}
+
+// Whatever is asked when, no window admits more than the burst and its share of
+// the rate, and one who waits as told is admitted.
+func TestNoWindowAdmitsMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		limit := ratelimit.Limit{
+			Name:      "n",
+			PerSecond: rapid.Float64Range(0.1, 5000).Draw(t, "rate"),
+			Burst:     rapid.IntRange(1, 50).Draw(t, "burst"),
+		}
+		c, now := frozen()
+		l := ratelimit.New(nil, now)
+		var at []time.Time
+		for range rapid.IntRange(1, 200).Draw(t, "requests") {
+			c.advance(time.Duration(rapid.Int64Range(0, int64(2*float64(time.Second)/limit.PerSecond)).Draw(t, "pause")))
+			d := take(l, limit)
+			if !d.OK && rapid.Bool().Draw(t, "patient") {
+				c.advance(d.RetryAfter)
+				if d = take(l, limit); !d.OK {
+					t.Fatalf("refused after RetryAfter: %+v", d)
+				}
+			}
+			if d.OK {
+				at = append(at, c.now())
+			}
+		}
+		for i := range at {
+			for j := i; j < len(at); j++ {
+				most := float64(limit.Burst) + at[j].Sub(at[i]).Seconds()*limit.PerSecond + 1e-3
+				if float64(j-i+1) > most {
+					t.Fatalf("%d in %v", j-i+1, at[j].Sub(at[i]))
+				}
+			}
+		}
+	})
+}
+
+// The script obeys the same law, with time that the test lets pass.
+func TestTheScriptAdmitsNoMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	limit := ratelimit.Limit{Name: "n", PerSecond: 0.001, Burst: 9}
+	c, now := frozen()
+	replicas := []*ratelimit.Limiter{ratelimit.New(client, now), ratelimit.New(client, now)}
+	total, passed := 0, time.Duration(0)
+	for i := range 60 {
+		total += admitted(replicas[i%2], limit, 1+i%3)
+		if i%4 == 3 {
+			const step = 700 * time.Second
+			passed += step
+			c.advance(step)
+			pass(t, client, step)
+		}
+		if most := limit.Burst + int(passed.Seconds()*limit.PerSecond); total > most {
+			t.Fatalf("%d admitted after %v, at most %d", total, passed, most)
+		}
+	}
+	if total < limit.Burst+5 {
+		t.Errorf("only %d admitted", total)
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	limit := ratelimit.Limit{Name: "bench", PerSecond: 1e9, Burst: 1 << 30}
+	for _, keys := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			l := ratelimit.New(redistest.New(b), nil)
+			names := make([]string, keys)
+			for i := range names {
+				names[i] = fmt.Sprintf("client-%d", i)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(p *testing.PB) {
+				for i := 0; p.Next(); i++ {
+					if !l.Take(b.Context(), limit, names[i%keys]).OK {
+						b.Fatal("refused")
+					}
+				}
+			})
+		})
+	}
+}
