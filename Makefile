@@ -38,17 +38,21 @@ test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 
 .PHONY: bench
 bench: build ## Measure against what the machine can do, ~40 min (flags: make bench ARGS="--scenarios one,batch")
-	@scripts/ensure-redis
+	@scripts/ensure redis
 	$(GO) run ./bench run --out bin/bench.json $(ARGS)
 
 .PHONY: bench-smoke
 bench-smoke: build ## Run the bench for a minute: is every accepted event delivered? Judges no time
-	@scripts/ensure-redis
+	@scripts/ensure redis
 	$(GO) run ./bench smoke
 
 .PHONY: lint
 lint: ## Check style, formatting and the import graph
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what the binary calls (asks vuln.go.dev)
+	GO='$(GO)' scripts/vuln
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)

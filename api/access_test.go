@@ -18,7 +18,7 @@ const (
 	shared             // is the same for every company
 	list               // another's: 200 with its own; none: 403 without the scope platform
 	thing              // another's: 404; none: 400 unless it names one
-	makes              // another's: makes a thing of its own; none: 400 unless it names one
+	makes              // another's: makes, or has, a thing of its own; none: 400 unless it names one
 )
 
 // access is a line of the table of routes: how a request with the right token
@@ -348,8 +348,11 @@ func (c *check) otherCompanies() map[string]answer {
 	case makes:
 		expect("a platform token that names no company", c.send(platform), http.StatusBadRequest, "VALIDATION_ERROR")
 		expect("a token of no company", c.send(none), http.StatusBadRequest, "VALIDATION_ERROR")
-		if c.other != 0 {
+		switch {
+		case c.other != 0:
 			expect("another company's token", c.send(bolt), c.other, "")
+		case c.method == http.MethodGet:
+			expect("another company's token", c.send(bolt), http.StatusOK, "")
 		}
 	case shared, public:
 	}
