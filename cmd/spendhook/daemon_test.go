@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	svix "github.com/svix/svix-webhooks/go"
@@ -225,15 +226,19 @@ type endpoint struct {
 	official *standardwebhooks.Webhook
 	other    *svix.Webhook
 	secret   string
-	posts    int
-	ok       map[string]int // deliveries answered 2xx, by event
-	bodies   map[string]string
-	wrong    []error
+	// subscriber is the endpoint's, once it has subscribed.
+	subscriber uuid.UUID
+
+	posts  int
+	came   map[string]int // deliveries, by event
+	ok     map[string]int // those answered 2xx
+	bodies map[string]string
+	wrong  []error
 }
 
 func newEndpoint(tb testing.TB, answer func(id string) int) *endpoint {
 	tb.Helper()
-	e := &endpoint{answer: answer, ok: map[string]int{}, bodies: map[string]string{}}
+	e := &endpoint{answer: answer, came: map[string]int{}, ok: map[string]int{}, bodies: map[string]string{}}
 	e.Server = httptest.NewServer(e)
 	tb.Cleanup(e.Close)
 	return e
@@ -253,7 +258,7 @@ func (e *endpoint) subscribe(tb testing.TB, r *running, events ...string) gen.Su
 	var err1, err2 error
 	e.official, err1 = standardwebhooks.NewWebhook(created.Secret)
 	e.other, err2 = svix.NewWebhook(created.Secret)
-	e.secret = created.Secret
+	e.secret, e.subscriber = created.Secret, created.UUID
 	if err1 != nil || err2 != nil {
 		tb.Fatal(err1, err2)
 	}
@@ -275,6 +280,7 @@ func (e *endpoint) note(r *http.Request, id string, body []byte, status int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.posts++
+	e.came[id]++
 	if e.official == nil {
 		e.wrong = append(e.wrong, fmt.Errorf("a delivery before the subscription"))
 		return

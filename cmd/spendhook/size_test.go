@@ -10,5 +10,8 @@ const (
 	deliveryPatience = 2 * time.Minute
 )
 
+// redisPause is how long a Redis that is alive does not answer.
+const redisPause = 3 * time.Second
+
 // bulkDatabases are those on which bulk creations are killed.
 var bulkDatabases = []string{"sqlite"}

@@ -85,6 +85,15 @@ func (s *Server) Kill() {
 	}
 }
 
+// Stop ends the server in order: it writes its data out first.
+func (s *Server) Stop() {
+	s.tb.Helper()
+	s.signal(syscall.SIGTERM)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	<-s.process.child.Done()
+}
+
 // Restart kills the server if it runs and starts it again on the same files
 // and address; it returns once the server answers.
 func (s *Server) Restart() {

@@ -1,0 +1,526 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/api/gen"
+	"spendhook/events"
+)
+
+// briefRetries is a schedule that soon makes a dead letter of what always fails.
+const briefRetries = `
+delivery:
+  schedule: [100ms, 100ms, 100ms, 100ms, 100ms]
+`
+
+// connections bounds the pool of a daemon under trial, so that a leak shows.
+const connections = 48
+
+// trial is whole daemons under load on a Redis that something happens to. Make
+// it with newTrial, do the harm, and end it with finish.
+type trial struct {
+	t         *testing.T
+	client    redis.UniversalClient // straight to Redis, past any proxy
+	daemons   []*running
+	endpoints []*endpoint
+	load      *traffic
+	before    []int // goroutines of each daemon when it was at rest
+}
+
+// newTrial starts one daemon in each house, as processes, all at once, lets
+// them deliver some events, measures them at rest, and then puts them under
+// load. All houses share one Redis, that of client.
+func newTrial(t *testing.T, client redis.UniversalClient, houses ...house) *trial {
+	t.Helper()
+	tr := &trial{t: t, client: client}
+	for _, h := range houses {
+		tr.daemons = append(tr.daemons, h.beginChild(t))
+	}
+	for _, d := range tr.daemons {
+		d.await(t)
+	}
+	tr.endpoints = []*endpoint{newEndpoint(t, nil), newEndpoint(t, failing())}
+	for _, e := range tr.endpoints {
+		e.subscribe(t, tr.daemons[0], "PAYMENT_PAID")
+	}
+	tr.load = startTraffic(t, tr.daemons...)
+	tr.grow(200)
+	tr.load.pause()
+	tr.account()
+	tr.measure()
+	tr.load.resume()
+	tr.grow(100)
+	return tr
+}
+
+// trialURL adds the bound on the pool to the URL of a Redis.
+func trialURL(url string) string {
+	mark := "?"
+	if strings.Contains(url, "?") {
+		mark = "&"
+	}
+	return url + mark + "pool_size=" + strconv.Itoa(connections)
+}
+
+// hopeless events are never taken by an endpoint that is failing.
+func hopeless(id string) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32()%100 == 0
+}
+
+// failing answers 500 to one delivery in five, and always for a few events; for
+// a single event, to the first delivery.
+func failing() func(id string) int {
+	var singles sync.Map
+	return func(id string) int {
+		fail := hopeless(id) || rand.IntN(5) == 0
+		if strings.HasPrefix(id, single) {
+			_, again := singles.LoadOrStore(id, true)
+			fail = !again
+		}
+		if fail {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	}
+}
+
+// grow waits until n more events were accepted.
+func (tr *trial) grow(n int) {
+	tr.t.Helper()
+	from := tr.load.count()
+	eventually(tr.t, patience, "events are accepted", func() bool { return tr.load.count() >= from+n })
+}
+
+// replace puts a new daemon in the place of one that ended.
+func (tr *trial) replace(i int, d *running) {
+	tr.daemons[i] = d
+	tr.load.aim(tr.daemons...)
+}
+
+// finish ends the load, holds every accepted event to account, and checks that
+// nothing was left behind: no work in Redis, no goroutine, no connection.
+func (tr *trial) finish() {
+	tr.t.Helper()
+	tr.load.stop()
+	tr.account()
+	tr.wantNothingLeft()
+	for _, d := range tr.daemons {
+		d.stop(tr.t)
+	}
+}
+
+// ledger is what an account found.
+type ledger struct {
+	delivered, dead int
+	repeats         int // POSTs beyond the counted attempts: of crashes, and of lost replies
+	lost            []string
+}
+
+// account waits until everything is settled and then holds every accepted event
+// against every endpoint: DELIVERED means that the endpoint took it, DEAD that
+// it never did, and there is nothing else. What is lost fails the test.
+func (tr *trial) account() ledger {
+	tr.t.Helper()
+	l := tr.accountLosing()
+	if len(l.lost) > 0 {
+		tr.t.Errorf("%d of %d accepted events are lost: %.10q", len(l.lost), tr.load.count(), l.lost)
+	}
+	return l
+}
+
+// accountLosing is account for a Redis that may lose what it has acknowledged.
+func (tr *trial) accountLosing() ledger {
+	tr.t.Helper()
+	accepted := tr.load.ids()
+	began := time.Now()
+	var l ledger
+	var found map[string]gen.Delivery
+	eventually(tr.t, deliveryPatience, "every delivery is settled", func() bool {
+		if len(tr.daemons[0].deliveries(tr.t, "PENDING", "DELIVERING", "RETRYING")) > 0 || tr.open() > 0 {
+			return false
+		}
+		found = tr.daemons[0].deliveries(tr.t, "")
+		return true
+	})
+	for id := range accepted {
+		if tr.unknown(found, id) {
+			l.lost = append(l.lost, id)
+			delete(accepted, id)
+		}
+	}
+	for _, e := range tr.endpoints {
+		e.counts(tr.t) // every delivery was signed right
+		for id := range accepted {
+			key := id + "." + e.subscriber.String()
+			l.enter(tr.t, e, found[key], id)
+			delete(found, key)
+		}
+	}
+	for key, d := range found {
+		if !tr.load.sent(d.EventID) {
+			tr.t.Errorf("%s %s is of an event that was never sent", key, d.Status)
+		}
+	}
+	tr.t.Logf("account after %s: %d events, %d delivered, %d dead, %d POSTs repeated, %d lost",
+		time.Since(began).Round(time.Millisecond), tr.load.count(), l.delivered, l.dead, l.repeats, len(l.lost))
+	return l
+}
+
+// unknown is an event without any delivery that the API does not know either.
+func (tr *trial) unknown(found map[string]gen.Delivery, id string) bool {
+	tr.t.Helper()
+	for _, e := range tr.endpoints {
+		if _, ok := found[id+"."+e.subscriber.String()]; ok {
+			return false
+		}
+	}
+	status, _, _ := tr.daemons[0].do(tr.t, http.MethodGet, "/api/v1/events/"+id, "")
+	return status == http.StatusNotFound
+}
+
+func (l *ledger) enter(tb testing.TB, e *endpoint, d gen.Delivery, id string) {
+	tb.Helper()
+	taken, posts := e.of(id)
+	switch {
+	case d.Status == gen.DeliveryStatusDELIVERED && taken > 0:
+		l.delivered++
+	case d.Status == gen.DeliveryStatusDEAD && taken == 0:
+		l.dead++
+	default:
+		tb.Errorf("%s to %s is %q, and was taken %d times in %d POSTs", id, e.subscriber, d.Status, taken, posts)
+	}
+	if d.AttemptCount > posts {
+		tb.Errorf("%s to %s: %d attempts counted, %d POSTs came", id, e.subscriber, d.AttemptCount, posts)
+	}
+	l.repeats += posts - d.AttemptCount
+}
+
+// deliveries reads the whole list, by id.
+func (r *running) deliveries(tb testing.TB, statuses ...string) map[string]gen.Delivery {
+	tb.Helper()
+	all := map[string]gen.Delivery{}
+	for _, status := range statuses {
+		path := "/api/v1/deliveries?size=100"
+		if status != "" {
+			path += "&status=" + status
+		}
+		for cursor := ""; ; {
+			var page gen.DeliveryList
+			r.read(tb, path+cursor, &page)
+			for _, d := range page.Content {
+				all[d.ID] = d
+			}
+			if page.NextCursor == "" {
+				break
+			}
+			cursor = "&cursor=" + page.NextCursor
+		}
+	}
+	return all
+}
+
+// of returns how many times an event was taken, and how many times it came.
+func (e *endpoint) of(id string) (taken, posts int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ok[id], e.came[id]
+}
+
+// open counts the references to work that is not settled.
+func (tr *trial) open() int {
+	tr.t.Helper()
+	n := 0
+	for p := range events.Partitions {
+		for _, key := range []string{events.OpenKey(p), "sh:{" + strconv.Itoa(p) + "}:delayed"} {
+			members, err := tr.client.ZRange(tr.t.Context(), key, 0, -1).Result()
+			if err != nil {
+				tr.t.Fatal(err)
+			}
+			n += len(members)
+		}
+	}
+	return n
+}
+
+// wantNothingLeft waits until Redis notes no work in flight, and daemons and
+// connections are what they were at rest.
+func (tr *trial) wantNothingLeft() {
+	tr.t.Helper()
+	eventually(tr.t, patience, "no work is noted in flight", func() bool {
+		for _, d := range tr.daemons {
+			if tr.client.HLen(tr.t.Context(), "sh:inflight:"+d.replica(tr.t)).Val() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for i, d := range tr.daemons {
+		now := 0
+		defer func() {
+			if tr.t.Failed() && now > 0 {
+				_, stacks := get(tr.t, d.admin+"/debug/pprof/goroutine?debug=1")
+				tr.t.Logf("goroutines: %d, at rest %d:\n%.20000s", now, tr.before[i], stacks)
+			}
+		}()
+		eventually(tr.t, patience, "the goroutines are as many as at rest", func() bool {
+			tr.rest()
+			now = d.goroutines(tr.t)
+			return now <= tr.before[i]+5
+		})
+	}
+	if c, ok := tr.client.(*redis.Client); ok {
+		bound := 1 + c.PoolStats().TotalConns + uint32(len(tr.daemons)*(connections+4))
+		n := c.InfoMap(tr.t.Context(), "clients").Item("Clients", "connected_clients")
+		if got, err := strconv.ParseUint(n, 10, 32); err != nil || uint32(got) > bound {
+			tr.t.Errorf("%s connections to Redis, want at most %d", n, bound)
+		}
+	}
+}
+
+// measure notes the goroutines of the daemons at rest.
+func (tr *trial) measure() {
+	tr.t.Helper()
+	tr.before = nil
+	for _, d := range tr.daemons {
+		least := 1 << 30
+		eventually(tr.t, patience, "the goroutines settle", func() bool {
+			tr.rest()
+			now := d.goroutines(tr.t)
+			settled := now >= least
+			least = min(least, now)
+			return settled
+		})
+		tr.before = append(tr.before, least)
+	}
+}
+
+// rest closes the idle connections into and out of the daemons: each costs
+// goroutines.
+func (tr *trial) rest() {
+	tr.load.client.CloseIdleConnections()
+	http.DefaultClient.CloseIdleConnections()
+	for _, e := range tr.endpoints {
+		e.CloseClientConnections()
+	}
+}
+
+var (
+	goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
+	replicaOf      = regexp.MustCompile(`"msg":"listening".*"replica":"([^"]+)"`)
+)
+
+func (r *running) goroutines(tb testing.TB) int {
+	tb.Helper()
+	_, metrics := get(tb, r.admin+"/metrics")
+	found := goroutinesLine.FindStringSubmatch(metrics)
+	if found == nil {
+		tb.Fatal("no go_goroutines")
+	}
+	n, _ := strconv.Atoi(found[1])
+	return n
+}
+
+func (r *running) replica(tb testing.TB) string {
+	tb.Helper()
+	found := replicaOf.FindStringSubmatch(r.stderr.String())
+	if found == nil {
+		tb.Fatal("no replica id in the log")
+	}
+	return found[1]
+}
+
+// traffic posts events from several clients, each event again and again until
+// it is answered, as a source does that must not lose one.
+type traffic struct {
+	tb     testing.TB
+	client *http.Client
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	gate     *sync.Cond // clients wait at it while held
+	held     bool
+	ended    bool
+	busy     int // clients past the gate
+	daemons  []*running
+	accepted map[string]time.Time // by id, when it was answered
+	tried    map[string]bool
+}
+
+const (
+	emitters  = 8
+	emitPause = 15 * time.Millisecond // so that a long fault is not a flood
+)
+
+func startTraffic(tb testing.TB, daemons ...*running) *traffic {
+	tb.Helper()
+	tf := &traffic{
+		tb: tb, client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: emitters}},
+		daemons: daemons, accepted: map[string]time.Time{}, tried: map[string]bool{},
+	}
+	tf.gate = sync.NewCond(&tf.mu)
+	run := uuid.NewString()[:8]
+	for i := range emitters {
+		tf.done.Go(func() { tf.emit(i, run+"-"+strconv.Itoa(i)+"-") })
+	}
+	tb.Cleanup(tf.stop)
+	return tf
+}
+
+func (tf *traffic) emit(client int, prefix string) {
+	for n := 0; tf.enter(); n++ {
+		id := prefix + strconv.Itoa(n)
+		tf.insist(client, id, eventBody(id))
+		pause(context.Background(), emitPause)
+	}
+}
+
+// enter waits while the traffic is paused, and is false when it has ended.
+func (tf *traffic) enter() bool {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	for tf.held && !tf.ended {
+		tf.gate.Wait()
+	}
+	if !tf.ended {
+		tf.busy++
+	}
+	return !tf.ended
+}
+
+// insist posts one event until it is accepted.
+func (tf *traffic) insist(client int, id, body string) {
+	deadline := time.Now().Add(2 * patience)
+	for {
+		status, answer, err := tf.post(client, id, body)
+		switch {
+		case err == nil && (status == http.StatusAccepted || status == http.StatusOK):
+			tf.note(id)
+			return
+		case err == nil && status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests:
+			tf.tb.Errorf("%s: %d %s", id, status, answer)
+		case time.Now().After(deadline):
+			tf.tb.Errorf("%s was never answered: %d %s %v", id, status, answer, err)
+		default:
+			pause(context.Background(), 2*emitPause)
+			continue
+		}
+		tf.note("")
+		return
+	}
+}
+
+// single begins the ids of events that are sent one by one.
+const single = "single-"
+
+// one sends one more event, and returns once it is accepted.
+func (tf *traffic) one(id string) {
+	tf.mu.Lock()
+	tf.busy++
+	tf.mu.Unlock()
+	tf.insist(0, id, eventBody(id))
+}
+
+func eventBody(id string) string {
+	return fmt.Sprintf(`{"id":%q,"event":"PAYMENT_PAID","timestamp":%d,"metadata":{}}`, id, time.Now().UnixMilli())
+}
+
+func (tf *traffic) post(client int, id, body string) (status int, answer string, err error) {
+	tf.mu.Lock()
+	d := tf.daemons[client%len(tf.daemons)]
+	tf.tried[id] = true
+	tf.mu.Unlock()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, d.api+"/api/v1/events", bytes.NewBufferString(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+d.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := tf.client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+func (tf *traffic) note(accepted string) {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	tf.busy--
+	if accepted != "" {
+		tf.accepted[accepted] = time.Now()
+	}
+	tf.gate.Broadcast()
+}
+
+// pause returns once no client is waiting for an answer.
+func (tf *traffic) pause() {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	tf.held = true
+	for tf.busy > 0 {
+		tf.gate.Wait()
+	}
+}
+
+func (tf *traffic) resume() {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	tf.held = false
+	tf.gate.Broadcast()
+}
+
+// stop returns once every event that was sent is answered.
+func (tf *traffic) stop() {
+	tf.mu.Lock()
+	tf.ended = true
+	tf.gate.Broadcast()
+	tf.mu.Unlock()
+	tf.done.Wait()
+	tf.client.CloseIdleConnections()
+}
+
+// aim sends what comes next to these daemons.
+func (tf *traffic) aim(daemons ...*running) {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	tf.daemons = append([]*running(nil), daemons...)
+}
+
+func (tf *traffic) count() int {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	return len(tf.accepted)
+}
+
+func (tf *traffic) sent(id string) bool {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	return tf.tried[id]
+}
+
+// ids is a copy of the accepted events.
+func (tf *traffic) ids() map[string]time.Time {
+	tf.mu.Lock()
+	defer tf.mu.Unlock()
+	return maps.Clone(tf.accepted)
+}

@@ -1,0 +1,240 @@
+package redistest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between clients and a server, and does what a network may do to
+// them: at any exchange, by a plan that looks into it. Its methods are safe for
+// concurrent use.
+type Proxy struct {
+	tb       testing.TB
+	to       string // the server's socket
+	listener net.Listener
+	done     sync.WaitGroup
+
+	mu    sync.Mutex
+	plan  Plan
+	conns map[net.Conn]bool
+	ended bool
+}
+
+// Plan is asked twice about every exchange on a connection: with the request,
+// before the server gets it, when the reply is nil; and with the beginning of
+// the reply, before the client gets it. A request is the commands that were
+// written at once, a pipeline for example. False cuts the connection: in the
+// first case the request is lost, in the second its reply. A plan may take its
+// time, which slows that connection. It is called from many goroutines.
+type Plan func(request [][]string, reply []byte) (pass bool)
+
+// NewProxy listens on a port of its own, until the test ends, and passes on
+// everything until it has a plan.
+func NewProxy(tb testing.TB, s *Server) *Proxy {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // answers at once
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	p := &Proxy{tb: tb, to: s.Socket(), listener: l, conns: map[net.Conn]bool{}}
+	p.done.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+// URL is the proxy's address as a redis:// URL.
+func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
+
+// Follow changes the plan; nil passes everything.
+func (p *Proxy) Follow(plan Plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.plan = plan
+}
+
+// CutAll cuts every connection there is; new ones are served.
+func (p *Proxy) CutAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.CutAll()
+	p.done.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.done.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", p.to) //nolint:noctx // answers at once
+	if err != nil {
+		return // it is down: so is this connection
+	}
+	defer server.Close()
+	if !p.own(client) {
+		return
+	}
+	defer p.disown(client)
+	x := &exchange{proxy: p, client: client, server: server}
+	var replies sync.WaitGroup
+	replies.Go(func() {
+		x.passReplies()
+		_ = client.Close()
+	})
+	x.passRequests()
+	_ = server.Close()
+	replies.Wait()
+}
+
+func (p *Proxy) own(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.conns[c] = true
+	}
+	return !p.ended
+}
+
+func (p *Proxy) disown(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+func (p *Proxy) passes(request [][]string, reply []byte) bool {
+	p.mu.Lock()
+	plan := p.plan
+	p.mu.Unlock()
+	return plan == nil || plan(request, reply)
+}
+
+// exchange is one connection.
+type exchange struct {
+	proxy          *Proxy
+	client, server net.Conn
+
+	mu      sync.Mutex
+	request [][]string // the last one, until its reply begins
+}
+
+const proxyBuffer = 64 << 10
+
+// passRequests ends with either connection.
+func (x *exchange) passRequests() {
+	var held []byte
+	buf := make([]byte, proxyBuffer)
+	for {
+		n, err := x.client.Read(buf)
+		if err != nil {
+			return
+		}
+		held = append(held, buf[:n]...)
+		request, err := parseCommands(held)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			continue // the rest is on its way
+		}
+		if err != nil {
+			x.proxy.tb.Errorf("redistest: the proxy does not understand a request: %v", err)
+			return
+		}
+		if !x.proxy.passes(request, nil) {
+			return
+		}
+		x.setRequest(request)
+		if _, err := x.server.Write(held); err != nil {
+			return
+		}
+		held = held[:0]
+	}
+}
+
+func (x *exchange) setRequest(request [][]string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.request = request
+}
+
+// passReplies ends with either connection.
+func (x *exchange) passReplies() {
+	buf := make([]byte, proxyBuffer)
+	for {
+		n, err := x.server.Read(buf)
+		if err != nil {
+			return
+		}
+		x.mu.Lock()
+		request := x.request
+		x.request = nil
+		x.mu.Unlock()
+		if request != nil && !x.proxy.passes(request, buf[:n]) {
+			return
+		}
+		if _, err := x.client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+var errRequest = errors.New("not an array of bulk strings")
+
+// parseCommands reads commands as clients write them, or fails with
+// io.ErrUnexpectedEOF when the last one is not complete.
+func parseCommands(b []byte) ([][]string, error) {
+	var commands [][]string
+	for len(b) > 0 {
+		n, rest, err := parseCount(b, '*')
+		if err != nil {
+			return nil, err
+		}
+		command := make([]string, 0, n)
+		for range n {
+			var size int
+			if size, rest, err = parseCount(rest, '$'); err != nil {
+				return nil, err
+			}
+			if len(rest) < size+2 {
+				return nil, io.ErrUnexpectedEOF
+			}
+			command = append(command, string(rest[:size]))
+			rest = rest[size+2:]
+		}
+		commands, b = append(commands, command), rest
+	}
+	return commands, nil
+}
+
+func parseCount(b []byte, mark byte) (n int, rest []byte, err error) {
+	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
+	if !ok {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	if len(line) == 0 || line[0] != mark {
+		return 0, nil, errRequest
+	}
+	n, err = strconv.Atoi(string(line[1:]))
+	if err != nil || n < 0 {
+		return 0, nil, errRequest
+	}
+	return n, rest, nil
+}
