@@ -77,7 +77,7 @@ func build(t *testing.T, o storage.Options) *house {
 
 func newPublisher(s *events.Store) *events.Publisher {
 	return events.NewPublisher(events.PublisherOptions{
-		Store: s, Enqueue: func(context.Context, []events.Ref) error { return nil },
+		Store: s, Enqueue: func(context.Context, []*events.Stored) error { return nil },
 	})
 }
 

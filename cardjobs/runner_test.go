@@ -172,7 +172,7 @@ func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
 		h.wantPending(1)
 		later := events.NewPublisher(events.PublisherOptions{
 			Store: h.events, Now: func() time.Time { return now.Add(time.Hour) },
-			Enqueue: func(context.Context, []events.Ref) error { return nil },
+			Enqueue: func(context.Context, []*events.Stored) error { return nil },
 		})
 		defer later.Close()
 		h.accept = later.Accept

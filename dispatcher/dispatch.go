@@ -66,7 +66,7 @@ func parseEventRefs(payload string) ([]events.Ref, error) {
 // time as the memory budget of a load allows.
 func (d *Dispatcher) dispatch(ctx context.Context, token string, refs []events.Ref) error {
 	for len(refs) > 0 {
-		found, rest, err := d.Store.load(ctx, d.Replica, token, refs)
+		found, rest, err := d.Store.load(ctx, d.Replica, token, refs, d.recent.take(refs))
 		if err != nil {
 			return d.failed(token, err)
 		}
@@ -94,12 +94,12 @@ func (d *Dispatcher) fanOut(ctx context.Context, t *task, found []loadedEvent) (
 	for _, e := range found {
 		ev := &dispatching{ref: e.ref}
 		n := len(todo)
-		if e.raw == "" {
+		if e.at == nil && e.raw == "" {
 			d.Logger.Warn("event expired before its dispatch", "company_uuid", e.ref.Company, "event_id", e.ref.ID)
-		} else if stored, err := events.ParseStored(e.raw); err != nil {
+		} else if c, err := e.content(); err != nil {
 			d.setAside(ctx, e.ref.String(), err)
 			continue
-		} else if todo, err = d.match(ctx, todo, work{task: t, event: ev}, e, stored); err != nil {
+		} else if todo, err = d.match(ctx, todo, work{task: t, event: ev}, e, c); err != nil {
 			return nil, nil, err
 		}
 		if ev.left = len(todo) - n; ev.left == 0 {
@@ -124,19 +124,19 @@ func (d *Dispatcher) setAside(ctx context.Context, ref string, why error) {
 
 // match adds a copy of w for each enabled subscriber that wants the event and
 // has no delivery of it yet.
-func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEvent, stored events.Stored) ([]*work, error) {
+func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEvent, c *content) ([]*work, error) {
 	subs, err := d.Registry.Match(ctx, e.ref.Company, e.version)
 	if err != nil {
 		return nil, err
 	}
 	for _, sub := range subs {
-		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.known, sub.UUID.String()) {
+		if !sub.Enabled || !sub.Wants(c.kind) || slices.Contains(e.known, sub.UUID.String()) {
 			continue
 		}
 		w := w
 		w.ref = ref{Ref: e.ref, Subscriber: sub.UUID}
-		w.body, w.accepted = stored.Body, stored.AcceptedAt
-		w.base = &record{Status: StatusPending, EventType: stored.Type, Created: stored.AcceptedAt.UnixMilli()}
+		w.body, w.accepted = c.body, c.accepted
+		w.base = &record{Status: StatusPending, EventType: c.kind, Created: c.accepted.UnixMilli()}
 		if w.to, err = d.target(ctx, sub); err != nil {
 			return nil, err
 		}

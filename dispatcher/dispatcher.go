@@ -80,6 +80,7 @@ type Dispatcher struct {
 	metrics   *metrics
 	targets   *lru.Cache[*subscribers.Subscriber, *target]
 	nudge     chan struct{}    // wakes the clock
+	recent    recent           // events accepted here that wait for their dispatch
 	suspects  map[string]int64 // the sweep's: open references that may be lost, and their stamps
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
@@ -125,10 +126,11 @@ func New(o Options) (*Dispatcher, error) {
 
 // Enqueue hands accepted events to the queue; it is the publisher's Enqueue.
 // What the queue does not take, as while Redis is away, the sweep finds.
-func (d *Dispatcher) Enqueue(ctx context.Context, refs []events.Ref) error {
-	texts := make([]string, len(refs))
-	for i, r := range refs {
-		texts[i] = r.String()
+func (d *Dispatcher) Enqueue(ctx context.Context, accepted []*events.Stored) error {
+	d.recent.add(accepted)
+	texts := make([]string, len(accepted))
+	for i, e := range accepted {
+		texts[i] = e.Ref().String()
 	}
 	return d.enqueueChunks(ctx, taskDispatch, "", texts, dispatchChunk)
 }

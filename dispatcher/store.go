@@ -63,16 +63,27 @@ const loadBudget = 2 << 20
 // loadedEvent is an event that waits for its dispatch.
 type loadedEvent struct {
 	ref     events.Ref
+	at      *content // nil when raw has it
 	raw     string   // the event as events keeps it; "" when it has expired
 	version int64    // of the company's subscribers
 	known   []string // subscribers that have a delivery of it already
 }
 
-// load reads events for dispatch in one round trip, noting in the replica's
-// in-flight hash that token stands for them. Settled ones are left out; rest
-// is what did not fit the budget.
-func (s *Store) load(ctx context.Context, replica, token string, refs []events.Ref) (found []loadedEvent, rest []events.Ref, err error) {
-	groups := byCompany(refs)
+// content fails when the event is damaged.
+func (e *loadedEvent) content() (*content, error) {
+	if e.at != nil {
+		return e.at, nil
+	}
+	s, err := events.ParseStored(e.raw)
+	return &content{kind: s.Type, accepted: s.AcceptedAt, body: s.Body}, err
+}
+
+// load finds out which of refs are to be dispatched, in one round trip, noting
+// in the replica's in-flight hash that token stands for them. at holds those
+// that are at hand, in order; the others are read. Settled ones are left out;
+// rest is what did not fit the budget.
+func (s *Store) load(ctx context.Context, replica, token string, refs []events.Ref, at []*content) (found []loadedEvent, rest []events.Ref, err error) {
+	groups := loadsOf(refs, at)
 	calls := make([]*script.Call, len(groups))
 	for i, g := range groups {
 		calls[i] = loadCall(g)
@@ -91,52 +102,55 @@ func (s *Store) load(ctx context.Context, replica, token string, refs []events.R
 	return found, rest, nil
 }
 
-// byCompany groups references by company, each group in order.
-func byCompany(refs []events.Ref) [][]events.Ref {
+// loadsOf groups events by company, each group in order.
+func loadsOf(refs []events.Ref, at []*content) [][]loadedEvent {
 	index := make(map[uuid.UUID]int, 1)
-	var groups [][]events.Ref
-	for _, r := range refs {
+	var groups [][]loadedEvent
+	for j, r := range refs {
 		i, ok := index[r.Company]
 		if !ok {
 			i = len(groups)
 			index[r.Company] = i
 			groups = append(groups, nil)
 		}
-		groups[i] = append(groups[i], r)
+		groups[i] = append(groups[i], loadedEvent{ref: r, at: at[j]})
 	}
 	return groups
 }
 
-func loadCall(refs []events.Ref) *script.Call {
-	company := refs[0].Company
-	c := &script.Call{
-		Script: loadScript,
-		Keys:   make([]string, 0, 2+2*len(refs)),
-		Args:   make([]any, 0, 1+len(refs)),
+func loadCall(group []loadedEvent) *script.Call {
+	company := group[0].ref.Company
+	keys := append(make([]string, 0, 2+2*len(group)), events.OpenKey(events.Partition(company)), subscribers.CompanyKey(company))
+	var bodies []string // keys of those that are wanted
+	wanted := make([]byte, len(group))
+	args := append(make([]any, 0, 2+len(group)), loadBudget, wanted)
+	for i, e := range group {
+		keys = append(keys, deliveriesKey(e.ref))
+		args = append(args, e.ref.String())
+		wanted[i] = '0'
+		if e.at == nil {
+			wanted[i] = '1'
+			bodies = append(bodies, events.EventKey(e.ref))
+		}
 	}
-	c.Keys = append(c.Keys, events.OpenKey(events.Partition(company)), subscribers.CompanyKey(company))
-	c.Args = append(c.Args, loadBudget)
-	for _, r := range refs {
-		c.Keys = append(c.Keys, events.EventKey(r), deliveriesKey(r))
-		c.Args = append(c.Args, r.String())
-	}
-	return c
+	return &script.Call{Script: loadScript, Keys: append(keys, bodies...), Args: args}
 }
 
-func readLoaded(refs []events.Ref, reply any) (found []loadedEvent, rest []events.Ref, err error) {
+func readLoaded(group []loadedEvent, reply any) (found []loadedEvent, rest []events.Ref, err error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != len(refs)+1 {
+	if !ok || len(list) != len(group)+1 {
 		return nil, nil, errors.New("load events: unexpected reply")
 	}
 	version := parseVersion(list[0])
-	for i, r := range refs {
+	for i, e := range group {
 		switch v := list[i+1].(type) {
 		case []any: // waits for its dispatch
-			raw, _ := v[0].(string)
-			found = append(found, loadedEvent{ref: r, raw: raw, version: version, known: stringsOf(v[1])})
+			e.raw, _ = v[0].(string)
+			e.version, e.known = version, stringsOf(v[1])
+			found = append(found, e)
 		case int64:
 			if v == 1 { // over budget
-				rest = append(rest, r)
+				rest = append(rest, e.ref)
 			}
 		}
 	}

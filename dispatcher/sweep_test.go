@@ -121,6 +121,7 @@ func TestDamagedEventIsSetAside(t *testing.T) {
 	if err := client.Set(t.Context(), events.EventKey(bad), "nonsense", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
+	h.recent.take([]events.Ref{bad}) // so that it is read
 	h.start()
 	h.reaches(ids[0], sub, StatusDelivered)
 	h.reaches(ids[2], sub, StatusDelivered)

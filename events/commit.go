@@ -31,7 +31,7 @@ func newUnit(size int) *unit {
 
 func (u *unit) add(e *entry, at int) {
 	u.entries, u.at = append(u.entries, e), append(u.at, at)
-	u.bytes += len(e.body)
+	u.bytes += len(e.Body)
 }
 
 // err is not nil when Redis failed for any of the entries. Once done is closed.
@@ -99,18 +99,18 @@ func (p *Publisher) commit(units []*unit) {
 }
 
 func (p *Publisher) enqueue(entries []*entry) {
-	var refs []Ref
+	accepted := make([]*Stored, 0, len(entries))
 	for _, e := range entries {
 		if e.status == Accepted {
-			refs = append(refs, e.ref)
+			accepted = append(accepted, &e.Stored)
 		}
 	}
-	if len(refs) == 0 {
+	if len(accepted) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), enqueueTimeout)
 	defer cancel()
-	if err := p.opts.Enqueue(ctx, refs); err != nil {
-		p.opts.Logger.Warn("accepted events are left to the sweeper", "events", len(refs), "error", err)
+	if err := p.opts.Enqueue(ctx, accepted); err != nil {
+		p.opts.Logger.Warn("accepted events are left to the sweeper", "events", len(accepted), "error", err)
 	}
 }

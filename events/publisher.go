@@ -41,9 +41,9 @@ type Result struct {
 type PublisherOptions struct {
 	Store *Store
 	// Enqueue queues the dispatch of events that were just accepted; it may be
-	// called from several goroutines. When it fails the events are still
-	// accepted: the sweeper finds them in the open set.
-	Enqueue func(context.Context, []Ref) error
+	// called from several goroutines, and must not change the events. When it
+	// fails they are still accepted: the sweeper finds them in the open set.
+	Enqueue func(context.Context, []*Stored) error
 	// Limits bounds the events. Its Retention is taken from Store, and its
 	// MaxFuture, 0 meaning 5 minutes, is at most that: an id must not outlive
 	// its key.
@@ -145,7 +145,7 @@ func (p *Publisher) prepare(e *Event, now time.Time) (*entry, error) {
 		problem.Add("", "INVALID", "has text that is not UTF-8 or metadata that is not JSON")
 		return nil, problem
 	}
-	return &entry{ref: Ref{Company: e.CompanyUUID, ID: e.ID}, body: body, nonce: p.nonce.Add(1)}, nil
+	return &entry{Stored: Stored{Event: *e, Body: body}, nonce: p.nonce.Add(1)}, nil
 }
 
 // send has u committed and waits for it, or for the end of ctx.

@@ -64,13 +64,15 @@ func setupOn(tb testing.TB, client redis.UniversalClient, change func(*events.Pu
 	return b
 }
 
-func (b *bundle) enqueue(ctx context.Context, refs []events.Ref) error {
+func (b *bundle) enqueue(ctx context.Context, accepted []*events.Stored) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		return errors.New("enqueue without a deadline")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.enqueued = append(b.enqueued, refs...)
+	for _, e := range accepted {
+		b.enqueued = append(b.enqueued, e.Ref())
+	}
 	return b.failing
 }
 
@@ -357,7 +359,7 @@ func TestCloseCommitsTheQueue(t *testing.T) {
 	var once sync.Once
 	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) {
 		o.Committers = 1
-		o.Enqueue = func(context.Context, []events.Ref) error {
+		o.Enqueue = func(context.Context, []*events.Stored) error {
 			once.Do(func() { close(busy); <-release })
 			return nil
 		}

@@ -37,6 +37,9 @@ type Stored struct {
 	Body       []byte
 }
 
+// Ref names the event.
+func (s *Stored) Ref() Ref { return Ref{Company: s.CompanyUUID, ID: s.ID} }
+
 // StoreOptions are what a Store needs. Now is the clock, nil the real one.
 type StoreOptions struct {
 	Client    redis.UniversalClient

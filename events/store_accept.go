@@ -26,8 +26,7 @@ const acceptChunk = 64
 // to ErrConflict or to an error wrapping ErrUnavailable. nonce is new for every
 // entry and stays when it is sent again.
 type entry struct {
-	ref    Ref
-	body   []byte
+	Stored
 	nonce  uint32
 	status Status
 	err    error
@@ -38,7 +37,7 @@ type entry struct {
 func (s *Store) commit(ctx context.Context, entries []*entry) {
 	groups := byCompany(entries)
 	calls := make([]*script.Call, len(groups))
-	now := s.now()
+	now := time.UnixMilli(s.now().UnixMilli()).UTC() // as it is kept
 	for i, g := range groups {
 		calls[i] = acceptCall(g, now, s.retention)
 	}
@@ -49,6 +48,7 @@ func (s *Store) commit(ctx context.Context, entries []*entry) {
 			err = errors.New("unexpected reply")
 		}
 		for j, e := range g {
+			e.AcceptedAt = now
 			if err != nil {
 				e.status, e.err = "", unavailable("accept event", err)
 			} else {
@@ -63,10 +63,10 @@ func byCompany(entries []*entry) [][]*entry {
 	var groups [][]*entry
 	current := make(map[uuid.UUID]int) // the group that a company's entries go to
 	for _, e := range entries {
-		i, ok := current[e.ref.Company]
+		i, ok := current[e.CompanyUUID]
 		if !ok || len(groups[i]) == acceptChunk {
 			i = len(groups)
-			current[e.ref.Company] = i
+			current[e.CompanyUUID] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], e)
@@ -75,7 +75,7 @@ func byCompany(entries []*entry) [][]*entry {
 }
 
 func acceptCall(group []*entry, now time.Time, retention time.Duration) *script.Call {
-	company := group[0].ref.Company
+	company := group[0].CompanyUUID
 	p := Partition(company)
 	c := &script.Call{
 		Script: acceptScript,
@@ -84,8 +84,8 @@ func acceptCall(group []*entry, now time.Time, retention time.Duration) *script.
 			fmt.Sprintf("%013d", now.UnixMilli()), retention.Milliseconds(), (retention + grace).Milliseconds(), company.String()),
 	}
 	for _, e := range group {
-		c.Keys = append(c.Keys, EventKey(e.ref))
-		c.Args = append(c.Args, e.ref.ID, e.body, fmt.Sprintf("%08x", e.nonce))
+		c.Keys = append(c.Keys, EventKey(e.Ref()))
+		c.Args = append(c.Args, e.ID, e.Body, fmt.Sprintf("%08x", e.nonce))
 	}
 	return c
 }
