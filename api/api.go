@@ -40,6 +40,9 @@ type Options struct {
 	// within bodies begin with it.
 	PublicURL string
 
+	// Limits are the rates of requests; nil limits nothing.
+	Limits *Limits
+
 	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
 	// when deliveries are not signed so.
 	WebhookKeys bool
@@ -63,6 +66,7 @@ type server struct {
 	document []byte
 	routes   routes
 	router   *mux.Router
+	throttle *throttle
 }
 
 // The generated code knows the server by its methods.
@@ -85,6 +89,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
+	s.throttle = newThrottle(opts.Limits, s.opts.Metrics, s.opts.Now)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)

@@ -29,16 +29,34 @@ const realm = `Bearer realm="spendhook"`
 
 // authenticate answers for the token of a request (RFC 6750).
 func (s *server) authenticate(r *http.Request) (*caller, error) {
+	known := func() bool { return s.opts.Verifier.Known(tokenOf(r)) }
+	if err := s.throttle.stranger(r, known); err != nil {
+		return nil, err
+	}
+	c, err := s.verify(r)
+	if err != nil {
+		s.throttle.failed(r)
+	}
+	return c, err
+}
+
+// tokenOf is the token of a request that has one.
+func tokenOf(r *http.Request) string {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token)
+}
+
+func (s *server) verify(r *http.Request) (*caller, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" {
 		return nil, newProblem(http.StatusUnauthorized, "TOKEN_REQUIRED", "An access token is required.").
 			with("WWW-Authenticate", realm)
 	}
-	scheme, token, _ := strings.Cut(header, " ")
+	scheme, _, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, invalidToken()
 	}
-	c, err := s.opts.Verifier.Verify(strings.TrimSpace(token))
+	c, err := s.opts.Verifier.Verify(tokenOf(r))
 	if err != nil {
 		return nil, invalidToken()
 	}

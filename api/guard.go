@@ -15,7 +15,7 @@ import (
 )
 
 // guard enforces, before a handler runs, what the document says of its
-// operation: the token and its scopes, the media types, the query parameters
+// operation: the token and its scopes, how often it may be used, the media types, the query parameters
 // and the size of the body.
 func (s *server) guard(op *operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,6 +36,9 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 	if !op.public {
 		c, err := s.authenticate(r)
 		if err != nil {
+			return r, err
+		}
+		if err := s.throttle.request(r.Context(), w.Header(), c); err != nil {
 			return r, err
 		}
 		if err := authorize(c, op.scopes); err != nil {

@@ -153,7 +153,12 @@ func (h *house) metrics() *prometheus.CounterVec { return h.options.Metrics.requ
 
 func (h *house) mint(company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := h.keys.Mint(auth.Grant{Subject: "test", Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
+	return h.mintAs("test", company, scopes)
+}
+
+func (h *house) mintAs(subject string, company *uuid.UUID, scopes string) string {
+	h.t.Helper()
+	token, err := h.keys.Mint(auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -173,6 +178,8 @@ func header(name, value string) option {
 }
 
 func bearer(token string) option { return header("Authorization", "Bearer "+token) }
+
+func remote(address string) option { return func(r *http.Request) { r.RemoteAddr = address } }
 
 func noToken(r *http.Request) { r.Header.Del("Authorization") }
 

@@ -19,12 +19,14 @@ const (
 type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+
+	throttled *prometheus.CounterVec
 }
 
-// NewMetrics registers spendhook_http_requests_total and
-// spendhook_http_request_seconds with reg; nil counts unseen.
+// NewMetrics registers spendhook_http_requests_total, _http_request_seconds and
+// _http_throttled_total with reg; nil counts unseen.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	return &Metrics{
+	m := &Metrics{
 		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_http_requests_total",
 			Help: "Requests answered, by route pattern, method and status code.",
@@ -34,7 +36,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help:    "Time to answer a request.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 20},
 		}, []string{"route", "method"}),
+		throttled: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_http_throttled_total",
+			Help: "Requests refused with 429, by the limit that was passed.",
+		}, []string{"limit"}),
 	}
+	for _, limit := range []string{limitClient, limitCompany, limitAddress} {
+		m.throttled.WithLabelValues(limit)
+	}
+	return m
 }
 
 // initialize shows every documented answer as zero.

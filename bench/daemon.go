@@ -74,6 +74,7 @@ data_dir: %s
 redis: %s
 log: {format: json}
 subscribers: {max_per_company: 1000}
+limits: {client_rate: 1000000, client_burst: 1000000, company_rate: 1000000, company_burst: 1000000}
 delivery: {%s}
 `, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings)
 }

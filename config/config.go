@@ -27,6 +27,7 @@ type Config struct {
 	Cards         Cards         `yaml:"cards"`
 	Egress        Egress        `yaml:"egress"`
 	Encryption    Encryption    `yaml:"encryption"`
+	Limits        Limits        `yaml:"limits"`
 	TLS           TLS           `yaml:"tls"`
 }
 
@@ -108,6 +109,14 @@ type Encryption struct {
 	OldKeyFiles []string `yaml:"old_key_files"`
 }
 
+// Limits are requests a second, and at once; a rate of 0 limits nothing.
+type Limits struct {
+	ClientRate   int `yaml:"client_rate"`
+	ClientBurst  int `yaml:"client_burst"`
+	CompanyRate  int `yaml:"company_rate"`
+	CompanyBurst int `yaml:"company_burst"`
+}
+
 // TLS says who ends TLS for the API.
 type TLS struct {
 	TerminatedByProxy bool `yaml:"terminated_by_proxy"`
@@ -131,6 +140,7 @@ func Default() Config {
 		Subscribers: Subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
 		Delivery:    defaultDelivery(),
 		Cards:       Cards{Concurrency: 8},
+		Limits:      Limits{ClientRate: 1000, ClientBurst: 2000, CompanyRate: 2000, CompanyBurst: 4000},
 	}
 }
 

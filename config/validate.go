@@ -20,6 +20,7 @@ const (
 	maxSchedule  = 50
 	maxMetadata  = 512 << 10 // a request has at most 1 MiB
 	maxCatalogue = 1000
+	maxRate      = 1_000_000
 )
 
 var eventName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
@@ -51,6 +52,8 @@ func (c *Config) validate(p *invalid.Error) {
 	v.listeners(c)
 	v.egress(c)
 	v.encryption(c.Encryption)
+	v.limit("limits.client", c.Limits.ClientRate, c.Limits.ClientBurst)
+	v.limit("limits.company", c.Limits.CompanyRate, c.Limits.CompanyBurst)
 }
 
 // checker adds a problem for each rule that a setting breaks.
@@ -183,6 +186,11 @@ func (v checker) egress(c *Config) {
 			v.unsafe(key, "%v lets whoever may register a subscriber call every internal address: name the ranges that are needed", prefix)
 		}
 	}
+}
+
+func (v checker) limit(key string, rate, burst int) {
+	v.number(key+"_rate", rate, 0, maxRate)
+	v.number(key+"_burst", burst, 1, maxRate)
 }
 
 // encryption never repeats a key. Files are read when they are used.

@@ -1310,6 +1310,9 @@ type PayloadTooLarge = Problem
 // Refused RFC 9457 problem details.
 type Refused = Problem
 
+// TooManyRequests RFC 9457 problem details.
+type TooManyRequests = Problem
+
 // Unauthorized RFC 9457 problem details.
 type Unauthorized = Problem
 

@@ -118,6 +118,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client()}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
 		Keys: d.keys, Verifier: auth.NewVerifier(d.keys, nil),
+		Limits:      requestLimits(d.cfg.Limits, d.redis.Client()),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),

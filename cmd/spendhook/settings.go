@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/api"
 	"spendhook/auth"
 	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
+	"spendhook/internal/ratelimit"
 )
 
 // configFlags are the flags of the commands that read the daemon's settings.
@@ -47,6 +51,14 @@ func newCatalogue(cfg *config.Config) *events.Catalogue {
 		extra[i] = events.TypeInfo(t)
 	}
 	return events.NewCatalogue(extra, cfg.Events.StrictCatalogue)
+}
+
+func requestLimits(l config.Limits, client redis.UniversalClient) *api.Limits {
+	return &api.Limits{
+		Limiter: ratelimit.New(client, nil),
+		Client:  ratelimit.Limit{PerSecond: float64(l.ClientRate), Burst: l.ClientBurst},
+		Company: ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst},
+	}
 }
 
 func deliveryPolicy(cfg *config.Config) dispatcher.Policy {

@@ -1,0 +1,234 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/ratelimit"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+// limited is a house whose limits hardly come back while a test runs.
+func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany int) *house {
+	t.Helper()
+	return setupOn(t, client, func(o *Options) {
+		o.Limits = &Limits{
+			Limiter:  ratelimit.New(client, nil),
+			Client:   ratelimit.Limit{PerSecond: 0.001, Burst: perClient},
+			Company:  ratelimit.Limit{PerSecond: 0.001, Burst: perCompany},
+			Failures: ratelimit.Limit{PerSecond: 0.001, Burst: 5},
+		}
+	})
+}
+
+func (h *house) throttled(limit string) float64 {
+	return testutil.ToFloat64(h.options.Metrics.throttled.WithLabelValues(limit))
+}
+
+const eventTypes = "/api/v1/event-types"
+
+func TestRequestsOfACredentialAreLimited(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 3, 100)
+	for left := 2; left >= 0; left-- {
+		a := h.call("GET", eventTypes, "").want(http.StatusOK)
+		if got, want := a.Header().Get("RateLimit"), `"client";r=`+strconv.Itoa(left)+`;t=`; !strings.HasPrefix(got, want) {
+			t.Errorf("RateLimit %s, want %s", got, want)
+		}
+	}
+	a := h.call("GET", eventTypes, "").want(http.StatusTooManyRequests, "RATE_LIMITED")
+	if wait, err := strconv.Atoi(a.Header().Get("Retry-After")); err != nil || wait < 990 || wait > 1000 {
+		t.Errorf("Retry-After %q", a.Header().Get("Retry-After"))
+	}
+	if got := a.Header().Get("RateLimit"); !strings.HasPrefix(got, `"client";r=0;t=`) {
+		t.Errorf("RateLimit %s", got)
+	}
+	if got := a.Header().Get("RateLimit-Policy"); got != `"client";q=3;w=3000` {
+		t.Errorf("RateLimit-Policy %s", got)
+	}
+	if h.throttled(limitClient) != 1 || h.throttled(limitCompany) != 0 {
+		t.Error("not counted")
+	}
+}
+
+// Two credentials of one company share its limit, and another company's has none of it.
+func TestACompanyIsLimited(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 100, 4)
+	first, second := bearer(h.mintAs("first", &h.company, allScopes)), bearer(h.mintAs("second", &h.company, allScopes))
+	for range 2 {
+		h.call("GET", eventTypes, "", first).want(http.StatusOK)
+		a := h.call("GET", eventTypes, "", second).want(http.StatusOK)
+		if got := a.Header().Get("RateLimit-Policy"); got != `"client";q=100;w=100000, "company";q=4;w=4000` {
+			t.Errorf("RateLimit-Policy %s", got)
+		}
+	}
+	h.call("GET", eventTypes, "", second).want(http.StatusTooManyRequests, "RATE_LIMITED")
+	other := uuid.New()
+	h.call("GET", eventTypes, "", bearer(h.mintAs("third", &other, allScopes))).want(http.StatusOK)
+	a := h.call("GET", eventTypes, "", bearer(h.mintAs("platform", nil, allScopes))).want(http.StatusOK)
+	if got := a.Header().Get("RateLimit-Policy"); strings.Contains(got, "company") {
+		t.Errorf("RateLimit-Policy %s of a token without a company", got)
+	}
+	if h.throttled(limitCompany) != 1 {
+		t.Error("not counted")
+	}
+}
+
+// Every operation that needs a token is limited, before anything else is done.
+func TestEveryOperationIsLimited(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 1, 100)
+	h.call("GET", eventTypes, "").want(http.StatusOK)
+	_, all, err := loadDocument()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for route, operations := range all {
+		for method, op := range operations {
+			if !op.public {
+				h.call(method, concrete(route), "{").want(http.StatusTooManyRequests, "RATE_LIMITED")
+			}
+		}
+	}
+}
+
+func TestReplicasShareTheLimitOfACredential(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	a, b := limited(t, client, 30, 100), limited(t, client, 30, 100)
+	var admitted atomic.Int64
+	var group sync.WaitGroup
+	for _, h := range []*house{a, b} {
+		for range 4 {
+			group.Go(func() {
+				for range 10 {
+					// The same issuer and subject on both: the keys differ, the credential does not.
+					if h.call("GET", eventTypes, "", bearer(h.mintAs("one", nil, allScopes))).Code == http.StatusOK {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	if admitted.Load() != 30 {
+		t.Errorf("%d admitted of 80, want 30", admitted.Load())
+	}
+}
+
+func TestAStoredAnswerCountsToo(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 2, 100)
+	key := header("Idempotency-Key", "k")
+	body := `{"name":"n","callbackUrl":"http://127.0.0.1:9/","events":["A"]}`
+	h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusCreated)
+	a := h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusCreated)
+	if got := a.Header().Get("RateLimit"); !strings.Contains(got, `"client";r=0`) {
+		t.Errorf("RateLimit %s: that of the first answer?", got)
+	}
+	h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusTooManyRequests)
+}
+
+func TestFailuresOfAnAddressAreLimited(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 100, 100)
+	here, there := remote("198.51.100.7:4711"), remote("198.51.100.8:4711")
+	h.call("GET", eventTypes, "", here).want(http.StatusOK)
+	for range 4 {
+		h.call("GET", eventTypes, "", here, bearer("garbage")).want(http.StatusUnauthorized)
+	}
+	h.call("GET", eventTypes, "", here, noToken).want(http.StatusUnauthorized)
+	a := h.call("GET", eventTypes, "", here, bearer("garbage")).want(http.StatusTooManyRequests, "RATE_LIMITED")
+	if a.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	h.call("GET", eventTypes, "", here, bearer(h.mintAs("new", nil, allScopes))).want(http.StatusTooManyRequests)
+	h.call("GET", eventTypes, "", here).want(http.StatusOK) // its token was good before
+	h.call("GET", eventTypes, "", there, bearer("garbage")).want(http.StatusUnauthorized)
+	if h.throttled(limitAddress) != 2 {
+		t.Errorf("counted %v", h.throttled(limitAddress))
+	}
+}
+
+func TestAnIPv6AddressIsItsNetwork(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 100, 100)
+	for i := range 6 {
+		from := remote("[2001:db8:1:2::" + strconv.Itoa(i+1) + "]:1")
+		want := http.StatusUnauthorized
+		if i == 5 {
+			want = http.StatusTooManyRequests
+		}
+		h.call("GET", eventTypes, "", from, noToken).want(want)
+	}
+	h.call("GET", eventTypes, "", remote("[2001:db8:1:3::1]:1"), noToken).want(http.StatusUnauthorized)
+}
+
+func TestWithoutLimitsNothingIsSaidOfThem(t *testing.T) {
+	t.Parallel()
+	for _, adjust := range []func(*Options){
+		func(*Options) {},
+		func(o *Options) { o.Limits = &Limits{Limiter: ratelimit.New(nil, nil)} },
+	} {
+		h := setup(t, adjust)
+		a := h.call("GET", eventTypes, "").want(http.StatusOK)
+		if a.Header().Get("RateLimit") != "" || a.Header().Get("RateLimit-Policy") != "" {
+			t.Errorf("%v", a.Header())
+		}
+	}
+}
+
+func TestPolicyOfALimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate          float64
+		burst         int
+		quota, window int
+	}{
+		{1000, 2000, 2000, 2}, {1000, 1500, 1500, 2}, {1000, 10, 1000, 1}, {0.5, 1, 1, 2}, {10, 10, 10, 1},
+	} {
+		if q, w := policy(ratelimit.Limit{PerSecond: c.rate, Burst: c.burst}); q != c.quota || w != c.window {
+			t.Errorf("%v/s, %d at once: q=%d w=%d", c.rate, c.burst, q, w)
+		}
+	}
+}
+
+// Of many creations at once, as many succeed as the quota has room for.
+func TestQuotaOfSubscribers(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client, func(o *Options) {
+		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
+			Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}, MaxPerCompany: 3,
+		})
+	})
+	var created atomic.Int64
+	var group sync.WaitGroup
+	for i := range 10 {
+		group.Go(func() {
+			a := h.call("POST", "/api/v1/subscribers", `{"name":"n","callbackUrl":"http://127.0.0.1:9/`+strconv.Itoa(i)+`","events":["A"]}`)
+			if a.Code == http.StatusCreated {
+				created.Add(1)
+			} else if a.Code != http.StatusConflict || a.problem().Code != "TOO_MANY_SUBSCRIBERS" {
+				t.Errorf("%d %s", a.Code, a.Body)
+			}
+		})
+	}
+	group.Wait()
+	if created.Load() != 3 {
+		t.Errorf("%d were created, want 3", created.Load())
+	}
+	other := uuid.New()
+	h.call("POST", "/api/v1/subscribers", `{"name":"n","callbackUrl":"http://127.0.0.1:9/","events":["A"]}`,
+		bearer(h.mint(&other, allScopes))).want(http.StatusCreated)
+}
