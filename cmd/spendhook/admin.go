@@ -29,18 +29,29 @@ func newAdmin(check func(context.Context) redisx.Status, warnings func() []strin
 
 func (a *admin) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte("ok\n"))
-	})
-	mux.HandleFunc("GET /readyz", a.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	// Not cmdline: a flag may hold the password of Redis.
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	for pattern, handler := range a.routes() {
+		mux.Handle(pattern, handler)
+	}
 	return mux
+}
+
+// routes are all that the listener serves, to whoever reaches it.
+func (a *admin) routes() map[string]http.Handler {
+	return map[string]http.Handler{
+		"GET /healthz": http.HandlerFunc(healthz),
+		"GET /readyz":  http.HandlerFunc(a.readyz),
+		"GET /metrics": promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}),
+		// Not cmdline: a flag may hold the password of Redis.
+		"GET /debug/pprof/":        http.HandlerFunc(pprof.Index),
+		"GET /debug/pprof/profile": http.HandlerFunc(pprof.Profile),
+		"GET /debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
+		"GET /debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
+	}
+}
+
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n"))
 }
 
 // readiness is the answer of /readyz.
