@@ -14,7 +14,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -60,12 +62,21 @@ func New(current Key, older ...Key) (*Keyring, error) {
 	return r, nil
 }
 
+// errNoKeyring is what a nil Keyring answers.
+var errNoKeyring = errors.New("no encryption key is configured")
+
 // CurrentID is the id of the key that new values are sealed under.
 func (r *Keyring) CurrentID() string { return r.current }
+
+// IDs are the ids of all keys, sorted.
+func (r *Keyring) IDs() []string { return slices.Sorted(maps.Keys(r.keys)) }
 
 // Seal encrypts plain for the place that context names; Open must be given the
 // same one.
 func (r *Keyring) Seal(plain []byte, context string) (string, error) {
+	if r == nil {
+		return "", errNoKeyring
+	}
 	text := r.keys[r.current].Seal(nil, nil, plain, []byte(context)) //nolint:gosec // the AEAD draws the nonce itself
 	return prefix + r.current + ":" + base64.RawURLEncoding.EncodeToString(text), nil
 }
@@ -73,6 +84,9 @@ func (r *Keyring) Seal(plain []byte, context string) (string, error) {
 // Open decrypts a sealed value. The error wraps ErrUnknownKey or ErrDamaged,
 // and never holds any of the value.
 func (r *Keyring) Open(sealed, context string) ([]byte, error) {
+	if r == nil {
+		return nil, errNoKeyring
+	}
 	id, text, err := split(sealed)
 	if err != nil {
 		return nil, err
