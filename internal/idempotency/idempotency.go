@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/seal"
 )
 
 var (
@@ -28,11 +30,14 @@ type Response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header"` // only what is to be repeated
 	Body   []byte      `json:"body"`
+	Secret bool        `json:"-"` // it holds a secret: it is kept sealed
 }
 
 // Options configure a Store.
 type Options struct {
 	Client redis.UniversalClient
+	// Keyring seals the answers that hold a secret; without one they are refused.
+	Keyring *seal.Keyring
 	// TTL is how long an answer is kept; 24 h when zero.
 	TTL time.Duration
 	// ClaimTTL is how long a request may run before it is taken for dead and its
@@ -44,6 +49,7 @@ type Options struct {
 // several replicas.
 type Store struct {
 	client        redis.UniversalClient
+	keyring       *seal.Keyring
 	ttl, claimTTL time.Duration
 }
 
@@ -55,7 +61,7 @@ func New(o Options) *Store {
 	if o.ClaimTTL == 0 {
 		o.ClaimTTL = time.Minute
 	}
-	return &Store{client: o.Client, ttl: o.TTL, claimTTL: o.ClaimTTL}
+	return &Store{client: o.Client, keyring: o.Keyring, ttl: o.TTL, claimTTL: o.ClaimTTL}
 }
 
 var (
@@ -89,16 +95,39 @@ func (s *Store) Begin(ctx context.Context, scope, key string, fingerprint [32]by
 	case "reused":
 		return nil, ErrReused
 	}
-	var saved Response
-	if err := json.Unmarshal([]byte(reply[1]), &saved); err != nil {
+	saved, err := s.decode(keys(scope, key)[0], reply[1])
+	if err != nil {
 		return nil, fmt.Errorf("read the saved response: %w", err)
 	}
-	return &saved, nil
+	return saved, nil
+}
+
+func (s *Store) decode(place, text string) (*Response, error) {
+	plain, sealed := []byte(text), seal.IsSealed(text)
+	if sealed {
+		var err error
+		if plain, err = s.keyring.Open(text, place); err != nil {
+			return nil, err
+		}
+	}
+	saved := &Response{Secret: sealed}
+	if json.Unmarshal(plain, saved) != nil { // its error could quote the answer
+		return nil, errors.New("it is damaged")
+	}
+	return saved, nil
+}
+
+func (s *Store) encode(place string, r Response) (string, error) {
+	text, err := json.Marshal(r)
+	if err != nil || !r.Secret {
+		return string(text), err
+	}
+	return s.keyring.Seal(text, place)
 }
 
 // Finish saves the answer of a claimed request. The first answer stays.
 func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]byte, r Response) error {
-	text, err := json.Marshal(r)
+	text, err := s.encode(keys(scope, key)[0], r)
 	if err != nil {
 		return fmt.Errorf("write the response: %w", err)
 	}
@@ -117,8 +146,10 @@ func (s *Store) Abort(ctx context.Context, scope, key string, fingerprint [32]by
 	return nil
 }
 
+const keyPrefix = "sh:idem:"
+
 // keys hashes what clients choose, so that it can neither be long nor clash.
 func keys(scope, key string) []string {
 	sum := sha256.Sum256([]byte(scope + "\x00" + key))
-	return []string{"sh:idem:" + hex.EncodeToString(sum[:])}
+	return []string{keyPrefix + hex.EncodeToString(sum[:])}
 }

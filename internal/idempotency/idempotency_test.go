@@ -14,6 +14,7 @@ import (
 
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -149,7 +150,7 @@ func TestScopesDoNotMeet(t *testing.T) {
 func setup(t *testing.T) (*idempotency.Store, redis.UniversalClient) {
 	t.Helper()
 	c := redistest.New(t)
-	return idempotency.New(idempotency.Options{Client: c}), c
+	return idempotency.New(idempotency.Options{Client: c, Keyring: sealtest.Keyring()}), c
 }
 
 func claim(t *testing.T, s *idempotency.Store, fingerprint [32]byte) {

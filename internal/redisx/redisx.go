@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -31,6 +32,9 @@ type Options struct {
 	URL string
 	// DataDir holds the files of an embedded server, in its folder "redis".
 	DataDir string
+	// Attach uses the embedded server of a daemon that runs, when there is one,
+	// for a command beside it.
+	Attach bool
 	// AllowMemory permits an in-process stand-in when no server is on PATH.
 	AllowMemory bool
 	// Logger may be nil.
@@ -59,11 +63,26 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 		}
 		return &Redis{client: c, stop: func() error { return nil }}, nil
 	}
+	if o.Attach {
+		if r := attach(ctx, o.DataDir); r != nil {
+			return r, nil
+		}
+	}
 	r, err := openEmbedded(ctx, o)
 	if errors.Is(err, errNoServer) && o.AllowMemory {
 		return openMemory(o.Logger)
 	}
 	return r, err
+}
+
+// attach is nil when no embedded server answers in the data directory.
+func attach(ctx context.Context, dataDir string) *Redis {
+	client := newStandalone(&redis.Options{Network: "unix", Addr: filepath.Join(dataDir, "redis", "redis.sock")})
+	if client.Ping(ctx).Err() != nil {
+		client.Close()
+		return nil
+	}
+	return &Redis{client: client, stop: func() error { return nil }}
 }
 
 // Client is the one client that the whole daemon shares.

@@ -1,0 +1,72 @@
+// Package keycheck finds out at start that an encryption key is missing,
+// instead of at the first secret that does not open. For every key that ever
+// sealed a secret in Redis, Redis keeps a value that was sealed under it.
+package keycheck
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/seal"
+)
+
+// key names the hash of key id to a value sealed under that key.
+const key = "sh:keys"
+
+// text is what is sealed; it is no secret.
+const text = "spendhook"
+
+// ErrMissing is wrapped by the error of Verify when a key is missing or wrong.
+var ErrMissing = errors.New("the encryption keys do not open what Redis keeps")
+
+//go:embed lua/enter.lua
+var enterLua string
+
+var enterScript = redis.NewScript(enterLua)
+
+// Verify returns nil when the ring opens everything that was sealed in this
+// Redis, and notes its current key there. Of processes that begin with
+// different keys on an empty Redis, one comes through. The error names the
+// missing key's id.
+func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
+	fresh, err := ring.Seal([]byte(text), key)
+	if err != nil {
+		return err
+	}
+	args := []any{ring.CurrentID(), fresh}
+	for _, id := range ring.IDs() {
+		args = append(args, id)
+	}
+	reply, err := enterScript.Run(ctx, client, []string{key}, args...).StringSlice()
+	if err != nil {
+		return fmt.Errorf("check the encryption keys: %w", err)
+	}
+	for _, sealed := range reply {
+		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
+			return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
+				ErrMissing, seal.KeyID(sealed), ring.IDs())
+		}
+	}
+	return nil
+}
+
+// Forget drops the older keys of the ring: nothing is sealed under them any
+// more. It returns those that it dropped.
+func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) ([]string, error) {
+	var dropped []string
+	for _, id := range slices.DeleteFunc(ring.IDs(), func(id string) bool { return id == ring.CurrentID() }) {
+		n, err := client.HDel(ctx, key, id).Result()
+		if err != nil {
+			return dropped, fmt.Errorf("forget encryption key: %w", err)
+		}
+		if n > 0 {
+			dropped = append(dropped, id)
+		}
+	}
+	return dropped, nil
+}
