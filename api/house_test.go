@@ -28,6 +28,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/subscribers"
 )
@@ -85,7 +86,7 @@ func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) O
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
-	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true}})
 	sender := dispatcher.NewSender(dispatcher.SenderOptions{
 		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 2 * time.Second, Version: "test",
 	})
@@ -104,7 +105,7 @@ func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) O
 	start(t, d, publisher)
 	return withSpend(openSpend(t, storage.Options{}), Options{
 		Subscribers: subs, Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
-		Deliveries: d, Recovery: d, Idempotency: idempotency.New(idempotency.Options{Client: client}), Logger: logger,
+		Deliveries: d, Recovery: d, Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }
 

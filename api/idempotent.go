@@ -64,7 +64,7 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res resp
 	var err error
 	if final(res) {
 		err = s.opts.Idempotency.Finish(ctx, scope, key, sum,
-			idempotency.Response{Status: res.status, Header: res.header, Body: res.body})
+			idempotency.Response{Status: res.status, Header: res.header, Body: res.body, Secret: res.secret})
 	} else {
 		err = s.opts.Idempotency.Abort(ctx, scope, key, sum)
 	}

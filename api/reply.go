@@ -25,6 +25,7 @@ type reply struct {
 	status  int
 	content any
 	header  http.Header
+	secret  bool // the content holds a secret
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
@@ -47,6 +48,7 @@ type response struct {
 	header http.Header
 	body   []byte
 	code   string // of a problem
+	secret bool   // kept for an Idempotency-Key, it is sealed
 }
 
 // handlerFunc decodes, makes one domain call and says what to answer. The
@@ -70,7 +72,7 @@ func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return s.failure(w, r, err)
 	}
-	res := response{status: rep.status, header: rep.header}
+	res := response{status: rep.status, header: rep.header, secret: rep.secret}
 	if rep.content == nil {
 		return res
 	}

@@ -19,6 +19,7 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 )
 
@@ -76,7 +77,7 @@ func spendSetup(t *testing.T, store *storage.Store) *spendHouse {
 		t.Fatal(err)
 	}
 	h.options = withSpend(store, Options{
-		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t)}), Timeout: patient,
+		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t), Keyring: sealtest.Keyring()}), Timeout: patient,
 		Keys: h.keys, Verifier: auth.NewVerifier(h.keys, nil), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
 	h.options.CardJobs = counting{submitter{store}, h.jobs}

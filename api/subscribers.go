@@ -66,7 +66,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.
 		}
 		// A new subscriber has no health to look up; and were Redis to go away
 		// now, the secret must still be answered.
-		created := reply{status: http.StatusCreated, content: withSecret(sub, subscribers.Health{})}
+		created := reply{status: http.StatusCreated, content: withSecret(sub, subscribers.Health{}), secret: true}
 		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()), nil
 	})
 }
@@ -219,7 +219,7 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 			return reply{}, err
 		}
 		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
-		return ok(withSecret(sub, health[id])), err
+		return reply{status: http.StatusOK, content: withSecret(sub, health[id]), secret: true}, err
 	})
 }
 

@@ -19,8 +19,11 @@ type Policy struct {
 // decide says what becomes of a delivery after an attempt. It is pure: rnd
 // gives the jitter, in [0,1).
 func decide(r record, res Result, p Policy, now time.Time, rnd func() float64) record {
-	if res.Aborted() {
+	switch res.Class { //nolint:exhaustive // the others are attempts
+	case ClassAborted:
 		return interrupt(r, now)
+	case ClassLocked:
+		return lock(r, now, rnd)
 	}
 	r.log(res)
 	r.Updated, r.Due, r.Reason = now.UnixMilli(), 0, ""
@@ -53,6 +56,16 @@ func interrupt(r record, now time.Time) record {
 // open; no attempt is counted.
 func postpone(r record, wait time.Duration, now time.Time) record {
 	return again(r, ReasonDeferred, now.Add(wait), now)
+}
+
+// lockedWait is when to look again whether a subscriber's secrets open.
+const lockedWait = 30 * time.Second
+
+// lock puts off a delivery whose subscriber has a secret that does not open; no
+// attempt is counted. The waits are spread up to twice lockedWait.
+func lock(r record, now time.Time, rnd func() float64) record {
+	wait := lockedWait + time.Duration(rnd()*float64(lockedWait))
+	return again(r, ReasonLocked, now.Add(wait), now)
 }
 
 // restart begins the schedule anew, at once: a retry, replay or recovery.

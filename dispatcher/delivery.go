@@ -43,6 +43,7 @@ const (
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonDeferred           = "ENDPOINT_BUSY"
 	ReasonInterrupted        = "INTERRUPTED"
+	ReasonLocked             = "SECRETS_LOCKED"
 	ReasonExpired            = "EVENT_EXPIRED"
 	ReasonReplay             = "REPLAY"
 	ReasonRecover            = "RECOVER"

@@ -261,7 +261,7 @@ func (d *Dispatcher) lane(todo []*work) {
 // until the recorder has taken that: what is sent but not recorded is repeated
 // after a crash, so there must never be more of it than slots.
 func (d *Dispatcher) attempt(w *work, release func(Result)) {
-	res := d.Sender.Send(d.sending, Request{URL: w.to.url, EventID: w.ref.ID, Body: w.body, Signer: w.to.signer})
+	res := d.Sender.Send(d.sending, w.to.request(w.ref.ID, w.body))
 	d.recorder.in <- &outcome{work: *w, result: &res, apply: func(r record, now time.Time) record {
 		return decide(r, res, d.Policy, now, d.Jitter)
 	}}

@@ -2,9 +2,11 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"sync"
 	"time"
@@ -218,9 +220,19 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 
 // target is a subscriber with what an attempt needs of it held ready.
 type target struct {
-	sub    *subscribers.Subscriber
-	url    *url.URL
-	signer *Signer
+	sub     *subscribers.Subscriber
+	url     *url.URL
+	signer  *Signer
+	headers http.Header
+	locked  error // why nothing can be sent to it; else nil
+}
+
+// request is an attempt to send an event there.
+func (t *target) request(id string, body []byte) Request {
+	return Request{
+		URL: t.url, EventID: id, Body: body, Signer: t.signer, Headers: t.headers,
+		Company: t.sub.CompanyUUID, Certificate: t.sub.Certificate, Locked: t.locked,
+	}
 }
 
 // target prepares a subscriber of a registry's snapshot. Snapshots are never
@@ -233,11 +245,24 @@ func (d *Dispatcher) target(ctx context.Context, sub *subscribers.Subscriber) (*
 	if err != nil {
 		return nil, fmt.Errorf("callback URL of %s: %w", sub.UUID, err)
 	}
-	signer, err := d.signer(ctx, sub)
+	t := &target{sub: sub, url: u, headers: make(http.Header, len(sub.Headers))}
+	for _, h := range sub.Headers {
+		t.headers[h.Name] = []string{h.Value.Reveal()}
+	}
+	t.locked = sub.Unusable()
+	if t.locked == nil {
+		t.signer, err = d.signer(ctx, sub)
+	}
+	if errors.Is(err, subscribers.ErrLocked) {
+		t.locked, err = err, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	t := &target{sub: sub, url: u, signer: signer}
+	if t.locked != nil {
+		d.Logger.Error("deliveries wait: the subscriber's secrets do not open, check the encryption keys",
+			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "error", t.locked)
+	}
 	d.targets.Add(sub, t)
 	return t, nil
 }

@@ -240,7 +240,7 @@ func (s *endpoints) giveBack(e *endpoint, g grant, r Result) {
 
 func breakerError(c ErrorClass) error {
 	switch {
-	case c == ClassAborted:
+	case c == ClassAborted, c == ClassLocked:
 		return errNotCounted
 	case c.unreachable():
 		return errUnreachable

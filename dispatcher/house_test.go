@@ -18,6 +18,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -42,7 +43,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	eventStore := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
-	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true}})
 	o := Options{
 		Store:  NewStore(client, policy),
 		Events: eventStore, Subscribers: subs, Registry: subscribers.NewRegistry(subs, 100),

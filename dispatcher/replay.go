@@ -150,7 +150,7 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	if !ok {
 		return TestResult{}, ErrInFlight
 	}
-	res := d.Sender.Send(ctx, Request{URL: to.url, EventID: id, Body: body, Signer: to.signer})
+	res := d.Sender.Send(ctx, to.request(id, body))
 	release(res)
 	r := record{}
 	r.log(res)

@@ -34,7 +34,10 @@ const (
 	ClassTLS            ErrorClass = "tls"             // handshake failed or took too long, or a bad certificate
 	ClassReset          ErrorClass = "reset"           // the connection ended before the answer
 	ClassRefusedAddress ErrorClass = "refused_address" // the egress guard refused the address
+	ClassProxy          ErrorClass = "proxy"           // the egress proxy was out of reach, or makes no sense
+	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy made no connection: it may not, could not, or wants other credentials
 	ClassAborted        ErrorClass = "aborted"         // we stopped it ourselves: counts as no attempt
+	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber does not open: nothing was sent, counts as no attempt
 )
 
 // outcomeSuccess is the outcome label of ClassNone.
@@ -44,7 +47,7 @@ const outcomeSuccess = "success"
 var errorClasses = []ErrorClass{
 	ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
 	ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
-	ClassRefusedAddress, ClassAborted,
+	ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked,
 }
 
 // outcome is the class as a metric label value, never empty.
@@ -59,10 +62,10 @@ func (c ErrorClass) outcome() string {
 // the way to it: what a circuit breaker counts. A bad status is an answer.
 func (c ErrorClass) unreachable() bool {
 	switch c {
-	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset:
+	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
 		return true
 	case ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany,
-		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted:
+		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted, ClassLocked:
 	}
 	return false
 }
@@ -81,9 +84,9 @@ type Result struct {
 // Success reports whether the receiver acknowledged with a 2xx.
 func (r Result) Success() bool { return r.Class == ClassNone || r.Class == ClassOversized }
 
-// Aborted reports whether the attempt was stopped by its own caller and so
-// counts for nothing.
-func (r Result) Aborted() bool { return r.Class == ClassAborted }
+// Aborted reports whether the attempt was stopped by its own caller, or not even
+// begun, and so counts for nothing.
+func (r Result) Aborted() bool { return r.Class == ClassAborted || r.Class == ClassLocked }
 
 // classifyStatus is the class of an answer by its status code.
 func classifyStatus(code int) ErrorClass {
@@ -121,9 +124,12 @@ func classifyError(ctx context.Context, err error) ErrorClass {
 	var dns *net.DNSError
 	var handshake *handshakeError
 	var op *net.OpError
+	var proxy *egress.ProxyError
 	switch {
 	case errors.Is(err, egress.ErrRefused):
 		return ClassRefusedAddress
+	case errors.As(err, &proxy):
+		return classifyProxy(proxy)
 	case errors.As(err, &dns):
 		return ClassDNS
 	case errors.As(err, &handshake):
@@ -134,6 +140,19 @@ func classifyError(ctx context.Context, err error) ErrorClass {
 		return ClassReset
 	default:
 		return ClassProtocol
+	}
+}
+
+// classifyProxy takes a proxy that answers in no time for a receiver that does
+// not: the proxy is there, and is still trying.
+func classifyProxy(err *egress.ProxyError) ErrorClass {
+	switch {
+	case err.Status != 0:
+		return ClassProxyRefused
+	case err.Waiting:
+		return ClassConnectTimeout
+	default:
+		return ClassProxy
 	}
 }
 

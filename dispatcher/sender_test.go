@@ -486,13 +486,13 @@ func TestAnAnswerOutlivesTheAbort(t *testing.T) {
 		<-r.Context().Done()
 	})
 	s := newTestSender(t, nil)
-	resp, err := s.transport.RoundTrip(s.request(ctx, requestTo(t, address), 1))
+	resp, err := s.transports.plain.RoundTrip(s.request(ctx, requestTo(t, address), 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	var res Result
-	s.readAnswer(ctx, resp, &res)
+	s.readAnswer(ctx, resp, nil, &res)
 	if !res.Success() {
 		t.Errorf("result %+v", res)
 	}
@@ -586,7 +586,7 @@ func TestTheDefaultsAreTheContracts(t *testing.T) {
 	}
 	s := NewSender(SenderOptions{})
 	defer s.Close()
-	if s.transport.Proxy != nil || !s.transport.DisableCompression {
+	if s.transports.plain.Proxy != nil || !s.transports.plain.DisableCompression {
 		t.Error("the transport has a proxy or decompresses")
 	}
 }
@@ -620,7 +620,7 @@ func TestEveryClassIsListedOnceWithAnOutcome(t *testing.T) {
 			seen[label] = true
 		}
 	}
-	unreachable := []ErrorClass{ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset}
+	unreachable := []ErrorClass{ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused}
 	for _, c := range errorClasses {
 		if c.unreachable() != slices.Contains(unreachable, c) {
 			t.Errorf("class %q: unreachable = %v", c, c.unreachable())

@@ -29,7 +29,11 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, u Update) (Su
 	}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
 		u.apply(sub, s.now())
-		return nil
+		var problems invalid.Error
+		if len(u.Headers) > 0 {
+			checkHeaderTotal(&problems, sub.Headers)
+		}
+		return problems.OrNil()
 	})
 }
 
@@ -42,6 +46,7 @@ func (s *Store) checkUpdate(ctx context.Context, u *Update) error {
 	if u.Events != nil {
 		checkEvents(&problems, s.opts.Catalogue, *u.Events)
 	}
+	u.Headers = checkHeaderChanges(&problems, u.Headers)
 	if u.CallbackURL == nil {
 		return problems.OrNil()
 	}
@@ -57,6 +62,7 @@ func (u *Update) apply(sub *Subscriber, now time.Time) {
 	set(&sub.Name, u.Name)
 	set(&sub.CallbackURL, u.CallbackURL)
 	set(&sub.Events, u.Events)
+	sub.Headers = changeHeaders(sub.Headers, u.Headers)
 	switch {
 	case u.Enabled == nil || *u.Enabled == sub.Enabled:
 	case *u.Enabled:
@@ -150,10 +156,11 @@ const maxSecrets = 5
 
 // RotateSecret puts a new secret before the others. The one that was current
 // goes on signing for StoreOptions.SecretOverlap; of those still signing the
-// oldest beyond five are dropped.
+// oldest beyond five are dropped, and those that do not open: they cannot sign.
 func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
 	fresh := SigningSecret{Key: s.opts.NewSecret()}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
+		sub.Secrets = slices.DeleteFunc(sub.Secrets, func(k SigningSecret) bool { return k.Locked != nil })
 		end := s.now().Add(s.opts.SecretOverlap)
 		for i := range sub.Secrets {
 			if sub.Secrets[i].ExpiresAt == nil {
@@ -190,11 +197,11 @@ func (s *Store) change(ctx context.Context, company, id uuid.UUID, f func(*Subsc
 // try is one round of change. It returns what is stored now when that is no
 // longer raw.
 func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f func(*Subscriber) error) (sub Subscriber, current string, err error) {
-	before, err := decode(company, id, raw)
+	before, err := s.vault.decode(company, id, raw)
 	if err != nil {
 		return sub, "", err
 	}
-	after, _ := decode(company, id, raw) // not a copy: f may write into slices
+	after, _ := s.vault.decode(company, id, raw) // not a copy: f may write into slices
 	if err := f(&after); err != nil {
 		return sub, "", err
 	}
@@ -208,7 +215,7 @@ func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f fu
 }
 
 func (s *Store) replace(ctx context.Context, raw string, before, after *Subscriber) (current string, err error) {
-	next, err := encode(after, rand.Text())
+	next, err := s.vault.encode(after, rand.Text())
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -21,7 +22,7 @@ func TestEverythingWorksInACluster(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { noErr(t, client.Close()) })
 	b := &bundle{client: client, clock: newClock()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: client, Now: b.clock.Now})
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
 
 	var samples []subscribers.Sample
 	for range 40 {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -58,7 +59,7 @@ func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
 			cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{subscribers.VersionField: "7"})
 			return ctx.Err()
 		}})
-		r := subscribers.NewRegistry(subscribers.NewStore(subscribers.StoreOptions{Client: client}), 1)
+		r := subscribers.NewRegistry(subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring()}), 1)
 		company, errs := uuid.New(), make([]error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		for i, ctx := range []context.Context{ctx, t.Context()} {

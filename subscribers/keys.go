@@ -13,9 +13,13 @@ import (
 // the company has none.
 const VersionField = "v"
 
-// CompanyKey names the hash of a company's subscribers: uuid to JSON, and
-// VersionField. A dispatch reads the version in its own round trip and hands
-// it to Registry.Match.
+// certificateField is the field of CompanyKey with the company's egress
+// certificate, JSON.
+const certificateField = "c"
+
+// CompanyKey names the hash of a company's subscribers: uuid to JSON,
+// VersionField and certificateField. A dispatch reads the version in its own
+// round trip and hands it to Registry.Match.
 func CompanyKey(company uuid.UUID) string { return key(company, "s:"+company.String()) }
 
 // urlsKey names the hash of a company's callback URLs to subscriber uuids.
@@ -25,10 +29,14 @@ func urlsKey(company uuid.UUID) string { return key(company, "su:"+company.Strin
 // subscribers.
 func companiesKey(partition int) string { return "sh:{" + strconv.Itoa(partition) + "}:sc" }
 
+// certificatesKey names the sorted set of the companies of a partition that have
+// an egress certificate, by its end in unix ms.
+func certificatesKey(partition int) string { return "sh:{" + strconv.Itoa(partition) + "}:ec" }
+
 // healthKey names the hash with the health of a subscriber.
 func healthKey(company, subscriber uuid.UUID) string { return key(company, "sh:"+subscriber.String()) }
 
-// signingKey names the string with the ed25519 seed of a company.
+// signingKey names the string with the sealed ed25519 seed of a company.
 func signingKey(company uuid.UUID) string { return key(company, "wk:"+company.String()) }
 
 func key(company uuid.UUID, rest string) string {

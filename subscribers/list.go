@@ -53,7 +53,7 @@ func (p *page) add(all []*Subscriber) {
 			continue
 		}
 		if p.total/p.Size == p.Page {
-			s.Secrets = nil
+			s.Secrets, s.Certificate = nil, nil
 			p.items = append(p.items, *s)
 		}
 		p.total++

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// record is a Subscriber as Redis keeps it: with its secrets, times in unix
-// ms, and without what the key and the field already say.
+// record is a Subscriber as Redis keeps it: with its secrets sealed, times in
+// unix ms, and without what the key and the field already say.
 type record struct {
 	Name           string         `json:"name"`
 	CallbackURL    string         `json:"callbackUrl"` // read by delete.lua
@@ -23,17 +23,24 @@ type record struct {
 	CreatedAt      int64          `json:"createdAt"`
 	UpdatedAt      int64          `json:"updatedAt"`
 	Secrets        []recordSecret `json:"secrets"`
+	Headers        []recordHeader `json:"headers,omitempty"`
 	Change         string         `json:"change,omitzero"` // see encode
 }
 
 type recordSecret struct {
-	Key       string `json:"key"`
+	Key       string `json:"key"` // sealed; in clear when an older version wrote it
 	ExpiresAt int64  `json:"expiresAt,omitzero"`
 }
 
-// encode marks the record with the change that made it, so that two changes to
-// the same values at the same time are still told apart.
-func encode(s *Subscriber, change string) (string, error) {
+type recordHeader struct {
+	Name  string `json:"name"`
+	Value string `json:"value"` // sealed
+}
+
+// encode seals every secret under the current key. It marks the record with
+// the change that made it, so that two changes to the same values at the same
+// time are still told apart.
+func (v vault) encode(s *Subscriber, change string) (string, error) {
 	r := record{
 		Name: s.Name, CallbackURL: s.CallbackURL, Events: s.Events,
 		Enabled: s.Enabled, DisabledReason: s.DisabledReason, DisabledAt: toMillis(s.DisabledAt),
@@ -41,7 +48,18 @@ func encode(s *Subscriber, change string) (string, error) {
 		Change: change,
 	}
 	for _, secret := range s.Secrets {
-		r.Secrets = append(r.Secrets, recordSecret{secret.Key.Reveal(), toMillis(secret.ExpiresAt)})
+		text, err := v.seal(secret.Key, secret.Locked, secretPlace(s.CompanyUUID, s.UUID))
+		if err != nil {
+			return "", fmt.Errorf("encode subscriber: %w", err)
+		}
+		r.Secrets = append(r.Secrets, recordSecret{text, toMillis(secret.ExpiresAt)})
+	}
+	for _, h := range s.Headers {
+		text, err := v.seal(h.Value, h.Locked, headerPlace(s.CompanyUUID, s.UUID, h.Name))
+		if err != nil {
+			return "", fmt.Errorf("encode subscriber: %w", err)
+		}
+		r.Headers = append(r.Headers, recordHeader{h.Name, text})
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -50,7 +68,8 @@ func encode(s *Subscriber, change string) (string, error) {
 	return string(raw), nil
 }
 
-func decode(company, id uuid.UUID, raw string) (Subscriber, error) {
+// decode opens what encode sealed; what does not open is Locked.
+func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	var r record
 	if err := json.Unmarshal([]byte(raw), &r); err != nil {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
@@ -62,7 +81,12 @@ func decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 		CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), UpdatedAt: time.UnixMilli(r.UpdatedAt).UTC(),
 	}
 	for _, secret := range r.Secrets {
-		s.Secrets = append(s.Secrets, SigningSecret{Secret(secret.Key), fromMillis(secret.ExpiresAt)})
+		key, locked := v.open(secret.Key, secretPlace(company, id))
+		s.Secrets = append(s.Secrets, SigningSecret{Key: key, ExpiresAt: fromMillis(secret.ExpiresAt), Locked: locked})
+	}
+	for _, h := range r.Headers {
+		value, locked := v.open(h.Value, headerPlace(company, id, h.Name))
+		s.Headers = append(s.Headers, Header{Name: h.Name, Value: value, Locked: locked})
 	}
 	return s, nil
 }
@@ -84,23 +108,27 @@ func fromMillis(ms int64) *time.Time {
 }
 
 // decodeAll reads the whole hash of a company: its subscribers, oldest first,
-// and their version.
-func decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscriber, int64, error) {
-	var version int64
+// with the certificate they share, and their version.
+func (v vault) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscriber, int64, error) {
+	version, _ := strconv.ParseInt(hash[VersionField], 10, 64) // only our scripts write it
+	certificate, err := v.decodeCertificate(company, hash[certificateField])
+	if err != nil {
+		return nil, 0, err
+	}
 	all := make([]*Subscriber, 0, len(hash))
 	for field, raw := range hash {
-		if field == VersionField {
-			version, _ = strconv.ParseInt(raw, 10, 64) // only our scripts write it
+		if field == VersionField || field == certificateField {
 			continue
 		}
 		id, err := uuid.Parse(field)
 		if err != nil {
 			return nil, 0, fmt.Errorf("stored subscriber of %s has no uuid", company)
 		}
-		s, err := decode(company, id, raw)
+		s, err := v.decode(company, id, raw)
 		if err != nil {
 			return nil, 0, err
 		}
+		s.Certificate = certificate
 		all = append(all, &s)
 	}
 	slices.SortFunc(all, byAge)

@@ -81,7 +81,7 @@ func (r *Registry) fetch(ctx context.Context, company uuid.UUID) (*snapshot, err
 	if err != nil {
 		return nil, fmt.Errorf("load subscribers: %w", err)
 	}
-	all, version, err := decodeAll(company, hash)
+	all, version, err := r.store.vault.decodeAll(company, hash)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -178,7 +179,7 @@ func TestMatchFollowsARestoredBackup(t *testing.T) {
 
 func BenchmarkMatchColdOf100(bench *testing.B) {
 	b := &bundle{client: redistest.New(bench), clock: newClock(), company: uuid.New()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client})
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
 	for i := range 100 {
 		if _, err := b.store.Create(bench.Context(), b.input(fmt.Sprintf("https://example.com/%d", i))); err != nil {
 			bench.Fatal(err)

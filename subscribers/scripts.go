@@ -19,10 +19,23 @@ var (
 	healthLua string
 	//go:embed lua/signingkey.lua
 	signingKeyLua string
+	//go:embed lua/certificate.lua
+	certificateLua string
+	//go:embed lua/uncertificate.lua
+	uncertificateLua string
+	//go:embed lua/reseal.lua
+	resealLua string
+	//go:embed lua/resealkey.lua
+	resealKeyLua string
 
 	createScript     = redis.NewScript(versionLua + createLua)
 	updateScript     = redis.NewScript(versionLua + updateLua)
 	deleteScript     = redis.NewScript(versionLua + deleteLua)
 	healthScript     = redis.NewScript(healthLua)
 	signingKeyScript = redis.NewScript(signingKeyLua)
+
+	certificateScript   = redis.NewScript(versionLua + certificateLua)
+	uncertificateScript = redis.NewScript(versionLua + uncertificateLua)
+	resealScript        = redis.NewScript(versionLua + resealLua)
+	resealKeyScript     = redis.NewScript(resealKeyLua)
 )

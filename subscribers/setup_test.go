@@ -12,6 +12,7 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -41,7 +42,7 @@ type bundle struct {
 func setup(t *testing.T, opts subscribers.StoreOptions) *bundle {
 	t.Helper()
 	b := &bundle{client: redistest.New(t), clock: newClock(), company: uuid.New()}
-	opts.Client, opts.Now = b.client, b.clock.Now
+	opts.Client, opts.Now, opts.Keyring = b.client, b.clock.Now, sealtest.Keyring()
 	b.store = subscribers.NewStore(opts)
 	return b
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -17,7 +18,7 @@ func TestSigningKeyIsOneForAll(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range keys {
 		wg.Go(func() {
-			replica := subscribers.NewStore(subscribers.StoreOptions{Client: b.client})
+			replica := subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
 			key, err := replica.SigningKey(t.Context(), b.company)
 			if err != nil {
 				t.Error(err)

@@ -14,11 +14,13 @@ import (
 
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/internal/seal"
 )
 
-// StoreOptions are what a Store needs. Only Client is required.
+// StoreOptions are what a Store needs. Client and Keyring are required.
 type StoreOptions struct {
 	Client    redis.UniversalClient
+	Keyring   *seal.Keyring // of the secrets that Redis keeps
 	Policy    URLPolicy
 	Catalogue *events.Catalogue // the event names that may be subscribed to; nil allows any
 
@@ -36,8 +38,9 @@ type StoreOptions struct {
 // and the sentinels of this package means that Redis failed. Every change is
 // one script: it happens whole or not at all, and raises the company's version.
 type Store struct {
-	opts StoreOptions
-	keys *lru.Cache[uuid.UUID, ed25519.PrivateKey]
+	opts  StoreOptions
+	vault vault
+	keys  *lru.Cache[uuid.UUID, ed25519.PrivateKey]
 }
 
 // NewStore returns a Store; it does not talk to Redis yet.
@@ -58,7 +61,7 @@ func NewStore(opts StoreOptions) *Store {
 		opts.NewSecret = newSecret
 	}
 	keys, _ := lru.New[uuid.UUID, ed25519.PrivateKey](maxCachedKeys) // fails only for a size < 1
-	return &Store{opts: opts, keys: keys}
+	return &Store{opts: opts, vault: vault{opts.Keyring}, keys: keys}
 }
 
 // now has the precision that is kept.
@@ -85,6 +88,7 @@ func (s *Store) build(c Create) (Subscriber, error) {
 	checkName(&problems, c.Name)
 	callbackURL := normalize(&problems, c.CallbackURL, s.opts.Policy.AllowHTTP)
 	checkEvents(&problems, s.opts.Catalogue, c.Events)
+	headers := newHeaders(&problems, c.Headers)
 	if err := problems.OrNil(); err != nil {
 		return Subscriber{}, err
 	}
@@ -93,7 +97,7 @@ func (s *Store) build(c Create) (Subscriber, error) {
 		UUID: s.opts.NewID(), CompanyUUID: c.CompanyUUID,
 		Name: c.Name, CallbackURL: callbackURL, Events: slices.Clone(c.Events),
 		Enabled: true, CreatedAt: now, UpdatedAt: now,
-		Secrets: []SigningSecret{{Key: s.opts.NewSecret()}},
+		Secrets: []SigningSecret{{Key: s.opts.NewSecret()}}, Headers: headers,
 	}
 	if c.Enabled != nil && !*c.Enabled {
 		sub.disable(ReasonManual, now)
@@ -102,7 +106,7 @@ func (s *Store) build(c Create) (Subscriber, error) {
 }
 
 func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
-	raw, err := encode(sub, "")
+	raw, err := s.vault.encode(sub, "")
 	if err != nil {
 		return err
 	}
@@ -127,7 +131,7 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Subscriber, err
 	if err != nil {
 		return Subscriber{}, err
 	}
-	return decode(company, id, raw)
+	return s.vault.decode(company, id, raw)
 }
 
 func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error) {

@@ -75,7 +75,7 @@ func (s *Store) Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID)
 	if err != nil {
 		return nil, fmt.Errorf("read health: %w", err)
 	}
-	return healthOf(company, ids, records.Val(), counts)
+	return s.healthOf(company, ids, records.Val(), counts)
 }
 
 func fields(ids []uuid.UUID) []string {
@@ -86,14 +86,14 @@ func fields(ids []uuid.UUID) []string {
 	return names
 }
 
-func healthOf(company uuid.UUID, ids []uuid.UUID, records []any, counts []*redis.MapStringStringCmd) (map[uuid.UUID]Health, error) {
+func (s *Store) healthOf(company uuid.UUID, ids []uuid.UUID, records []any, counts []*redis.MapStringStringCmd) (map[uuid.UUID]Health, error) {
 	all := make(map[uuid.UUID]Health, len(ids))
 	for i, id := range ids {
 		raw, known := records[i].(string)
 		if !known {
 			continue
 		}
-		sub, err := decode(company, id, raw)
+		sub, err := s.vault.decode(company, id, raw)
 		if err != nil {
 			return nil, err
 		}

@@ -99,7 +99,7 @@ func (s *Store) readCompanies(ctx context.Context, companies []uuid.UUID, p *pag
 		return fmt.Errorf("list subscribers: %w", err)
 	}
 	for i, company := range companies {
-		all, _, err := decodeAll(company, hashes[i].Val())
+		all, _, err := s.vault.decodeAll(company, hashes[i].Val())
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -46,7 +47,7 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 func TestTimesHaveThePrecisionThatIsKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client}) // the real clock
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()}) // the real clock
 	made := b.create(t, "https://example.com/")
 	read, err := b.store.Get(t.Context(), b.company, made.UUID)
 	noErr(t, err)
@@ -270,7 +271,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket(), PoolSize: 1000, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { noErr(t, client.Close()) })
 	b := &bundle{client: client, clock: newClock(), company: uuid.New()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Now: b.clock.Now})
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
 	s := b.create(t, "https://example.com/")
 	before := b.client.HGetAll(t.Context(), subscribers.CompanyKey(b.company)).Val()
 

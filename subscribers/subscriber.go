@@ -5,6 +5,7 @@ package subscribers
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,19 +42,52 @@ type Subscriber struct {
 	DisabledAt           *time.Time
 	CreatedAt, UpdatedAt time.Time
 	Secrets              []SigningSecret // newest first
+	Headers              []Header        // sent with every delivery, by name
+	// Certificate is the company's, for receivers that ask for one; nil when it
+	// has none. Only Registry sets it.
+	Certificate *Certificate
+}
+
+// Header is a field that is sent with every delivery to a subscriber. Its name
+// is in the canonical form of net/http.
+type Header struct {
+	Name   string
+	Value  Secret
+	Locked *Locked // else nil: then there is no Value
 }
 
 // SigningSecret is a secret and the end of its life; nil while it is current.
 type SigningSecret struct {
 	Key       Secret
 	ExpiresAt *time.Time
+	Locked    *Locked // else nil: then there is no Key
+}
+
+// Unusable says why nothing can be sent to the subscriber for now: a secret, a
+// header or the certificate does not open. Sending without would be refused, or
+// worse, taken. nil is the usual case.
+func (s *Subscriber) Unusable() error {
+	for _, secret := range s.Secrets {
+		if secret.Locked != nil {
+			return fmt.Errorf("signing secret: %w", secret.Locked.Err())
+		}
+	}
+	for _, h := range s.Headers {
+		if h.Locked != nil {
+			return fmt.Errorf("header %s: %w", h.Name, h.Locked.Err())
+		}
+	}
+	if s.Certificate != nil && s.Certificate.Locked != nil {
+		return fmt.Errorf("egress certificate: %w", s.Certificate.Locked.Err())
+	}
+	return nil
 }
 
 // LiveSecrets returns the secrets to sign with at now, newest first.
 func (s *Subscriber) LiveSecrets(now time.Time) []Secret {
 	live := make([]Secret, 0, len(s.Secrets))
 	for _, secret := range s.Secrets {
-		if secret.liveAt(now) {
+		if secret.liveAt(now) && secret.Locked == nil {
 			live = append(live, secret.Key)
 		}
 	}
@@ -76,11 +110,14 @@ type Create struct {
 	Name, CallbackURL string
 	Events            []string
 	Enabled           *bool
+	Headers           map[string]Secret
 }
 
-// Update names what changes; what is nil stays.
+// Update names what changes; what is nil stays. Of Headers, those named are set
+// or, with nil, removed; the others stay.
 type Update struct {
 	Name, CallbackURL *string
 	Events            *[]string
 	Enabled           *bool
+	Headers           map[string]*Secret
 }

@@ -13,6 +13,7 @@ import (
 	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
+	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/storage"
@@ -49,7 +50,7 @@ type daemon struct {
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	for _, step := range []func(context.Context) error{
-		d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase,
+		d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase,
 		d.openStores, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -84,6 +85,12 @@ func (d *daemon) openKeyring(context.Context) (err error) {
 	}
 	warnOfOwnKey(d.cfg, d.log)
 	return nil
+}
+
+// checkKeyring refuses to start with a key missing, before anything is sealed
+// under another one or waits for a secret that does not open.
+func (d *daemon) checkKeyring(ctx context.Context) error {
+	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
 // openDatabase does not need the database to be there: deliveries do without.

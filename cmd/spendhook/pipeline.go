@@ -27,6 +27,7 @@ func (d *daemon) openStores(context.Context) error {
 	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
+		Keyring:       d.keyring,
 		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.guard().Check},
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
@@ -115,7 +116,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
 		Subscribers: d.subscribers, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher, Recovery: d.dispatcher,
-		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client()}),
+		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
 		Keys: d.keys, Verifier: auth.NewVerifier(d.keys, nil),
 		Limits:      requestLimits(d.cfg.Limits, d.redis.Client()),

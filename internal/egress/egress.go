@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,6 +32,21 @@ const lookupTimeout = 5 * time.Second
 // range, so that no registry of special-purpose addresses lists it.
 var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
+// metadata are the addresses at which clouds hand out credentials to whoever
+// asks from inside a machine. An allowed range opens one of them only when it
+// is that single address.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"), // AWS, Google, Azure, OpenStack, Oracle and others
+	netip.MustParseAddr("169.254.170.2"),   // AWS, credentials of containers
+	netip.MustParseAddr("169.254.170.23"),  // AWS, credentials of pods
+	netip.MustParseAddr("100.100.100.200"), // Alibaba
+	netip.MustParseAddr("192.0.0.192"),     // Oracle
+	netip.MustParseAddr("168.63.129.16"),   // Azure
+	netip.MustParseAddr("fd00:ec2::254"),   // AWS
+	netip.MustParseAddr("fd00:ec2::23"),    // AWS, credentials of pods
+	netip.MustParseAddr("fd20:ce::254"),    // Google
+}
+
 var (
 	loopback = []netip.Prefix{
 		netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
@@ -43,10 +59,12 @@ var (
 
 // Options says what a Guard lets through beside public addresses.
 type Options struct {
-	AllowCIDRs    []netip.Prefix // re-allowed, whatever else would refuse them
-	AllowLoopback bool           // 127.0.0.0/8 and ::1, for --dev
-	AllowPrivate  bool           // RFC 1918 and fc00::/7, for --dev
-	Resolver      *net.Resolver  // used by Check; nil means net.DefaultResolver
+	// AllowCIDRs are re-allowed, whatever else would refuse them; a cloud's
+	// metadata address only by the prefix of that one address.
+	AllowCIDRs    []netip.Prefix
+	AllowLoopback bool          // 127.0.0.0/8 and ::1, for --dev
+	AllowPrivate  bool          // RFC 1918 and fc00::/7, for --dev
+	Resolver      *net.Resolver // of Check and of a Dialer; nil means net.DefaultResolver
 }
 
 // Guard decides which addresses may be connected to. It lets any port through:
@@ -54,17 +72,25 @@ type Options struct {
 // public on all its ports. Safe for concurrent use.
 type Guard struct {
 	addresses *ssrf.Guardian
+	metadata  map[netip.Addr]bool // those that are refused whatever range is allowed
 	resolver  *net.Resolver
+	loopback  bool // names of this machine may pass
 }
 
 // New makes a Guard; the zero Options are the strict ones.
 func New(o Options) *Guard {
 	v4, v6 := byFamily(o.allowed())
-	g := &Guard{resolver: o.Resolver, addresses: ssrf.New(
-		ssrf.WithAnyPort(),
-		ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
-		ssrf.WithDeniedV4Prefixes(azureWire),
-	)}
+	g := &Guard{
+		resolver: o.Resolver, loopback: o.AllowLoopback, metadata: map[netip.Addr]bool{},
+		addresses: ssrf.New(
+			ssrf.WithAnyPort(),
+			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
+			ssrf.WithDeniedV4Prefixes(azureWire),
+		),
+	}
+	for _, addr := range metadata {
+		g.metadata[addr] = !slices.Contains(o.AllowCIDRs, netip.PrefixFrom(addr, addr.BitLen()))
+	}
 	if g.resolver == nil {
 		g.resolver = net.DefaultResolver
 	}
@@ -100,6 +126,10 @@ func (g *Guard) Control(network, address string, c syscall.RawConn) error {
 	if err := g.addresses.Safe(network, address, c); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	target, err := netip.ParseAddrPort(address)
+	if err != nil || g.metadata[target.Addr().Unmap()] {
+		return fmt.Errorf("%w: it is a cloud's metadata address", ErrRefused)
+	}
 	return nil
 }
 
@@ -112,11 +142,11 @@ func (g *Guard) Control(network, address string, c syscall.RawConn) error {
 // tells no resolved address, so that it cannot be used to explore a network.
 func (g *Guard) Check(ctx context.Context, host string) error {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.checkAll(host, addr)
+	if err := g.checkName(host); err != nil {
+		return err
 	}
-	if numeric(host) {
-		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -127,9 +157,24 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	return g.checkAll(host, addrs...)
 }
 
+// checkName judges what a host says itself, without resolving it.
+func (g *Guard) checkName(host string) error {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return g.checkAll(host, addr)
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	switch {
+	case numeric(host):
+		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
+	case !g.loopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
+		return fmt.Errorf("%w: %q is this machine", ErrRefused, host)
+	}
+	return nil
+}
+
 func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {
 	for _, a := range addrs {
-		if g.addresses.SafeAddr(a.Unmap()) != nil {
+		if g.addresses.SafeAddr(a.Unmap()) != nil || g.metadata[a.Unmap()] {
 			return fmt.Errorf("%w: %q is, or resolves to, an address that is not public", ErrRefused, host)
 		}
 	}

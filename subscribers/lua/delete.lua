@@ -1,4 +1,5 @@
--- Removes a subscriber. After the last one only the version stays, for a while.
+-- Removes a subscriber. After the last one only the version stays, for a while;
+-- with an egress certificate, both stay until that is removed.
 -- KEYS: 1 company's subscribers, 2 company's URLs, 3 companies of the partition,
 --       4 subscriber's health
 -- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone
@@ -14,6 +15,8 @@ redis.call('DEL', KEYS[4])
 touch(KEYS[1])
 if redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('SREM', KEYS[3], ARGV[2])
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  if redis.call('HEXISTS', KEYS[1], 'c') == 0 then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
 end
 return 1

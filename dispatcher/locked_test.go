@@ -1,0 +1,117 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+)
+
+// A daemon without the key of a subscriber's secrets sends nothing to it,
+// counts nothing against it, and lets the others be; with the key, it delivers.
+func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	storeOf := func(o *Options, keys *seal.Keyring) {
+		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
+			Client: client, Keyring: keys, Policy: subscribers.URLPolicy{AllowHTTP: true},
+		})
+		o.Registry = subscribers.NewRegistry(o.Subscribers, 10)
+	}
+	inbox, other := receive(t, nil), receive(t, nil)
+	first := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("lost")) })
+	sub := first.subscribe(inbox.URL)
+
+	h := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("new")) })
+	h.company = first.company
+	open := h.subscribe(other.URL)
+	h.start()
+	ids := h.emit(3)
+	for _, id := range ids {
+		h.reaches(id, open, StatusDelivered)
+		eventually(t, func() bool {
+			d, err := h.Delivery(t.Context(), h.company, id+"."+sub.UUID.String())
+			return err == nil && d.Reason == ReasonLocked
+		}, "delivery of %s waits", id)
+		d := h.delivery(id, sub)
+		if wait := time.Until(*d.NextAttemptAt); d.Status != StatusPending || d.AttemptCount != 0 || wait < 20*time.Second || wait > time.Minute {
+			t.Errorf("%s %s, %d attempts, next in %v", d.Status, d.Reason, d.AttemptCount, wait)
+		}
+	}
+	if n := inbox.count(); n != 0 {
+		t.Errorf("%d deliveries were sent without the secret", n)
+	}
+	result, err := h.Test(t.Context(), h.company, sub.UUID)
+	if err != nil || result.Delivered || result.Attempt.Error != ClassLocked || inbox.count() != 0 {
+		t.Errorf("a test delivery: %+v, %v", result, err)
+	}
+	health, err := h.Subscribers.Health(t.Context(), h.company, sub.UUID)
+	if err != nil || health[sub.UUID].ConsecutiveFailures != 0 {
+		t.Errorf("health %+v, %v", health, err)
+	}
+	h.stop(5 * time.Second)
+
+	both := build(t, client, func(o *Options) {
+		storeOf(o, sealtest.Ring("new", "lost"))
+		o.Now = func() time.Time { return time.Now().Add(2 * time.Minute) } // the wait is over
+	})
+	both.company = h.company
+	both.start()
+	for _, id := range ids {
+		both.reaches(id, sub, StatusDelivered)
+	}
+	if got := inbox.ids(); len(got) != 3 {
+		t.Errorf("received %v", got)
+	}
+}
+
+func TestV1aWaitsForItsKeyToo(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	inbox := receive(t, nil)
+	h := build(t, client, func(o *Options) { o.SignEd25519 = true })
+	sub := h.subscribe(inbox.URL)
+	lost := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Ring("lost")})
+	if _, err := lost.SigningKey(t.Context(), h.company); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	id := h.emit(1)[0]
+	eventually(t, func() bool {
+		d, err := h.Delivery(t.Context(), h.company, id+"."+sub.UUID.String())
+		return err == nil && d.Reason == ReasonLocked
+	}, "delivery of %s waits", id)
+	if n := inbox.count(); n != 0 {
+		t.Errorf("%d deliveries were sent without v1a", n)
+	}
+}
+
+func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
+	t.Parallel()
+	inbox := receive(t, nil)
+	h := setup(t)
+	s, err := h.Subscribers.Create(t.Context(), subscribers.Create{
+		CompanyUUID: h.company, Name: "r", CallbackURL: inbox.URL, Events: []string{"PAYMENT_PAID"},
+		Headers: map[string]subscribers.Secret{"authorization": "Bearer hunter22", "X-Tenant": "blue"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.reaches(h.emit(1)[0], s, StatusDelivered)
+	got := inbox.got[0].header
+	if got.Get("Authorization") != "Bearer hunter22" || got.Get("X-Tenant") != "blue" || got.Get("Content-Type") != "application/json" || got.Get("Idempotency-Key") != "" {
+		t.Errorf("received %v", got)
+	}
+	if _, err := h.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Update{
+		Headers: map[string]*subscribers.Secret{"Authorization": nil, "X-Tenant": new(subscribers.Secret("green"))},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.reaches(h.emit(1)[0], s, StatusDelivered)
+	if got := inbox.got[1].header; got.Get("Authorization") != "" || got.Get("X-Tenant") != "green" {
+		t.Errorf("received after the change %v", got)
+	}
+}

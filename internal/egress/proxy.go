@@ -1,0 +1,162 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// maxProxyAnswer bounds the header of a proxy's answer, in bytes.
+const maxProxyAnswer = 16 << 10
+
+// Proxy is an HTTP proxy that connects by CONNECT (RFC 9110, 9.3.6). What goes
+// through it to an https receiver it cannot read. It is the operator's own, so
+// the guard does not judge its address; it must itself refuse to connect to
+// what must not be reached. Safe for concurrent use.
+type Proxy struct {
+	address       string // host:port
+	tls           *tls.Config
+	authorization string
+}
+
+var errProxyURL = errors.New("want http://host:port or https://host:port, with user:password@ in front of the host if the proxy asks for it")
+
+// NewProxy reads the address of a proxy; roots are those of an https one, nil
+// the system's. The error never repeats the address, which may hold a password.
+func NewProxy(address string, roots *x509.CertPool) (*Proxy, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errProxyURL
+	}
+	p := &Proxy{}
+	port := u.Port()
+	switch u.Scheme {
+	case "http":
+		port = orDefault(port, "80")
+	case "https":
+		port = orDefault(port, "443")
+		p.tls = &tls.Config{
+			RootCAs: roots, ServerName: u.Hostname(), MinVersion: tls.VersionTLS12,
+			ClientSessionCache: tls.NewLRUClientSessionCache(8), NextProtos: []string{"http/1.1"},
+		}
+	default:
+		return nil, errProxyURL
+	}
+	p.address = net.JoinHostPort(u.Hostname(), port)
+	if u.User != nil {
+		password, _ := u.User.Password()
+		p.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password))
+	}
+	return p, nil
+}
+
+func orDefault(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// ProxyError says that no connection came through the proxy.
+type ProxyError struct {
+	Status  int  // of the proxy's answer; 0 when there was none
+	Waiting bool // the time was up while the proxy was still connecting
+	Err     error
+}
+
+// Error names the proxy's fault, never its credentials.
+func (e *ProxyError) Error() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("egress proxy answered %d", e.Status)
+	}
+	return "egress proxy: " + e.Err.Error()
+}
+
+// Unwrap gives the error below.
+func (e *ProxyError) Unwrap() error { return e.Err }
+
+// connect returns a connection to address through the proxy. Reaching it, TLS
+// with it, and its answer have a timeout each.
+func (p *Proxy) connect(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: timeout}
+	conn, err := dialer.DialContext(ctx, "tcp", p.address)
+	if err != nil {
+		return nil, &ProxyError{Err: err}
+	}
+	if p.tls != nil {
+		if conn, err = p.handshake(ctx, conn, timeout); err != nil {
+			return nil, &ProxyError{Err: err}
+		}
+	}
+	if err := p.ask(ctx, conn, address, timeout); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (p *Proxy) handshake(ctx context.Context, raw net.Conn, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn := tls.Client(raw, p.tls)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return conn, nil
+}
+
+// longAgo is a deadline that ends what is under way.
+var longAgo = time.Unix(1, 0)
+
+// ask sends CONNECT and reads the answer, until ctx or the time ends.
+func (p *Proxy) ask(ctx context.Context, conn net.Conn, address string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = conn.SetDeadline(longAgo)
+	})
+	status, err := p.exchange(conn, address)
+	if !stop() {
+		<-interrupted // else it could end the connection later
+		return &ProxyError{Waiting: true, Err: ctx.Err()}
+	}
+	switch {
+	case err != nil:
+		return &ProxyError{Err: err}
+	case status < 200 || status > 299:
+		return &ProxyError{Status: status, Err: errors.New("no connection")}
+	}
+	return nil
+}
+
+func (p *Proxy) exchange(conn net.Conn, address string) (status int, err error) {
+	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	if p.authorization != "" {
+		request.Header.Set("Proxy-Authorization", p.authorization)
+	}
+	request.Header.Set("User-Agent", "spendhook")
+	if err := request.Write(conn); err != nil {
+		return 0, err
+	}
+	reader := bufio.NewReader(io.LimitReader(conn, maxProxyAnswer))
+	answer, err := http.ReadResponse(reader, request) //nolint:bodyclose // what follows a 2xx is the tunnel, and after others the connection is closed
+	if err != nil {
+		return 0, fmt.Errorf("its answer: %w", err)
+	}
+	if reader.Buffered() > 0 && answer.StatusCode < 300 {
+		return 0, errors.New("its answer: it sent more than was asked for")
+	}
+	return answer.StatusCode, nil
+}

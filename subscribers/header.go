@@ -1,0 +1,134 @@
+package subscribers
+
+import (
+	"cmp"
+	"maps"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"spendhook/internal/invalid"
+)
+
+const (
+	maxHeaders     = 20
+	maxHeaderName  = 100  // bytes
+	maxHeaderValue = 4096 // bytes
+	maxHeaderBytes = 8192 // of all names and values
+)
+
+// HiddenValue stands for a header's value wherever one is shown. It cannot be
+// set as a value, so that what was read is not written back by mistake.
+const HiddenValue = "***"
+
+// reservedHeaders may not be set: they belong to the delivery itself, to its
+// connection (RFC 9110, 7.6.1), or to those who pass it on. Cookies are state of
+// a browser's session, and Idempotency-Key would make every event look like the
+// same one.
+var reservedHeaders = []string{
+	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
+	"Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive", "Set-Cookie",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
+}
+
+// reservedPrefixes are of Standard Webhooks, proxies and forwarding.
+var reservedPrefixes = []string{"Webhook-", "Proxy-", "X-Forwarded-"}
+
+func reserved(name string) bool {
+	return slices.Contains(reservedHeaders, name) ||
+		slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// newHeaders checks the headers of a new subscriber and puts them in order.
+func newHeaders(problems *invalid.Error, given map[string]Secret) []Header {
+	changes := make(map[string]*Secret, len(given))
+	for name, value := range given {
+		changes[name] = &value
+	}
+	headers := changeHeaders(nil, checkHeaderChanges(problems, changes))
+	checkHeaderTotal(problems, headers)
+	return headers
+}
+
+// checkHeaderChanges returns the changes under their canonical names.
+func checkHeaderChanges(problems *invalid.Error, given map[string]*Secret) map[string]*Secret {
+	changes := make(map[string]*Secret, len(given))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !checkHeaderName(problems, name) {
+			continue
+		}
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		field := "headers." + canonical
+		if _, twice := changes[canonical]; twice {
+			problems.Add(field, "DUPLICATE", "is given twice in different letter case")
+			continue
+		}
+		if reserved(canonical) {
+			problems.Add(field, "RESERVED", "cannot be set: it belongs to the delivery or to its connection")
+		}
+		if given[name] != nil {
+			checkHeaderValue(problems, field, given[name].Reveal())
+		}
+		changes[canonical] = given[name]
+	}
+	return changes
+}
+
+// checkHeaderName never repeats a name that is not plain: it may be a value in
+// the wrong place.
+func checkHeaderName(problems *invalid.Error, name string) bool {
+	if len(name) <= maxHeaderName && httpguts.ValidHeaderFieldName(name) {
+		return true
+	}
+	problems.Add("headers", "INVALID", "names must be 1 to %d of the characters of an HTTP field name (RFC 9110, 5.1)", maxHeaderName)
+	return false
+}
+
+func checkHeaderValue(problems *invalid.Error, field, value string) {
+	switch {
+	case len(value) > maxHeaderValue:
+		problems.Add(field, "TOO_LONG", "must be at most %d bytes", maxHeaderValue)
+	case strings.Trim(value, " \t") != value || value == "":
+		problems.Add(field, "INVALID", "must not be empty, nor begin or end with white space")
+	case value == HiddenValue:
+		problems.Add(field, "INVALID", "is what is shown in place of a value: send the value itself, or leave the header out")
+	case strings.ContainsFunc(value, func(c rune) bool { return (c < ' ' && c != '\t') || c > '~' }):
+		problems.Add(field, "INVALID", "must be printable ASCII")
+	}
+}
+
+// changeHeaders returns headers, by name, after changes.
+func changeHeaders(headers []Header, changes map[string]*Secret) []Header {
+	if len(changes) == 0 {
+		return headers
+	}
+	var after []Header
+	for _, h := range headers {
+		if _, named := changes[h.Name]; !named {
+			after = append(after, h)
+		}
+	}
+	for name, value := range changes {
+		if value != nil {
+			after = append(after, Header{Name: name, Value: *value})
+		}
+	}
+	slices.SortFunc(after, func(a, b Header) int { return cmp.Compare(a.Name, b.Name) })
+	return after
+}
+
+// checkHeaderTotal bounds what a subscriber has in all.
+func checkHeaderTotal(problems *invalid.Error, headers []Header) {
+	total := 0
+	for _, h := range headers {
+		total += len(h.Name) + len(h.Value)
+	}
+	switch {
+	case len(headers) > maxHeaders:
+		problems.Add("headers", "TOO_MANY", "would be %d, at most %d are allowed", len(headers), maxHeaders)
+	case total > maxHeaderBytes:
+		problems.Add("headers", "TOO_LONG", "would be %d bytes in all, at most %d are allowed", total, maxHeaderBytes)
+	}
+}

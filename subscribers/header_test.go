@@ -1,0 +1,133 @@
+package subscribers_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"spendhook/subscribers"
+)
+
+type secrets = map[string]subscribers.Secret
+
+func TestHeadersAreKeptUnderCanonicalNames(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("https://example.com/")
+	in.Headers = secrets{"x-api-KEY": "v 1", "AUTHORIZATION": "Basic dTpw", "X_Under": "\"quoted\"\t~"}
+	s, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+	wantHeaders(t, s, "Authorization=Basic dTpw", "X-Api-Key=v 1", "X_under=\"quoted\"\t~")
+	read, err := b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	wantHeaders(t, read, "Authorization=Basic dTpw", "X-Api-Key=v 1", "X_under=\"quoted\"\t~")
+	if raw := b.raw(t, s); strings.Contains(raw, "dTpw") || strings.Contains(raw, "quoted") {
+		t.Errorf("stored in clear: %s", raw)
+	}
+}
+
+func wantHeaders(t *testing.T, s subscribers.Subscriber, want ...string) {
+	t.Helper()
+	var got []string
+	for _, h := range s.Headers {
+		got = append(got, h.Name+"="+h.Value.Reveal())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("headers %q, want %q", got, want)
+	}
+}
+
+func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("https://example.com/")
+	in.Headers = secrets{"X-A": "1", "X-B": "2", "X-C": "3"}
+	s, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: map[string]*subscribers.Secret{
+		"x-a": new(subscribers.Secret("one")), "X-B": nil, "X-D": new(subscribers.Secret("4")), "X-None": nil,
+	}})
+	noErr(t, err)
+	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Other"), Headers: map[string]*subscribers.Secret{}})
+	noErr(t, err)
+	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
+}
+
+func TestBadHeadersAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/s")
+	many := secrets{}
+	for i := range 21 {
+		many[fmt.Sprintf("X-%d", i)] = "v"
+	}
+	for want, headers := range map[string]secrets{
+		"headers INVALID":                    {"": "v"},
+		"headers INVALID,a":                  {"X A": "v"},
+		"headers INVALID,b":                  {"X:A": "v"},
+		"headers INVALID,c":                  {"X-Ä": "v"},
+		"headers INVALID,d":                  {"X\r\nY": "v"},
+		"headers INVALID,e":                  {strings.Repeat("x", 101): "v"},
+		"headers TOO_MANY":                   many,
+		"headers TOO_LONG":                   {"X-A": text(4000), "X-B": text(4000), "X-C": text(200)},
+		"headers.X-A DUPLICATE":              {"x-a": "1", "X-A": "2"},
+		"headers.X-A INVALID":                {"X-A": ""},
+		"headers.X-A INVALID,a":              {"X-A": " v"},
+		"headers.X-A INVALID,b":              {"X-A": "v\r\nX-B: w"},
+		"headers.X-A INVALID,c":              {"X-A": "v\x00"},
+		"headers.X-A INVALID,d":              {"X-A": "v\x7f"},
+		"headers.X-A INVALID,e":              {"X-A": "ü"},
+		"headers.X-A INVALID,f":              {"X-A": subscribers.HiddenValue},
+		"headers.X-A TOO_LONG":               {"X-A": text(4097)},
+		"headers.Host RESERVED":              {"HOST": "v"},
+		"headers.Connection RESERVED":        {"connection": "close"},
+		"headers.Keep-Alive RESERVED":        {"keep-alive": "v"},
+		"headers.Te RESERVED":                {"TE": "v"},
+		"headers.Trailer RESERVED":           {"trailer": "v"},
+		"headers.Upgrade RESERVED":           {"upgrade": "h2c"},
+		"headers.Proxy-Anything RESERVED":    {"proxy-anything": "v"},
+		"headers.Transfer-Encoding RESERVED": {"transfer-encoding": "chunked"},
+		"headers.Content-Length RESERVED":    {"content-length": "0"},
+		"headers.Content-Type RESERVED":      {"content-type": "v"},
+		"headers.Content-Encoding RESERVED":  {"content-encoding": "gzip"},
+		"headers.Accept-Encoding RESERVED":   {"accept-encoding": "gzip"},
+		"headers.User-Agent RESERVED":        {"user-agent": "v"},
+		"headers.Webhook-Id RESERVED":        {"webhook-id": "v"},
+		"headers.Webhook-Signature RESERVED": {"WEBHOOK-SIGNATURE": "v"},
+		"headers.Webhook-Else RESERVED":      {"webhook-else": "v"},
+		"headers.Cookie RESERVED":            {"cookie": "v"},
+		"headers.Expect RESERVED":            {"expect": "100-continue"},
+		"headers.Idempotency-Key RESERVED":   {"idempotency-key": "v"},
+		"headers.X-Forwarded-For RESERVED":   {"x-forwarded-for": "127.0.0.1"},
+		"headers.Forwarded RESERVED":         {"forwarded": "for=127.0.0.1"},
+	} {
+		want, _, _ = strings.Cut(want, ",")
+		in := b.input("https://example.com/new")
+		in.Headers = headers
+		_, err := b.store.Create(t.Context(), in)
+		if got := codes(t, err); got != want {
+			t.Errorf("create with %.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
+		}
+		changes := map[string]*subscribers.Secret{}
+		for name, value := range headers {
+			changes[name] = &value
+		}
+		_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: changes})
+		if got := codes(t, err); got != want {
+			t.Errorf("update with %.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
+		}
+		for _, value := range headers {
+			if len(value) > 4 && strings.Contains(err.Error(), value.Reveal()) {
+				t.Errorf("the error repeats the value: %v", err)
+			}
+		}
+	}
+	after, err := b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	wantHeaders(t, after)
+}
+
+func text(n int) subscribers.Secret { return subscribers.Secret(strings.Repeat("v", n)) }

@@ -1,0 +1,228 @@
+package subscribers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/devca"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+)
+
+// furnished makes three companies with everything that is sealed, under the key
+// "old"; the secrets of the first subscriber are in clear.
+func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
+	t.Helper()
+	b := &bundle{client: redistest.New(t), clock: newClock()}
+	b.store = b.withKeys(sealtest.Ring("old"))
+	var all []subscribers.Subscriber
+	for range 3 {
+		b.company = uuid.New()
+		for i := range 2 {
+			in := b.input(fmt.Sprintf("https://example.com/%d", i))
+			in.Headers = secrets{"Authorization": "Bearer hunter22", "X-B": "another"}
+			s, err := b.store.Create(t.Context(), in)
+			noErr(t, err)
+			s, err = b.store.RotateSecret(t.Context(), b.company, s.UUID)
+			noErr(t, err)
+			all = append(all, s)
+		}
+		_, err := b.store.SigningKey(t.Context(), b.company)
+		noErr(t, err)
+		_, err = b.store.SetCertificate(t.Context(), b.company, clientCertificate(t, b.clock.Now()))
+		noErr(t, err)
+	}
+	first := all[0]
+	inClear := `{"name":"Old","callbackUrl":"https://example.com/0","events":["A"],"enabled":true,"createdAt":1,"updatedAt":1,"secrets":[{"key":"` + first.Secrets[0].Key.Reveal() + `"}]}`
+	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(first.CompanyUUID), first.UUID.String(), inClear).Err())
+	return b, all
+}
+
+func clientCertificate(t *testing.T, now time.Time) subscribers.CertificateInput {
+	t.Helper()
+	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(90*24*time.Hour))
+	noErr(t, err)
+	return issue(t, ca, devca.Leaf{Name: "client", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(60 * 24 * time.Hour)})
+}
+
+// sealsOf counts what is stored under each key.
+func sealsOf(t *testing.T, b *bundle, ids ...string) map[string]int {
+	t.Helper()
+	found := map[string]int{}
+	for _, name := range b.client.Keys(t.Context(), "*").Val() {
+		var text string
+		switch b.client.Type(t.Context(), name).Val() {
+		case "hash":
+			text = fmt.Sprint(b.client.HGetAll(t.Context(), name).Val())
+		case "string":
+			text = b.client.Get(t.Context(), name).Val()
+		}
+		for _, id := range ids {
+			found[id] += strings.Count(text, "sealed1:"+id+":")
+		}
+	}
+	return found
+}
+
+const total = 6*4 + 3 + 3 - 3 // six subscribers, signing keys, certificates; the clear one has a secret alone
+
+func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
+	t.Parallel()
+	b, all := furnished(t)
+	if got := sealsOf(t, b, "old")["old"]; got != total-1 {
+		t.Fatalf("%d values are sealed under the old key, want %d: the test is not furnished", got, total-1)
+	}
+	both := b.withKeys(sealtest.Ring("new", "old"))
+
+	look := seal.Count{DryRun: true}
+	noErr(t, both.Reseal(t.Context(), &look))
+	if want := map[string]int{"old": total - 1, "": 1}; !maps.Equal(look.Left, want) || look.Resealed != 0 || look.Seen != 12 {
+		t.Errorf("dry run: %+v, want %v left of 12", look, want)
+	}
+	if sealsOf(t, b, "new")["new"] != 0 {
+		t.Error("the dry run wrote")
+	}
+
+	var count seal.Count
+	noErr(t, both.Reseal(t.Context(), &count))
+	if count.Resealed != 12 || count.Seen != 12 || len(count.Left) != 0 {
+		t.Errorf("%+v, want 12 resealed and nothing left", count)
+	}
+	if got := sealsOf(t, b, "new", "old"); got["new"] != total || got["old"] != 0 {
+		t.Errorf("stored: %v", got)
+	}
+	fresh := b.withKeys(sealtest.Ring("new")) // the old key is gone
+	for _, s := range all {
+		read, err := fresh.Get(t.Context(), s.CompanyUUID, s.UUID)
+		noErr(t, err)
+		if read.Unusable() != nil || read.Secrets[0].Key != s.Secrets[0].Key {
+			t.Errorf("%s: %v", s.UUID, read.Unusable())
+		}
+		_, err = fresh.SigningKey(t.Context(), s.CompanyUUID)
+		noErr(t, err)
+		c, err := fresh.Certificate(t.Context(), s.CompanyUUID)
+		noErr(t, err)
+		if c.Locked != nil {
+			t.Error(c.Locked.Err())
+		}
+	}
+
+	var again seal.Count
+	noErr(t, fresh.Reseal(t.Context(), &again))
+	if again.Resealed != 0 || len(again.Left) != 0 {
+		t.Errorf("the second time: %+v", again)
+	}
+}
+
+func TestResealLeavesWhatDoesNotOpenAndSaysUnderWhichKey(t *testing.T) {
+	t.Parallel()
+	b, all := furnished(t)
+	before := b.raw(t, withCompany(b, all[5]))
+	var count seal.Count
+	noErr(t, b.withKeys(sealtest.Ring("new")).Reseal(t.Context(), &count))
+	if want := map[string]int{"old": total - 1}; !maps.Equal(count.Left, want) || count.Resealed != 1 {
+		t.Errorf("%+v, want the clear one resealed and %v left", count, want)
+	}
+	if b.raw(t, all[5]) != before {
+		t.Error("what does not open was rewritten")
+	}
+}
+
+func withCompany(b *bundle, s subscribers.Subscriber) subscribers.Subscriber {
+	b.company = s.CompanyUUID
+	return s
+}
+
+var errCut = errors.New("cut off")
+
+// Cut off after each number of commands in turn, and run again: in between
+// everything can be read, and in the end all is done.
+func TestResealCanBeCutOffAnywhere(t *testing.T) {
+	t.Parallel()
+	b, all := furnished(t)
+	both := b.withKeys(sealtest.Ring("new", "old"))
+	left, runs := -1, 0
+	cutter := b.client.(*redis.Client)
+	cutter.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if left == 0 {
+			return errCut
+		}
+		left--
+		return next(ctx, cmd)
+	}})
+	for budget := 1; ; budget++ {
+		left = budget
+		var count seal.Count
+		err := both.Reseal(t.Context(), &count)
+		left = -1
+		for _, s := range all {
+			read, readErr := both.Get(t.Context(), s.CompanyUUID, s.UUID)
+			noErr(t, readErr)
+			if read.Unusable() != nil || read.Secrets[0].Key != s.Secrets[0].Key {
+				t.Fatalf("after %d commands: %v", budget, read.Unusable())
+			}
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		runs++
+	}
+	if got := sealsOf(t, b, "new", "old"); got["new"] != total || got["old"] != 0 || runs < 5 {
+		t.Errorf("after %d interruptions: %v", runs, got)
+	}
+}
+
+func TestResealNeverOverwritesAChange(t *testing.T) {
+	t.Parallel()
+	b, all := furnished(t)
+	victim := withCompany(b, all[3])
+	old := b.withKeys(sealtest.Ring("old")) // a replica that was not restarted yet
+	changed := 0
+	b.client.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		// Between the walk's reading and its writing, the first two times.
+		if text := fmt.Sprint(cmd.Args()...); changed < 2 && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(text, victim.UUID.String()) && strings.Contains(text, "sealed1:new") {
+			changed++
+			_, err := old.Update(ctx, victim.CompanyUUID, victim.UUID, subscribers.Update{Name: new(fmt.Sprint("Changed ", changed))})
+			noErr(t, err)
+		}
+		return next(ctx, cmd)
+	}})
+	var count seal.Count
+	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &count))
+	read, err := b.withKeys(sealtest.Ring("new")).Get(t.Context(), victim.CompanyUUID, victim.UUID)
+	noErr(t, err)
+	if changed != 2 || read.Name != "Changed 2" || read.Unusable() != nil || len(count.Left) != 0 {
+		t.Errorf("changed %d times, read %q, %v; %+v", changed, read.Name, read.Unusable(), count)
+	}
+}
+
+func TestResealMovesTheVersionSoThatNoReplicaKeepsALockedCopy(t *testing.T) {
+	t.Parallel()
+	b, all := furnished(t)
+	withCompany(b, all[0])
+	registry := subscribers.NewRegistry(b.withKeys(sealtest.Ring("new")), 10)
+	locked, err := registry.Match(t.Context(), b.company, b.version(t))
+	noErr(t, err)
+	if locked[1].Unusable() == nil {
+		t.Fatal("the registry opens what it has no key of")
+	}
+	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &seal.Count{}))
+	open, err := registry.Match(t.Context(), b.company, b.version(t))
+	noErr(t, err)
+	if err := open[1].Unusable(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,66 @@
+package subscribers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/seal"
+)
+
+// ErrLocked is wrapped by the error of a secret that does not open with the
+// configured encryption keys; beside it stands seal.ErrUnknownKey or
+// seal.ErrDamaged.
+var ErrLocked = errors.New("it does not open")
+
+// Locked is a stored secret that does not open. It is kept as it is stored, so
+// that a change of something else writes it back; with the right key it opens
+// again.
+type Locked struct {
+	text string
+	err  error
+}
+
+// Err says why; it names the key that is missing, never anything of the secret.
+func (l *Locked) Err() error { return fmt.Errorf("%w: %w", ErrLocked, l.err) }
+
+// vault seals what goes to Redis and opens what comes from it.
+type vault struct{ keys *seal.Keyring }
+
+func (v vault) seal(secret Secret, locked *Locked, place string) (string, error) {
+	if locked != nil {
+		return locked.text, nil
+	}
+	return v.keys.Seal([]byte(secret.Reveal()), place)
+}
+
+// open also takes the clear text that versions without encryption wrote.
+func (v vault) open(text, place string) (Secret, *Locked) {
+	if !seal.IsSealed(text) {
+		return Secret(text), nil
+	}
+	plain, err := v.keys.Open(text, place)
+	if err != nil {
+		return "", &Locked{text, err}
+	}
+	return Secret(plain), nil
+}
+
+// The places of secrets, which bind a sealed value to where it is kept.
+
+func secretPlace(company, subscriber uuid.UUID) string {
+	return "subscriber/" + company.String() + "/" + subscriber.String() + "/secret"
+}
+
+func headerPlace(company, subscriber uuid.UUID, name string) string {
+	return "subscriber/" + company.String() + "/" + subscriber.String() + "/header/" + name
+}
+
+func signingKeyPlace(company uuid.UUID) string {
+	return "company/" + company.String() + "/signing-key"
+}
+
+func certificatePlace(company uuid.UUID) string {
+	return "company/" + company.String() + "/egress-key"
+}

@@ -1,0 +1,145 @@
+package subscribers_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"spendhook/internal/seal"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+)
+
+// withKeys is another store on the bundle's database.
+func (b *bundle) withKeys(keys *seal.Keyring) *subscribers.Store {
+	return subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Now: b.clock.Now, Keyring: keys})
+}
+
+func (b *bundle) raw(t *testing.T, s subscribers.Subscriber) string {
+	t.Helper()
+	raw, err := b.client.HGet(t.Context(), subscribers.CompanyKey(b.company), s.UUID.String()).Result()
+	noErr(t, err)
+	return raw
+}
+
+func TestClearTextOfAnOlderVersionIsReadAndSealedByTheNextChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	const secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
+	old := `{"name":"Old","callbackUrl":"https://example.com/","events":["A"],"enabled":true,"createdAt":1,"updatedAt":1,"secrets":[{"key":"` + secret + `"}]}`
+	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), s.UUID.String(), old).Err())
+
+	read, err := b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	if got := read.LiveSecrets(b.clock.Now()); len(got) != 1 || got[0].Reveal() != secret {
+		t.Fatal("the clear secret was not read")
+	}
+	changed, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("New")})
+	noErr(t, err)
+	if strings.Contains(b.raw(t, s), secret[6:]) {
+		t.Error("the secret is still in clear after a change")
+	}
+	if changed.Secrets[0].Key.Reveal() != secret {
+		t.Error("the change changed the secret")
+	}
+}
+
+func TestClearSigningKeysOfAnOlderVersionAreRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.create(t, "https://example.com/")
+	key, err := b.store.SigningKey(t.Context(), b.company)
+	noErr(t, err)
+	var name string
+	for _, k := range b.client.Keys(t.Context(), "*wk:*").Val() {
+		name = k
+	}
+	if stored := b.client.Get(t.Context(), name).Val(); !seal.IsSealed(stored) || strings.Contains(stored, string(key.Seed())) {
+		t.Errorf("the key is stored in clear")
+	}
+	noErr(t, b.client.Set(t.Context(), name, string(key.Seed()), 0).Err())
+	again, err := b.withKeys(sealtest.Keyring()).SigningKey(t.Context(), b.company)
+	noErr(t, err)
+	if !again.Equal(key) {
+		t.Error("another key was read")
+	}
+}
+
+func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("https://example.com/")
+	in.Headers = map[string]subscribers.Secret{"Authorization": "Bearer hunter22"}
+	s, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+	other := b.withKeys(sealtest.Ring("another"))
+
+	read, err := other.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	err = read.Unusable()
+	if !errors.Is(err, seal.ErrUnknownKey) || !strings.Contains(err.Error(), "test") {
+		t.Errorf("%v, want ErrUnknownKey that names the key", err)
+	}
+	if len(read.LiveSecrets(b.clock.Now())) != 0 || read.Headers[0].Value != "" {
+		t.Error("a locked secret has a value")
+	}
+	matched, err := subscribers.NewRegistry(other, 1).Match(t.Context(), b.company, b.version(t))
+	noErr(t, err)
+	if len(matched) != 1 || matched[0].Unusable() == nil {
+		t.Error("the registry does not say so")
+	}
+
+	// A change of something else, by a daemon that cannot open them, keeps them.
+	_, err = other.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Renamed")})
+	noErr(t, err)
+	read, err = b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	if read.Name != "Renamed" || read.Unusable() != nil || read.Secrets[0].Key != s.Secrets[0].Key || read.Headers[0].Value != "Bearer hunter22" {
+		t.Errorf("after the change: %v, secrets changed", read.Unusable())
+	}
+
+	// A new secret and a new value make it usable without the lost key.
+	_, err = other.RotateSecret(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	healed, err := other.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: map[string]*subscribers.Secret{"authorization": new(subscribers.Secret("Bearer fresh1"))}})
+	noErr(t, err)
+	if healed.Unusable() != nil || len(healed.Secrets) != 1 {
+		t.Errorf("after a rotation: %v, %d secrets", healed.Unusable(), len(healed.Secrets))
+	}
+}
+
+func TestASealedSecretOpensForItsOwnSubscriberOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	one, two := b.create(t, "https://example.com/1"), b.create(t, "https://example.com/2")
+	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), two.UUID.String(), b.raw(t, one)).Err())
+	moved, err := b.store.Get(t.Context(), b.company, two.UUID)
+	noErr(t, err)
+	if !errors.Is(moved.Unusable(), seal.ErrDamaged) {
+		t.Errorf("%v, want ErrDamaged", moved.Unusable())
+	}
+}
+
+func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.create(t, "https://example.com/")
+	_, err := b.store.SigningKey(t.Context(), b.company)
+	noErr(t, err)
+	_, err = b.withKeys(sealtest.Ring("another")).SigningKey(t.Context(), b.company)
+	if !errors.Is(err, subscribers.ErrLocked) || !strings.Contains(err.Error(), "test") {
+		t.Errorf("%v, want ErrLocked that names the key", err)
+	}
+}
+
+func TestWithoutAKeyringNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	if _, err := b.withKeys(nil).Create(t.Context(), b.input("https://example.com/")); err == nil {
+		t.Error("a subscriber was stored without an encryption key")
+	}
+	if keys := b.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("written: %v", keys)
+	}
+}
