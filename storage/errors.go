@@ -102,10 +102,19 @@ func localUnavailable(code int) bool {
 }
 
 // isRetryable: PostgreSQL ended the transaction for a deadlock or because
-// another one came first, and nothing of it remains.
+// another one came first, or in SQLite another process is writing; and nothing
+// of it remains.
 func isRetryable(err error) bool {
-	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == "40P01" || e.Code == "40001")
+	var server *pgconn.PgError
+	var local *sqlite.Error
+	switch {
+	case errors.As(err, &server):
+		return server.Code == "40P01" || server.Code == "40001"
+	case errors.As(err, &local):
+		return local.Code()&0xff == sqlite3.SQLITE_BUSY
+	default:
+		return false
+	}
 }
 
 func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }

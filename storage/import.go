@@ -5,19 +5,30 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/uptrace/bun"
 	"golang.org/x/sync/errgroup"
 )
 
-const batchTimeout = time.Minute
+const (
+	batchTimeout = time.Minute
+	// maxTurn is how long a transaction of an import may keep others that write
+	// to the same SQLite file waiting: batches shrink to it.
+	maxTurn = 200 * time.Millisecond
+	// After each, an import leaves the file to others for a twentieth of the time
+	// that it had it, and for as long as they need to notice.
+	pauseShare = 20
+	minPause   = 5 * turnEvery
+)
 
 // Importer loads spend data from lines of JSON, one object a line with a kind
 // of company, user, card, location, reimbursement or statement. A line with a
 // known uuid replaces what the database has. What a line refers to must stand
 // before it; a reimbursement brings its requester along, as an inactive user,
-// when no such user is known. It reads as a stream, in bounded memory.
+// when no such user is known. It reads as a stream, in bounded memory. Others may
+// read and write meanwhile: it works in short transactions with pauses between.
 type Importer struct {
 	Store *Store
 	// Refused hears of each refused line, in order.
@@ -43,16 +54,22 @@ type Report struct {
 // ErrUnavailable.
 func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	var report Report
+	pace := newPace(firstLines)
 	batches := make(chan *batch, 1)
 	group, joint := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(batches)
-		return readBatches(joint, r, i.Store.opts.Now, batches)
+		return readBatches(joint, r, i.Store.opts.Now, pace, batches)
 	})
 	group.Go(func() error {
 		for b := range batches {
+			began := i.Store.opts.Now()
 			if err := i.store(joint, b, &report); err != nil {
 				return err
+			}
+			if turn := i.Store.opts.Now().Sub(began); !i.Store.postgres() {
+				pace.took(b.lines, turn)
+				pause(joint, turn)
 			}
 		}
 		return nil
@@ -61,6 +78,29 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 		return report, fmt.Errorf("import: %w", err)
 	}
 	return report, i.Store.analyze(ctx, report)
+}
+
+// pace is how many lines a batch should have. It is safe for concurrent use.
+type pace struct{ lines atomic.Int64 }
+
+func newPace(lines int64) *pace {
+	p := &pace{}
+	p.lines.Store(lines)
+	return p
+}
+
+// took learns from a transaction of n lines how many fill a turn.
+func (p *pace) took(n int64, d time.Duration) {
+	fit := float64(n) * float64(maxTurn) / float64(max(d, time.Millisecond))
+	p.lines.Store(min(max(int64(fit), minLines), batchLines))
+}
+
+// pause lets other processes write to the file.
+func pause(ctx context.Context, turn time.Duration) {
+	select {
+	case <-time.After(max(turn/pauseShare, minPause)):
+	case <-ctx.Done():
+	}
 }
 
 // store writes one batch in one transaction.
@@ -103,7 +143,10 @@ func (s *Store) analyze(ctx context.Context, report Report) error {
 	}
 	for _, table := range []string{"users", "cards", "reimbursements"} {
 		ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-		_, err := s.w.ExecContext(ctx, "ANALYZE ?", bun.Ident(table))
+		err := untilItsTurn(ctx, func() error {
+			_, err := s.w.ExecContext(ctx, "ANALYZE ?", bun.Ident(table))
+			return err
+		})
 		cancel()
 		if err != nil {
 			return failed("analyze "+table, err)

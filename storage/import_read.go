@@ -14,7 +14,9 @@ import (
 
 const (
 	maxLine    = 1 << 20
-	batchLines = 5000
+	batchLines = 5000 // at most
+	minLines   = 100
+	firstLines = 500
 	batchBytes = 8 << 20
 )
 
@@ -40,8 +42,6 @@ type identity struct {
 	id   uuid.UUID
 }
 
-func (b *batch) full() bool { return b.lines >= batchLines || b.bytes >= batchBytes }
-
 func (b *batch) add(n numbered) {
 	b.seen[identity{n.rank(), n.id()}] = true
 	b.entries[n.rank()] = append(b.entries[n.rank()], n)
@@ -52,12 +52,13 @@ type batcher struct {
 	in     *bufio.Reader
 	out    chan<- *batch
 	now    func() time.Time
+	pace   *pace
 	batch  *batch
 	number int64
 }
 
-func readBatches(ctx context.Context, r io.Reader, now func() time.Time, out chan<- *batch) error {
-	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, now: now, batch: &batch{seen: map[identity]bool{}}}
+func readBatches(ctx context.Context, r io.Reader, now func() time.Time, pace *pace, out chan<- *batch) error {
+	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, now: now, pace: pace, batch: &batch{seen: map[identity]bool{}}}
 	for {
 		line, err := b.next()
 		switch {
@@ -70,13 +71,17 @@ func readBatches(ctx context.Context, r io.Reader, now func() time.Time, out cha
 		case len(bytes.TrimSpace(line)) > 0:
 			err = b.take(ctx, line)
 		}
-		if err == nil && b.batch.full() {
+		if err == nil && b.full() {
 			err = b.flush(ctx)
 		}
 		if err != nil && !errors.Is(err, errLongLine) {
 			return err
 		}
 	}
+}
+
+func (b *batcher) full() bool {
+	return b.batch.lines >= b.pace.lines.Load() || b.batch.bytes >= batchBytes
 }
 
 // next returns a line, which is valid until the next call. It skips a line

@@ -83,17 +83,23 @@ func (k *known) addUser(u *userEntry) {
 	k.added = append(k.added, u)
 }
 
+// statement is an upsert of so many rows.
+type statement struct {
+	table string
+	rows  int
+}
+
 // batchWriter writes one batch in one transaction.
 type batchWriter struct {
 	tx       bun.Tx
 	postgres bool
-	prepared map[string]*sql.Stmt
+	prepared map[statement]*sql.Stmt
 	touched  map[key]bool // companies whose lists of reimbursements change
 	refused  []Refusal
 }
 
 func newBatchWriter(tx bun.Tx, postgres bool) *batchWriter {
-	return &batchWriter{tx: tx, postgres: postgres, prepared: map[string]*sql.Stmt{}, touched: map[key]bool{}}
+	return &batchWriter{tx: tx, postgres: postgres, prepared: map[statement]*sql.Stmt{}, touched: map[key]bool{}}
 }
 
 func (w *batchWriter) write(ctx context.Context, b *batch) error {
@@ -277,13 +283,12 @@ func (w *batchWriter) refuseForeign(ctx context.Context, t table, rows []row) er
 
 // prepare makes the statement that upserts n rows, once a transaction.
 func (w *batchWriter) prepare(ctx context.Context, t table, n int) (*sql.Stmt, error) {
-	text := t.upsert(n, w.postgres)
-	if stmt, ok := w.prepared[text]; ok {
+	if stmt, ok := w.prepared[statement{t.name, n}]; ok {
 		return stmt, nil
 	}
-	stmt, err := w.tx.PrepareContext(ctx, text) // closed with the transaction
+	stmt, err := w.tx.PrepareContext(ctx, t.upsert(n, w.postgres)) // closed with the transaction
 	if err == nil {
-		w.prepared[text] = stmt
+		w.prepared[statement{t.name, n}] = stmt
 	}
 	return stmt, err
 }

@@ -25,7 +25,7 @@ const migrationTimeout = 10 * time.Minute
 func (s *Store) Migrate(ctx context.Context) error {
 	ping, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	if err := s.w.PingContext(ping); err != nil {
+	if err := untilItsTurn(ping, func() error { return s.w.PingContext(ping) }); err != nil {
 		return failed("migrate", err)
 	}
 	ctx, cancel = context.WithTimeout(ctx, migrationTimeout)
@@ -34,7 +34,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
+	err = untilItsTurn(ctx, func() error {
+		_, err := p.Up(ctx)
+		return err
+	})
+	if err != nil {
 		return failed("migrate", err)
 	}
 	s.migrated.Store(true)

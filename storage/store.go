@@ -136,8 +136,8 @@ func (s *Store) snapshot(ctx context.Context, op string, fn func(context.Context
 	return failed(op, inTime(ctx, err))
 }
 
-// write runs fn in a transaction that writes, again when PostgreSQL broke it
-// off in favour of another. In SQLite it is the only one from its beginning.
+// write runs fn in a transaction that writes, again when the database let
+// another go first. In SQLite it is the only one from its beginning.
 func (s *Store) write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
 	return s.writeWithin(ctx, s.opts.Timeout, op, fn)
 }
@@ -148,10 +148,31 @@ func (s *Store) writeWithin(ctx context.Context, limit time.Duration, op string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	conn, err := s.w.Conn(ctx) // one for all tries, so that in SQLite only one of us waits for other processes
+	if err != nil {
+		return failed(op, inTime(ctx, err))
+	}
+	defer func() { _ = conn.Close() }() // gives it back
+	err = untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
+	return failed(op, inTime(ctx, err))
+}
+
+// turnEvery is how often a writer looks whether another process has finished.
+// SQLite's own busy handler soon looks every 100 ms only, and would not see the
+// pauses that an import makes for it.
+const turnEvery = time.Millisecond
+
+// untilItsTurn runs fn again while the database lets another go first, until ctx ends.
+func untilItsTurn(ctx context.Context, fn func() error) error {
 	for {
-		err := s.w.RunInTx(ctx, nil, fn)
+		err := fn()
 		if !isRetryable(err) {
-			return failed(op, inTime(ctx, err))
+			return err
+		}
+		select {
+		case <-time.After(turnEvery):
+		case <-ctx.Done():
+			return err
 		}
 	}
 }

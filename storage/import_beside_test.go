@@ -1,0 +1,77 @@
+package storage_test
+
+import (
+	"bytes"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spendhook/storage"
+)
+
+// endless repeats data until done is closed.
+type endless struct {
+	data []byte
+	rest []byte
+	done <-chan struct{}
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	select {
+	case <-e.done:
+		return 0, errEnough
+	default:
+	}
+	if len(e.rest) == 0 {
+		e.rest = e.data
+	}
+	n := copy(p, e.rest)
+	e.rest = e.rest[n:]
+	return n, nil
+}
+
+var errEnough = errors.New("enough")
+
+// maxTurns is how many transactions of an import another writer may have to let
+// go first: one or two, and more when the machine is too busy to run it meanwhile.
+// Waiting for a gap by chance takes several times as many.
+const maxTurns = 5
+
+// Another process (SQLite takes one Store for one) writes beside an import that
+// does not end, and has its turn.
+func TestWritesGoOnDuringAnImport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	daemon, importing := open(t, storage.Options{DataDir: dir, Now: time.Now}), open(t, storage.Options{DataDir: dir, Now: time.Now})
+	loadCompanies(t, daemon)
+	var data bytes.Buffer
+	if err := storage.WriteDemoData(&data, storage.DemoData{Companies: 2, Reimbursements: 4000}); err != nil {
+		t.Fatal(err)
+	}
+	enough, ended := make(chan struct{}), make(chan error, 1)
+	var turns atomic.Int64
+	go func() {
+		in := storage.Importer{Store: importing, Progress: func(storage.Report) { turns.Add(1) }}
+		_, err := in.Run(t.Context(), &endless{data: data.Bytes(), done: enough})
+		ended <- err
+	}()
+	most := int64(0)
+	spread := time.NewTicker(37 * time.Millisecond) // over the import's transactions and pauses
+	defer spread.Stop()
+	made := int64(0)
+	for ; turns.Load() < 20; made++ {
+		<-spread.C
+		before := turns.Load()
+		must(daemon.CreateCard(t.Context(), acme, request(), storage.Once{}))(t)
+		most = max(most, turns.Load()-before)
+	}
+	close(enough)
+	if err := <-ended; !errors.Is(err, errEnough) {
+		t.Errorf("the import ended with %v", err)
+	}
+	wantCards(t, daemon, made)
+	if t.Logf("%d cards, waited for %d of %d turns", made, most, turns.Load()); most > maxTurns {
+		t.Errorf("a card had to wait for %d turns", most)
+	}
+}
