@@ -78,7 +78,7 @@ func (d *Dispatcher) handOut(ctx context.Context, refs []string, stamp time.Time
 func (d *Dispatcher) enqueueChunks(ctx context.Context, kind, head string, refs []string, size int) error {
 	for len(refs) > 0 {
 		n := min(len(refs), size)
-		if err := d.Queue.enqueue(ctx, kind, head+strings.Join(refs[:n], " ")); err != nil {
+		if err := d.Queue.enqueue(ctx, kind, head+packRefs(refs[:n])); err != nil {
 			return err
 		}
 		refs = refs[n:]

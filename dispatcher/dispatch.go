@@ -50,14 +50,49 @@ func (d *Dispatcher) do(ctx context.Context, id, kind, payload string) error {
 	return fmt.Errorf("task of unknown kind %q", kind)
 }
 
+// packRefs joins references for a task's payload. The company is left out
+// where it is that of the reference before.
+func packRefs(refs []string) string {
+	var out strings.Builder
+	company := ""
+	for i, r := range refs {
+		if i > 0 {
+			out.WriteByte(' ')
+		}
+		c, rest, _ := strings.Cut(r, "/")
+		if c != company {
+			out.WriteString(c)
+			company = c
+		}
+		out.WriteByte('/')
+		out.WriteString(rest)
+	}
+	return out.String()
+}
+
+// unpackRefs undoes packRefs.
+func unpackRefs(payload string) []string {
+	refs := strings.Fields(payload)
+	company := ""
+	for i, f := range refs {
+		c, rest, _ := strings.Cut(f, "/")
+		if c != "" {
+			company = c
+		}
+		refs[i] = company + "/" + rest
+	}
+	return refs
+}
+
 func parseEventRefs(payload string) ([]events.Ref, error) {
-	var refs []events.Ref
-	for f := range strings.FieldsSeq(payload) {
-		r, err := events.ParseRef(f)
+	texts := unpackRefs(payload)
+	refs := make([]events.Ref, len(texts))
+	for i, text := range texts {
+		r, err := events.ParseRef(text)
 		if err != nil {
 			return nil, err
 		}
-		refs = append(refs, r)
+		refs[i] = r
 	}
 	return refs, nil
 }
@@ -182,7 +217,7 @@ func (d *Dispatcher) prepare(ctx context.Context, w *work, b begun) (end func(re
 	if b.raw == "" {
 		return expire, nil
 	}
-	stored, err := events.ParseStored(b.raw)
+	stored, err := events.ParseStored(b.ref.Ref, b.raw)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}

@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -55,5 +57,23 @@ func TestBodiesAtHandAreNotRead(t *testing.T) {
 	theirs := other.emit(3)
 	for _, id := range append(mine, theirs...) {
 		h.reaches(id, sub, StatusDelivered)
+	}
+}
+
+func TestPackedRefs(t *testing.T) {
+	t.Parallel()
+	refs := []string{"job:c1/j", "c1/a", "c1/b", "c2/a/s", "c2/a/s2", "c1/a"}
+	packed := packRefs(refs)
+	if want := "job:c1/j c1/a /b c2/a/s /a/s2 c1/a"; packed != want {
+		t.Errorf("packed %q, want %q", packed, want)
+	}
+	if got := unpackRefs(packed); !slices.Equal(got, refs) {
+		t.Errorf("unpacked %q", got)
+	}
+	if whole := strings.Join(refs, " "); !slices.Equal(unpackRefs(whole), refs) {
+		t.Error("references that are whole are read otherwise")
+	}
+	if got := unpackRefs(packRefs(nil)); len(got) != 0 {
+		t.Errorf("nothing is %q", got)
 	}
 }

@@ -74,8 +74,11 @@ func (e *loadedEvent) content() (*content, error) {
 	if e.at != nil {
 		return e.at, nil
 	}
-	s, err := events.ParseStored(e.raw)
-	return &content{kind: s.Type, accepted: s.AcceptedAt, body: s.Body}, err
+	s, err := events.ParseStored(e.ref, e.raw)
+	if err != nil {
+		return nil, err
+	}
+	return &content{kind: s.Type, accepted: s.AcceptedAt, body: s.Body}, nil
 }
 
 // load finds out which of refs are to be dispatched, in one round trip, noting

@@ -174,15 +174,12 @@ func (l asynqLog) Fatal(args ...any) { l.to.Error("asynq", "message", fmt.Sprint
 
 // parseAttemptPayload reads the stamp of a hand-out and its references.
 func parseAttemptPayload(payload string) (stamp int64, refs []ref, err error) {
-	fields := strings.Fields(payload)
-	if len(fields) == 0 {
-		return 0, nil, errors.New("attempt task is empty")
-	}
-	if stamp, err = strconv.ParseInt(fields[0], 10, 64); err != nil {
+	first, rest, _ := strings.Cut(payload, " ")
+	if stamp, err = strconv.ParseInt(first, 10, 64); err != nil {
 		return 0, nil, fmt.Errorf("attempt task stamp: %w", err)
 	}
-	for _, f := range fields[1:] {
-		r, err := parseRef(f)
+	for _, text := range unpackRefs(rest) {
+		r, err := parseRef(text)
 		if err != nil {
 			return 0, nil, err
 		}

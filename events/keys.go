@@ -11,7 +11,7 @@ import (
 // ids are remembered; "+10min" is grace.
 
 // EventKey is the event itself. Type: string, 13-digit accepted unix ms + 8 hex
-// digits of commit nonce + body. Writer: accept.lua. TTL: retention+10min,
+// digits of commit nonce + body without its id and company, which the key has. Writer: accept.lua. TTL: retention+10min,
 // extended by the dispatcher for events with dead or held deliveries.
 func EventKey(r Ref) string {
 	return partitionKey(Partition(r.Company), "e:") + r.Company.String() + ":" + r.ID

@@ -444,9 +444,10 @@ func TestReadsOfAnUnavailableRedis(t *testing.T) {
 func FuzzParseStored(f *testing.F) {
 	f.Add("17000000000010000000a" + recordBody)
 	f.Add("17000000000010000000a")
+	f.Add(`17000000000010000000a"event":"PAYMENT_PAID","timestamp":"2026-01-01T00:00:00.000Z","metadata":{}}`)
 	f.Add("-1700000000010000000a{}")
 	f.Fuzz(func(t *testing.T, raw string) {
-		if s, err := events.ParseStored(raw); err == nil && s.AcceptedAt.UnixMilli() < 0 {
+		if s, err := events.ParseStored(events.Ref{Company: company, ID: "evt_1"}, raw); err == nil && s.AcceptedAt.UnixMilli() < 0 {
 			t.Errorf("ParseStored(%q) accepted at %v", raw, s.AcceptedAt)
 		}
 	})

@@ -1,11 +1,13 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,19 +109,11 @@ func (s *Store) getBatch(ctx context.Context, refs []Ref) ([]*Stored, error) {
 		if err != nil {
 			return nil, unavailable("read events", err)
 		}
-		if found[i], err = parseStored(refs[i], raw); err != nil {
+		if found[i], err = ParseStored(refs[i], raw); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
-}
-
-func parseStored(ref Ref, raw string) (*Stored, error) {
-	stored, err := ParseStored(raw)
-	if err != nil {
-		return nil, fmt.Errorf("event %s: %w", ref, err)
-	}
-	return &stored, nil
 }
 
 // headerLen is 13 digits of accepted ms and 8 hex digits of nonce.
@@ -127,21 +121,49 @@ const headerLen = 13 + 8
 
 var errStored = errors.New("stored event has no header")
 
-// ParseStored reads the value of an EventKey.
-func ParseStored(raw string) (Stored, error) {
+// ParseStored reads the value of the EventKey of ref.
+func ParseStored(ref Ref, raw string) (*Stored, error) {
+	stored, err := parseStored(ref, raw)
+	if err != nil {
+		return nil, fmt.Errorf("event %s: %w", ref, err)
+	}
+	return stored, nil
+}
+
+func parseStored(ref Ref, raw string) (*Stored, error) {
 	if len(raw) < headerLen {
-		return Stored{}, errStored
+		return nil, errStored
 	}
 	ms, err := strconv.ParseUint(raw[:13], 10, 63)
 	if err != nil {
-		return Stored{}, errStored
+		return nil, errStored
 	}
-	body := []byte(raw[headerLen:])
+	body := wholeBody(ref, raw[headerLen:])
 	event, err := ParseBody(body)
 	if err != nil {
-		return Stored{}, err
+		return nil, err
 	}
-	return Stored{Event: event, AcceptedAt: time.UnixMilli(int64(ms)).UTC(), Body: body}, nil
+	return &Stored{Event: event, AcceptedAt: time.UnixMilli(int64(ms)).UTC(), Body: body}, nil
+}
+
+// Every body begins with what its key says already: the id and the company are
+// not kept twice.
+func bodyHead(ref Ref) string {
+	return `{"id":"` + ref.ID + `","companyUuid":"` + ref.Company.String() + `",`
+}
+
+// keptBody is what is kept of a body.
+func keptBody(ref Ref, body []byte) []byte {
+	return bytes.TrimPrefix(body, []byte(bodyHead(ref)))
+}
+
+// wholeBody undoes keptBody. One that begins like an object was kept whole, by a
+// version of this daemon that did so.
+func wholeBody(ref Ref, kept string) []byte {
+	if strings.HasPrefix(kept, "{") {
+		return []byte(kept)
+	}
+	return []byte(bodyHead(ref) + kept)
 }
 
 func unavailable(what string, err error) error {

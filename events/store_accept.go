@@ -85,7 +85,7 @@ func acceptCall(group []*entry, now time.Time, retention time.Duration) *script.
 	}
 	for _, e := range group {
 		c.Keys = append(c.Keys, EventKey(e.Ref()))
-		c.Args = append(c.Args, e.ID, e.Body, fmt.Sprintf("%08x", e.nonce))
+		c.Args = append(c.Args, e.ID, keptBody(e.Ref(), e.Body), fmt.Sprintf("%08x", e.nonce))
 	}
 	return c
 }
