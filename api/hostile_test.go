@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/uuid"
 )
 
 // What says nothing of its security needs a token.
@@ -53,5 +54,31 @@ func TestThousandsOfUnknownParametersHaveAShortAnswer(t *testing.T) {
 	a := h.call("GET", "/api/v1/events?"+query.String(), "").want(http.StatusBadRequest, "VALIDATION_ERROR")
 	if n := len(a.problem().Errors); n != maxProblems || a.Body.Len() > 8<<10 {
 		t.Errorf("%d errors in %d bytes", n, a.Body.Len())
+	}
+}
+
+// A cursor opens nothing that its holder's token does not.
+func TestAnothersCursorIsNone(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	other := uuid.New()
+	for i := range 3 {
+		h.call("POST", "/api/v1/events", event(fmt.Sprint("mine-", i))).want(http.StatusAccepted)
+		h.call("POST", "/api/v1/events", event(fmt.Sprint("theirs-", i)), bearer(h.mint(&other, allScopes))).want(http.StatusAccepted)
+	}
+	create(h, hooks)
+	h.call("POST", "/api/v1/events/mine-0/replay", "").want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events/mine-1/replay", "").want(http.StatusAccepted)
+	mine := bearer(h.token)
+	platform := bearer(h.mint(nil, allScopes+" platform"))
+	for _, path := range []string{"/api/v1/events", "/api/v1/deliveries"} {
+		for _, who := range []option{mine, platform} {
+			next := as[struct{ NextCursor string }](h.call("GET", path+"?size=1&companyUuid="+h.company.String(), "", who).want(http.StatusOK)).NextCursor
+			if next == "" {
+				t.Fatalf("%s has no second page", path)
+			}
+			h.call("GET", path+"?size=1&cursor="+next, "", mine).want(http.StatusOK)
+			h.call("GET", path+"?size=1&cursor="+next, "", bearer(h.mint(&other, allScopes))).wantField("cursor", "INVALID")
+		}
 	}
 }
