@@ -120,7 +120,7 @@ func TestCutConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	proxy := redistest.NewProxy(t, server)
-	tr := newTrial(t, server.Client(), newHouse(t, trialURL(proxy.URL()), briefRetries))
+	tr := newTrial(t, server.Client(), newHouse(t, proxy.URL(), briefRetries))
 	tr.load.pause()
 	tr.account()
 	c := &cutter{}
@@ -211,7 +211,7 @@ func TestBadNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	proxy := redistest.NewProxy(t, server)
-	tr := newTrial(t, server.Client(), newHouse(t, trialURL(proxy.URL()), briefRetries))
+	tr := newTrial(t, server.Client(), newHouse(t, proxy.URL(), briefRetries))
 
 	proxy.Follow(slow(50 * time.Millisecond))
 	tr.grow(100)

@@ -222,7 +222,8 @@ func eventLines(from, n int, at time.Time) string {
 type endpoint struct {
 	*httptest.Server
 	mu       sync.Mutex
-	answer   func(id string) int // nil: 204
+	answer   func(id string) int                                   // nil: 204
+	hold     func(id string, gone <-chan struct{}) (answered bool) // not nil: called first, false for a sender that has gone
 	official *standardwebhooks.Webhook
 	other    *svix.Webhook
 	secret   string
@@ -253,21 +254,30 @@ func (e *endpoint) subscribe(tb testing.TB, r *running, events ...string) gen.Su
 	if err := json.Unmarshal([]byte(answer), &created); err != nil || status != http.StatusCreated {
 		tb.Fatalf("subscribe: %d %s", status, answer)
 	}
+	e.knows(tb, created.UUID, created.Secret)
+	return created
+}
+
+// knows tells the endpoint whose it is, and how deliveries are signed.
+func (e *endpoint) knows(tb testing.TB, subscriber uuid.UUID, secret string) {
+	tb.Helper()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var err1, err2 error
-	e.official, err1 = standardwebhooks.NewWebhook(created.Secret)
-	e.other, err2 = svix.NewWebhook(created.Secret)
-	e.secret, e.subscriber = created.Secret, created.UUID
+	e.official, err1 = standardwebhooks.NewWebhook(secret)
+	e.other, err2 = svix.NewWebhook(secret)
+	e.secret, e.subscriber = secret, subscriber
 	if err1 != nil || err2 != nil {
 		tb.Fatal(err1, err2)
 	}
-	return created
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	id := r.Header.Get("webhook-id")
+	if !e.holds(r, id) {
+		return
+	}
 	status := http.StatusNoContent
 	if e.answer != nil {
 		status = e.answer(id)
@@ -297,6 +307,20 @@ func (e *endpoint) note(r *http.Request, id string, body []byte, status int) {
 	if status/100 == 2 {
 		e.ok[id]++
 	}
+}
+
+// holdWith sets what is called before an answer.
+func (e *endpoint) holdWith(hold func(id string, gone <-chan struct{}) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold = hold
+}
+
+func (e *endpoint) holds(r *http.Request, id string) (answered bool) {
+	e.mu.Lock()
+	hold := e.hold
+	e.mu.Unlock()
+	return hold == nil || hold(id, r.Context().Done())
 }
 
 // counts returns how many events came through, how many of them more than

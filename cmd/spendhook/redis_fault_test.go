@@ -12,7 +12,7 @@ import (
 func aofTrial(t *testing.T) (*redistest.Server, *trial) {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	return server, newTrial(t, server.Client(), newHouse(t, trialURL(server.URL()), briefRetries))
+	return server, newTrial(t, server.Client(), newHouse(t, server.URL(), briefRetries))
 }
 
 // Redis is stopped in order and started again, twice.
@@ -89,7 +89,7 @@ func (tr *trial) deleteQueue() {
 func TestTwoReplicasBeginTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	url := trialURL(server.URL())
+	url := server.URL()
 	first, second := newHouse(t, url, briefRetries), newHouse(t, url, briefRetries)
 	tr := newTrial(t, server.Client(), first, second)
 	tr.load.pause()

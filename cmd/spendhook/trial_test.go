@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,8 +31,9 @@ delivery:
   schedule: [100ms, 100ms, 100ms, 100ms, 100ms]
 `
 
-// connections bounds the pool of a daemon under trial, so that a leak shows.
-const connections = 48
+// connections is how many a daemon may hold to Redis: a full pool, and some for
+// the messages of its queues.
+func connections() int { return max(64, 16*runtime.GOMAXPROCS(0)) + 4 }
 
 // trial is whole daemons under load on a Redis that something happens to. Make
 // it with newTrial, do the harm, and end it with finish.
@@ -67,15 +70,6 @@ func newTrial(t *testing.T, client redis.UniversalClient, houses ...house) *tria
 	tr.load.resume()
 	tr.grow(100)
 	return tr
-}
-
-// trialURL adds the bound on the pool to the URL of a Redis.
-func trialURL(url string) string {
-	mark := "?"
-	if strings.Contains(url, "?") {
-		mark = "&"
-	}
-	return url + mark + "pool_size=" + strconv.Itoa(connections)
 }
 
 // hopeless events are never taken by an endpoint that is failing.
@@ -287,7 +281,7 @@ func (tr *trial) wantNothingLeft() {
 		})
 	}
 	if c, ok := tr.client.(*redis.Client); ok {
-		bound := 1 + c.PoolStats().TotalConns + uint32(len(tr.daemons)*(connections+4))
+		bound := 1 + c.PoolStats().TotalConns + uint32(len(tr.daemons)*connections())
 		n := c.InfoMap(tr.t.Context(), "clients").Item("Clients", "connected_clients")
 		if got, err := strconv.ParseUint(n, 10, 32); err != nil || uint32(got) > bound {
 			tr.t.Errorf("%s connections to Redis, want at most %d", n, bound)
@@ -373,7 +367,7 @@ func startTraffic(tb testing.TB, daemons ...*running) *traffic {
 	tb.Helper()
 	tf := &traffic{
 		tb: tb, client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: emitters}},
-		daemons: daemons, accepted: map[string]time.Time{}, tried: map[string]bool{},
+		daemons: slices.Clone(daemons), accepted: map[string]time.Time{}, tried: map[string]bool{},
 	}
 	tf.gate = sync.NewCond(&tf.mu)
 	run := uuid.NewString()[:8]
@@ -503,7 +497,7 @@ func (tf *traffic) stop() {
 func (tf *traffic) aim(daemons ...*running) {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
-	tf.daemons = append([]*running(nil), daemons...)
+	tf.daemons = slices.Clone(daemons)
 }
 
 func (tf *traffic) count() int {

@@ -68,7 +68,10 @@ func checkServer(ctx context.Context, c redis.UniversalClient) Status {
 
 func ping(ctx context.Context, c redis.UniversalClient) Status {
 	s := Status{Up: true}
-	if err := c.Ping(ctx).Err(); err != nil {
+	switch err := c.Ping(ctx).Err(); {
+	case redis.HasErrorPrefix(err, "MISCONF"): // it says so to PING too
+		s.down("Redis takes no writes, is its disk full? %v", err)
+	case err != nil:
 		s.down("Redis does not answer: %v", err)
 	}
 	return s

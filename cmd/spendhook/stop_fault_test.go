@@ -1,0 +1,96 @@
+package main
+
+import (
+	"hash/fnv"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"spendhook/internal/redistest"
+)
+
+// slowpoke holds one event in twenty, the first time that it comes, for longer
+// than a stopping daemon waits, and counts those whose sender went away.
+type slowpoke struct {
+	mu   sync.Mutex
+	held map[string]bool
+	cut  int
+}
+
+func (s *slowpoke) hold(id string, gone <-chan struct{}) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	s.mu.Lock()
+	again := s.held[id]
+	s.held[id] = true
+	s.mu.Unlock()
+	if again || h.Sum32()%20 != 1 {
+		return true
+	}
+	patience := time.NewTimer(5 * time.Second)
+	defer patience.Stop()
+	select {
+	case <-patience.C:
+		return true
+	case <-gone:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cut++
+		return false
+	}
+}
+
+func (s *slowpoke) cuts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut
+}
+
+// SIGTERM under load, twice, with attempts under way that outlast the grace:
+// they are cut short and made again, and only answered attempts are counted.
+func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	h := newHouse(t, server.URL(), "shutdown_grace: 2s\n"+briefRetries)
+	poke := &slowpoke{held: map[string]bool{}}
+	tr := newTrial(t, server.Client(), h)
+	tr.endpoints[0].holdWith(poke.hold)
+	for range 2 {
+		tr.grow(150)
+		before := poke.cuts()
+		tr.daemons[0].signal(syscall.SIGTERM)
+		tr.daemons[0].ended(t)
+		if tr.daemons[0].code != exitOK {
+			t.Errorf("exit code %d:\n%s", tr.daemons[0].code, tr.daemons[0].stderr)
+		}
+		if poke.cuts() == before {
+			t.Error("no attempt was cut short: this proves little")
+		}
+		tr.replace(0, h.startChild(t))
+	}
+	tr.grow(50)
+	tr.load.pause()
+	if l := tr.account(); l.repeats > 0 {
+		t.Errorf("%d answered attempts were not counted", l.repeats)
+	}
+	tr.finish()
+}
+
+// A daemon that is killed again and again loses nothing either; what it had in
+// flight comes twice.
+func TestKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	h := newHouse(t, server.URL(), briefRetries)
+	tr := newTrial(t, server.Client(), h)
+	for _, signal := range []os.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGQUIT} {
+		tr.grow(100)
+		tr.daemons[0].signal(signal)
+		tr.daemons[0].ended(t)
+		tr.replace(0, h.startChild(t))
+	}
+	tr.grow(100)
+	tr.finish()
+}
