@@ -20,6 +20,7 @@ type settings struct {
 	PacedFor  time.Duration `default:"20s" help:"How long a round of the latency and isolation scenarios is; the issue's is 120s."`
 	Backlog   int64         `default:"100000" help:"Events of the backlog; the issue's is 1000000."`
 	Kills     int           `default:"5" help:"Times that the lone replica is killed; the issue's is 20."`
+	Spend     int           `default:"1000000" help:"Reimbursements of the spend scenario, and a tenth as many cards."`
 	Profile   string        `placeholder:"DIR" help:"Write CPU profiles of the daemon there."`
 }
 
@@ -52,6 +53,7 @@ func scenarios() []scenario {
 		{"always", "appendfsync always against everysec", always},
 		{"takeover", "kill -9 of one of two replicas", takeover},
 		{"restart", "kill -9 of a lone replica, and its restart", restart},
+		{"spend", "the spend API on SQLite, then on PostgreSQL", spend},
 	}
 }
 

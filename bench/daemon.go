@@ -29,22 +29,22 @@ type daemon struct {
 // section of its configuration.
 type daemonOptions struct {
 	program, dir, id, redis string
+	storage                 string // a database's URL; empty: SQLite in the data directory
 	settings                string
 	address                 string // of the API; empty: a free port
 }
 
 func (o daemonOptions) dataDir() string { return filepath.Join(o.dir, o.id) }
 
-const scopes = "events:read events:write subscribers:read subscribers:write deliveries:read platform"
+const scopes = "events:read events:write subscribers:read subscribers:write deliveries:read cards:read cards:write reimbursements:read platform"
 
 // startDaemon returns when the daemon is ready. Its log is a new file each time.
 func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
 	d := &daemon{daemonOptions: o}
-	file := o.dataDir() + ".yml"
-	if err := os.WriteFile(file, []byte(o.configuration()), 0o600); err != nil {
+	file, err := o.configure()
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if d.token, err = mint(ctx, o.program, file); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,14 @@ log: {format: json}
 subscribers: {max_per_company: 1000}
 limits: {client_rate: 1000000, client_burst: 1000000, company_rate: 1000000, company_burst: 1000000}
 delivery: {%s}
-`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings)
+storage: {url: %q}
+`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings, o.storage)
+}
+
+// configure writes the daemon's configuration and returns its file.
+func (o daemonOptions) configure() (string, error) {
+	file := o.dataDir() + ".yml"
+	return file, os.WriteFile(file, []byte(o.configuration()), 0o600)
 }
 
 func mint(ctx context.Context, program, config string) (string, error) {

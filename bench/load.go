@@ -89,7 +89,7 @@ func newLoad(spec loadSpec) *load {
 func (l *load) run(ctx context.Context) loadResult {
 	l.start = time.Now()
 	var clients sync.WaitGroup
-	turns := l.turns(ctx)
+	turns := turns(ctx, l.start, l.Rate, l.For)
 	for i := range l.Clients {
 		clients.Go(func() { l.runClient(ctx, i, turns) })
 	}
@@ -106,14 +106,14 @@ func (l *load) run(ctx context.Context) loadResult {
 // turns gives the moments to send at, at the wanted rate. A client that comes
 // late finds the moment that it missed, so waiting is part of the latency.
 // Without a rate it is always now.
-func (l *load) turns(ctx context.Context) func() (time.Time, bool) {
-	end := l.start.Add(l.For)
+func turns(ctx context.Context, start time.Time, rate float64, length time.Duration) func() (time.Time, bool) {
+	end := start.Add(length)
 	var turn atomic.Int64
 	return func() (time.Time, bool) {
 		now := time.Now()
 		at := now
-		if l.Rate > 0 {
-			at = l.start.Add(time.Duration(float64(turn.Add(1)-1) / l.Rate * float64(time.Second)))
+		if rate > 0 {
+			at = start.Add(time.Duration(float64(turn.Add(1)-1) / rate * float64(time.Second)))
 		}
 		if at.After(end) || pause(ctx, at.Sub(now)) != nil {
 			return at, false

@@ -25,6 +25,7 @@ type commands struct {
 type workerCmd struct {
 	Receiver receiverCmd `cmd:""`
 	Load     loadCmd     `cmd:""`
+	Ask      askCmd      `cmd:""`
 }
 
 // console is what a command reads and writes.

@@ -95,7 +95,7 @@ func (b *bench) rounds(ctx context.Context, name string, s *stack, f func(contex
 	b.note("%s: bare loop %.0f/s", name, before)
 	var list []sustained
 	for i := range b.Rounds {
-		stopProfile := b.startProfile(ctx, s, name)
+		stopProfile := b.startProfile(ctx, s.daemons[0], b.LoadFor, name)
 		r, err := f(ctx)
 		if err = errors.Join(err, stopProfile()); err != nil {
 			return nil, fmt.Errorf("round %d: %w", i+1, err)
@@ -115,13 +115,13 @@ func (b *bench) rounds(ctx context.Context, name string, s *stack, f func(contex
 
 // startProfile takes a CPU profile of the daemon while a round goes on, when
 // that was asked for; the last round's stays. stop waits for it.
-func (b *bench) startProfile(ctx context.Context, s *stack, name string) (stop func() error) {
+func (b *bench) startProfile(ctx context.Context, d *daemon, length time.Duration, name string) (stop func() error) {
 	if b.Profile == "" {
 		return func() error { return nil }
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- s.daemons[0].profile(ctx, b.LoadFor, filepath.Join(b.Profile, name+".pprof"))
+		done <- d.profile(ctx, length, filepath.Join(b.Profile, name+".pprof"))
 	}()
 	return func() error { return <-done }
 }

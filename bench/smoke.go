@@ -15,17 +15,17 @@ type smokeCmd struct {
 
 // Run checks; it says nothing of speed.
 func (c *smokeCmd) Run(ctx context.Context, term *console) error {
-	chosen, err := choose([]string{"one", "batch", "fanout", "ports", "backlog", "always", "failing", "takeover", "restart"})
+	chosen, err := choose([]string{"one", "batch", "fanout", "ports", "backlog", "always", "failing", "spend", "takeover", "restart"})
 	if err != nil {
 		return err
 	}
 	b := &bench{progress: term.err, settings: settings{
 		Spendhook: c.Spendhook, Rounds: 1, Kills: 1, Backlog: 2000,
-		LoadFor: time.Second, BareFor: 200 * time.Millisecond,
+		LoadFor: time.Second, BareFor: 200 * time.Millisecond, PacedFor: time.Second, Spend: 5000,
 	}}
 	if err := b.runAll(ctx, chosen); err != nil {
 		return err
 	}
-	fmt.Fprintln(term.out, "every accepted event was delivered")
+	fmt.Fprintln(term.out, "every accepted event was delivered, every request answered")
 	return nil
 }

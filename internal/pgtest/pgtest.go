@@ -49,6 +49,16 @@ func Shared() (string, error) {
 	return p.url(name), p.exec(`CREATE DATABASE ` + name)
 }
 
+// Launch runs a server outside of a test, with settings as name=value beside
+// those of tests, and returns the URL of its database and what ends it.
+func Launch(settings ...string) (url string, remove func(), err error) {
+	p, err := create(settings...)
+	if err != nil {
+		return "", nil, err
+	}
+	return p.url("postgres"), p.remove, nil
+}
+
 // Main is the body of a TestMain: it runs the tests, stops the shared server
 // and then fails when a goroutine was left behind. m is a *testing.M, or wraps
 // one to clean up after it.

@@ -26,12 +26,13 @@ var errNoServer = errors.New("no initdb in /usr/lib/postgresql/*/bin or on PATH:
 type process struct {
 	bin, dir string
 	prefix   []string // becomes another user when we are root, which initdb refuses
+	settings []string // as name=value, beside those of tests
 	child    *child.Process
 }
 
 // create makes a data directory and starts a server on it.
-func create() (*process, error) {
-	p := &process{}
+func create(settings ...string) (*process, error) {
+	p := &process{settings: settings}
 	var err error
 	if p.bin, err = findBin(); err != nil {
 		return nil, err
@@ -104,11 +105,14 @@ func (p *process) command(ctx context.Context, name string, args ...string) *exe
 
 // start runs the server, without syncing to disk, until it answers.
 func (p *process) start() error {
-	cmd := p.command(context.Background(), "postgres", "-D", p.data(), "-k", p.dir,
-		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200",
-		"-c", "dynamic_shared_memory_type=mmap", "-c", "shared_buffers=64MB",
-		"-c", "logging_collector=on", "-c", "log_directory="+p.dir, "-c", "log_filename=log")
-	c, err := child.Start(cmd)
+	args := []string{"-D", p.data(), "-k", p.dir}
+	for _, setting := range append([]string{
+		"listen_addresses=", "fsync=off", "max_connections=200", "dynamic_shared_memory_type=mmap",
+		"shared_buffers=64MB", "logging_collector=on", "log_directory=" + p.dir, "log_filename=log",
+	}, p.settings...) {
+		args = append(args, "-c", setting)
+	}
+	c, err := child.Start(p.command(context.Background(), "postgres", args...))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// askSpec is what the process that asks the spend API is to do; it reads one
+// from stdin. It sends the requests in turn, again from the first after the
+// last, until For is over.
+type askSpec struct {
+	Base    string        `json:"base"`
+	Token   string        `json:"token"`
+	Asks    []ask         `json:"asks"`
+	Clients int           `json:"clients"`
+	Rate    float64       `json:"rate"` // requests/s; 0: each client as fast as it is answered
+	For     time.Duration `json:"for"`
+}
+
+// ask is one request; without a body it is a GET, else a POST.
+type ask struct {
+	Path string `json:"path"`
+	Body string `json:"body,omitempty"`
+}
+
+// askResult is what became of it; the process prints one.
+type askResult struct {
+	Answered int64         `json:"answered"`
+	Failed   int64         `json:"failed"`
+	Trouble  string        `json:"trouble,omitempty"` // the first failure
+	Took     time.Duration `json:"took"`
+	P50      int64         `json:"p50"` // µs from when it was to be sent until the answer was read
+	P99      int64         `json:"p99"`
+}
+
+// clean is nil when every request was answered as it should be.
+func (r askResult) clean() error {
+	switch {
+	case r.Failed > 0:
+		return fmt.Errorf("%d of %d requests failed: %s", r.Failed, r.Failed+r.Answered, r.Trouble)
+	case r.Answered == 0:
+		return errors.New("nothing was asked")
+	}
+	return nil
+}
+
+func (r askResult) rate() float64 { return float64(r.Answered) / r.Took.Seconds() }
+
+// askCmd is the process that asks.
+type askCmd struct{}
+
+// Run does what it reads from stdin.
+func (askCmd) Run(ctx context.Context, term *console) error {
+	var spec askSpec
+	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
+		return fmt.Errorf("read the spec: %w", err)
+	}
+	return json.NewEncoder(term.out).Encode(spec.run(ctx))
+}
+
+// asking is one client of a load under way.
+type asking struct {
+	latencies []uint32
+	failed    int64
+	trouble   error
+}
+
+func (s *askSpec) run(ctx context.Context) askResult {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: s.Clients}}
+	defer client.CloseIdleConnections()
+	clients := make([]asking, s.Clients)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	start := time.Now()
+	turn := turns(ctx, start, s.Rate, s.For)
+	for i := range clients {
+		all.Go(func() {
+			for at, ok := turn(); ok; at, ok = turn() {
+				n := (next.Add(1) - 1) % int64(len(s.Asks))
+				clients[i].note(at, s.send(ctx, client, s.Asks[n]))
+			}
+		})
+	}
+	all.Wait()
+	return summarise(clients, time.Since(start))
+}
+
+func (a *asking) note(at time.Time, err error) {
+	if err != nil {
+		a.failed++
+		a.trouble = cmp.Or(a.trouble, err)
+		return
+	}
+	a.latencies = append(a.latencies, uint32(max(0, time.Since(at).Microseconds()))) //nolint:gosec // up to 71 min
+}
+
+func summarise(clients []asking, took time.Duration) askResult {
+	r := askResult{Took: took}
+	var latencies []uint32
+	for _, c := range clients {
+		latencies = append(latencies, c.latencies...)
+		r.Failed += c.failed
+		if c.trouble != nil && r.Trouble == "" {
+			r.Trouble = c.trouble.Error()
+		}
+	}
+	slices.Sort(latencies)
+	r.Answered = int64(len(latencies))
+	r.P50, r.P99 = int64(quantile(latencies, 0.50)), int64(quantile(latencies, 0.99))
+	return r
+}
+
+// send asks once and reads the answer to its end.
+func (s *askSpec) send(ctx context.Context, client *http.Client, a ask) error {
+	method := http.MethodGet
+	if a.Body != "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.Base+a.Path, strings.NewReader(a.Body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.Token)
+	if a.Body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %s: %s: %.300s", method, a.Path, resp.Status, answer)
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"spendhook/internal/pgtest"
+)
+
+const (
+	// spendTime is how long the data may take to be written or imported.
+	spendTime = 15 * time.Minute
+	spendRate = 500 // requests/s of the reads
+)
+
+// spend imports the invented data and reads and writes it over HTTP, first with
+// SQLite, then with a PostgreSQL.
+func spend(ctx context.Context, b *bench) error {
+	dir, err := os.MkdirTemp(b.Dir, "bench-spend-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	data, err := writeSpendData(ctx, b.Spendhook, dir, b.Spend)
+	if err != nil {
+		return err
+	}
+	b.note("spend: %d rows in %d companies", data.rows, len(data.companies))
+	for _, on := range []struct {
+		scenario string
+		database func() (url string, remove func(), err error)
+	}{
+		{"spend", func() (string, func(), error) { return "", func() {}, nil }},
+		{"spend postgresql", func() (string, func(), error) { return pgtest.Launch("fsync=on", "shared_buffers=256MB") }},
+	} {
+		var list []spent
+		for range b.Rounds {
+			r, err := b.spendRound(ctx, dir, data, on.database)
+			if err != nil {
+				return fmt.Errorf("%s: %w", on.scenario, err)
+			}
+			b.note("%s: imports %.0f rows/s in %.0f MB; pages p50 %.1f ms, p99 %.1f ms; cards p50 %.2f ms, p99 %.2f ms; %.0f creates/s; %.0f MB resident",
+				on.scenario, r.imported, r.importer/1e6, ms(r.pages.P50), ms(r.pages.P99), ms(r.cards.P50), ms(r.cards.P99), r.creates.rate(), r.resident/1e6)
+			list = append(list, r)
+		}
+		b.addSpend(on.scenario, list)
+	}
+	return nil
+}
+
+// spent is one round on a new database. Sizes are in bytes.
+type spent struct {
+	imported              float64 // rows/s
+	importer              float64 // the most that the import had in memory
+	pages, cards, creates askResult
+	resident              float64 // the most that the daemon had in memory
+}
+
+func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, database func() (string, func(), error)) (r spent, err error) {
+	own, err := os.MkdirTemp(dir, "round-")
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = os.RemoveAll(own) }()
+	url, remove, err := database()
+	if err != nil {
+		return r, err
+	}
+	defer remove()
+	redis, err := startRedis(ctx, own)
+	if err != nil {
+		return r, err
+	}
+	defer redis.Kill()
+	o := daemonOptions{program: b.Spendhook, dir: own, id: "daemon", redis: redis.url(), storage: url}
+	if r.imported, r.importer, err = importSpend(ctx, o, data); err != nil {
+		return r, err
+	}
+	d, err := startDaemon(ctx, o)
+	if err != nil {
+		return r, err
+	}
+	defer d.Kill()
+	if err := b.askAll(ctx, d, data, &r); err != nil {
+		return r, fmt.Errorf("%w; the daemon's log: %s", err, d.logTail())
+	}
+	peak, err := peakMemory(d.Pid())
+	r.resident = float64(peak)
+	return r, errors.Join(err, d.alive())
+}
+
+// importSpend runs the program's own import, before the daemon is there.
+func importSpend(ctx context.Context, o daemonOptions, data *spendData) (rate, peak float64, err error) {
+	config, err := o.configure()
+	if err != nil {
+		return 0, 0, err
+	}
+	cmd := exec.Command(o.program, "import", "--config", config, data.file) //nolint:gosec,noctx // our own arguments; it is ended by its pid
+	start := time.Now()
+	if err := runProgram(ctx, cmd, spendTime); err != nil {
+		return 0, 0, err
+	}
+	rate = float64(data.rows) / time.Since(start).Seconds()
+	if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		peak = float64(used.Maxrss << 10)
+	}
+	return rate, peak, nil
+}
+
+// askAll asks for pages, then for cards, each at a steady rate, and then creates
+// cards as fast as it can. The same seed asks the same in every round.
+func (b *bench) askAll(ctx context.Context, d *daemon, data *spendData, r *spent) (err error) {
+	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // nothing secret
+	spec := askSpec{Base: d.base, Token: d.token, Clients: bareClients, Rate: spendRate, For: b.PacedFor}
+	spec.Asks = data.pages(chance)
+	stopProfile := b.startProfile(ctx, d, b.PacedFor, "spend-pages")
+	r.pages, err = spec.asked(ctx)
+	if err = errors.Join(err, stopProfile()); err != nil {
+		return fmt.Errorf("pages: %w", err)
+	}
+	spec.Asks = data.cardReads(chance)
+	if r.cards, err = spec.asked(ctx); err != nil {
+		return fmt.Errorf("cards: %w", err)
+	}
+	spec.Asks, spec.Rate, spec.For = data.cardCreates(chance), 0, b.LoadFor
+	stopProfile = b.startProfile(ctx, d, b.LoadFor, "spend-creates")
+	r.creates, err = spec.asked(ctx)
+	if err = errors.Join(err, stopProfile()); err != nil {
+		return fmt.Errorf("creates: %w", err)
+	}
+	return nil
+}
+
+// asked has a process ask; every request must be answered as it should be.
+func (s *askSpec) asked(ctx context.Context) (r askResult, err error) {
+	_, err = runWorker(ctx, "ask", s, &r, s.For+time.Minute)
+	return r, cmp.Or(err, r.clean())
+}
+
+func (b *bench) addSpend(scenario string, list []spent) {
+	add := func(name, unit string, way better, f func(spent) float64) *figure {
+		values := make([]float64, len(list))
+		for i, r := range list {
+			values[i] = f(r)
+		}
+		return b.add(scenario, name, unit, way, values...)
+	}
+	add("import", "rows/s", more, func(r spent) float64 { return r.imported }).goal(20_000)
+	add("import, most resident", "MB", less, func(r spent) float64 { return r.importer / 1e6 }).goal(200)
+	add("reimbursement page, p50", "ms", less, func(r spent) float64 { return ms(r.pages.P50) })
+	add("reimbursement page, p99", "ms", less, func(r spent) float64 { return ms(r.pages.P99) }).goal(15)
+	add("card read, p50", "ms", less, func(r spent) float64 { return ms(r.cards.P50) })
+	add("card read, p99", "ms", less, func(r spent) float64 { return ms(r.cards.P99) }).goal(3)
+	add("card create", "1/s", more, func(r spent) float64 { return r.creates.rate() }).goal(1500)
+	add("daemon, most resident", "MB", less, func(r spent) float64 { return r.resident / 1e6 }).goal(200)
+}
