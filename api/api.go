@@ -18,6 +18,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/events"
+	"spendhook/internal/peer"
 )
 
 // Options are what the API needs. The domain's parts, Keys and Verifier are
@@ -42,6 +43,12 @@ type Options struct {
 
 	// Limits are the rates of requests; nil limits nothing.
 	Limits *Limits
+	// Peers finds the client's address and certificate; nil trusts no proxy.
+	Peers *peer.Resolver
+	// CertificateRequired says for each group of operations (their tag in the
+	// document, in lower case) whether they need a client certificate. It has
+	// every group, or is nil: then none needs one.
+	CertificateRequired map[string]bool
 
 	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
 	// when deliveries are not signed so.
@@ -79,12 +86,15 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.outer(s.router), nil
+	return s.outer(s.identify(s.router)), nil
 }
 
 func newServer(opts Options) (*server, error) {
 	document, all, err := loadDocument()
 	if err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	if err := checkGroups(all, opts.CertificateRequired); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
@@ -108,6 +118,9 @@ func (o Options) withDefaults() Options {
 		o.TestTimeout = 20 * time.Second
 	}
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
+	if o.Peers == nil {
+		o.Peers = peer.New(peer.Options{})
+	}
 	if o.Unavailable == nil {
 		o.Unavailable = func(error) bool { return false }
 	}

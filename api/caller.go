@@ -56,11 +56,15 @@ func (s *server) verify(r *http.Request) (*caller, error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, invalidToken()
 	}
-	c, err := s.opts.Verifier.Verify(tokenOf(r))
+	verified, err := s.opts.Verifier.Verify(tokenOf(r))
 	if err != nil {
 		return nil, invalidToken()
 	}
-	return &caller{c}, nil
+	c := &caller{verified}
+	if !holds(r, c) {
+		return nil, invalidToken()
+	}
+	return c, nil
 }
 
 func invalidToken() *problem {

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the document
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
@@ -20,6 +21,7 @@ const (
 // operation is what the document says of one, as far as it is enforced here.
 type operation struct {
 	id, method, route string
+	group             string            // its tag in lower case, a switch of tls.client_certificates; "" when it has not just one
 	public            bool              // no token is needed; said by "security: []" and by nothing else
 	scopes            []string          // that the token needs
 	params            map[string]string // path and query parameters: the kind of each
@@ -61,6 +63,9 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	}
 	if o.id == "ingestEvents" {
 		o.maxBody = eventBodyLimit
+	}
+	if len(op.Tags) == 1 {
+		o.group = strings.ToLower(op.Tags[0])
 	}
 	for _, ref := range slices.Concat(item.Parameters, op.Parameters) {
 		o.addParameter(ref.Value)

@@ -15,8 +15,9 @@ import (
 )
 
 // guard enforces, before a handler runs, what the document says of its
-// operation: the token and its scopes, how often it may be used, the media types, the query parameters
-// and the size of the body.
+// operation: the token and its scopes, the client certificate, how often the
+// token may be used, the media types, the query parameters and the size of the
+// body.
 func (s *server) guard(op *operation, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != op.route && s.routes[r.URL.Path] != nil {
@@ -39,6 +40,9 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 			return r, err
 		}
 		if err := s.throttle.request(r.Context(), w.Header(), c); err != nil {
+			return r, err
+		}
+		if err := s.checkCertificate(r, op); err != nil {
 			return r, err
 		}
 		if err := authorize(c, op.scopes); err != nil {

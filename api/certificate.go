@@ -1,0 +1,73 @@
+package api
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"spendhook/internal/clientcert"
+	"spendhook/internal/peer"
+)
+
+// identify puts the client's address and certificate into a request (see
+// package peer), and refuses one that does not come protected as it must be.
+func (s *server) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, err := s.opts.Peers.Resolve(r)
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		s.observe(noRoute, noMethod, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.fail(w, r, peerProblem(err))
+		})).ServeHTTP(w, r)
+	})
+}
+
+// peerProblem also ends the connection: on a new one the client may present
+// another certificate.
+func peerProblem(err error) *problem {
+	p := newProblem(http.StatusForbidden, "TLS_REQUIRED", "This request must come by TLS.")
+	switch {
+	case errors.Is(err, peer.ErrUntrusted):
+		p = newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID", "The client certificate is expired or not trusted.")
+	case errors.Is(err, peer.ErrMalformed):
+		p = newProblem(http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED", "The client certificate that the proxy forwards cannot be read.")
+	}
+	return p.with("Connection", "close")
+}
+
+// holds reports whether a token that is bound to a certificate came with it
+// (RFC 8705 section 3). One that is bound to none may come with any.
+func holds(r *http.Request, c *caller) bool {
+	if c.Thumbprint == "" {
+		return true
+	}
+	cert := clientcert.From(r.Context())
+	return cert != nil && subtle.ConstantTimeCompare([]byte(clientcert.Thumbprint(cert)), []byte(c.Thumbprint)) == 1
+}
+
+// checkCertificate asks for a certificate where the operation needs one.
+func (s *server) checkCertificate(r *http.Request, op *operation) error {
+	if s.opts.CertificateRequired[op.group] && clientcert.From(r.Context()) == nil {
+		return newProblem(http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED", "This operation needs a client certificate (mutual TLS).")
+	}
+	return nil
+}
+
+// checkGroups makes sure that no operation escapes the switches: each that needs
+// a token has a group, and when there are switches, one of them is its own.
+func checkGroups(all routes, required map[string]bool) error {
+	for _, operations := range all {
+		for _, op := range operations {
+			if op.public {
+				continue
+			}
+			if _, known := required[op.group]; op.group == "" || (required != nil && !known) {
+				return fmt.Errorf("%s: its tag %q is no group of client certificates", op.id, op.group)
+			}
+		}
+	}
+	return nil
+}
