@@ -28,6 +28,7 @@ type Config struct {
 	Egress        Egress        `yaml:"egress"`
 	Encryption    Encryption    `yaml:"encryption"`
 	Limits        Limits        `yaml:"limits"`
+	HTTP          HTTP          `yaml:"http"`
 	TLS           TLS           `yaml:"tls"`
 }
 
@@ -117,9 +118,62 @@ type Limits struct {
 	CompanyBurst int `yaml:"company_burst"`
 }
 
-// TLS says who ends TLS for the API.
+// HTTP bounds what a client may hold of a listener.
+type HTTP struct {
+	MaxConnections           int           `yaml:"max_connections"`
+	MaxConnectionsPerAddress int           `yaml:"max_connections_per_address"`
+	HeaderTimeout            time.Duration `yaml:"header_timeout"`
+	RequestTimeout           time.Duration `yaml:"request_timeout"`
+	IdleTimeout              time.Duration `yaml:"idle_timeout"`
+}
+
+// TLS is how the API is protected on the network, and how its clients prove who
+// they are: by TLS of its own, by proxies in front, or both.
 type TLS struct {
-	TerminatedByProxy bool `yaml:"terminated_by_proxy"`
+	CertFile           string             `yaml:"cert_file"`
+	KeyFile            string             `yaml:"key_file"`
+	ClientCAFile       string             `yaml:"client_ca_file"`
+	TrustedProxies     []netip.Prefix     `yaml:"trusted_proxies"`
+	ProxyHeader        string             `yaml:"proxy_header"`
+	ClientCertificates ClientCertificates `yaml:"client_certificates"`
+}
+
+// The values of a group of operations in ClientCertificates.
+const (
+	Required = "required"
+	Optional = "optional"
+)
+
+// ClientCertificates says for each group of operations whether a client needs a
+// certificate: Required or Optional.
+type ClientCertificates struct {
+	Subscribers    string `yaml:"subscribers"`
+	Reimbursements string `yaml:"reimbursements"`
+	Events         string `yaml:"events"`
+	Deliveries     string `yaml:"deliveries"`
+	Cards          string `yaml:"cards"`
+	Locations      string `yaml:"locations"`
+	Billing        string `yaml:"billing"`
+}
+
+func (c ClientCertificates) byGroup() map[string]string {
+	return map[string]string{
+		"subscribers": c.Subscribers, "reimbursements": c.Reimbursements, "events": c.Events,
+		"deliveries": c.Deliveries, "cards": c.Cards, "locations": c.Locations, "billing": c.Billing,
+	}
+}
+
+// MutualTLS reports whether clients have a way to present a certificate.
+func (t TLS) MutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
+
+// CertificateRequired says for every group of operations whether a client needs
+// a certificate. Where none can be presented, which is in dev only, none is.
+func (t TLS) CertificateRequired() map[string]bool {
+	required := map[string]bool{}
+	for group, value := range t.ClientCertificates.byGroup() {
+		required[group] = value == Required && t.MutualTLS()
+	}
+	return required
 }
 
 // Default returns the settings of a daemon that was told nothing.
@@ -141,6 +195,14 @@ func Default() Config {
 		Delivery:    defaultDelivery(),
 		Cards:       Cards{Concurrency: 8},
 		Limits:      Limits{ClientRate: 1000, ClientBurst: 2000, CompanyRate: 2000, CompanyBurst: 4000},
+		HTTP: HTTP{
+			MaxConnections: 8192, MaxConnectionsPerAddress: 1024,
+			HeaderTimeout: 10 * time.Second, RequestTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		},
+		TLS: TLS{ProxyHeader: "client-cert", ClientCertificates: ClientCertificates{
+			Subscribers: Required, Reimbursements: Required,
+			Events: Optional, Deliveries: Optional, Cards: Optional, Locations: Optional, Billing: Optional,
+		}},
 	}
 }
 

@@ -22,9 +22,13 @@ import (
 
 func TestGoodFiles(t *testing.T) {
 	t.Parallel()
+	open := map[string]bool{"empty.yml": true, "full.yml": true} // for commands that do not serve
 	for _, file := range files(t, "good") {
 		if _, err := config.Load(file, nil, nil); err != nil {
 			t.Errorf("%s: %v", file, err)
+		}
+		if _, err := config.LoadDaemon(file, nil, nil); (err != nil) != open[filepath.Base(file)] {
+			t.Errorf("%s, to serve: %v", file, err)
 		}
 	}
 }
@@ -56,7 +60,7 @@ func TestBadFiles(t *testing.T) {
 	for _, file := range files(t, "bad") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			_, err := config.Load(file, nil, nil)
+			_, err := config.LoadDaemon(file, nil, nil)
 			var got *invalid.Error
 			if !errors.As(err, &got) {
 				t.Fatalf("error %v, want an *invalid.Error", err)
@@ -123,12 +127,13 @@ func TestEverySettingCanBeSetFromTheEnvironment(t *testing.T) {
 		}
 		seen[name] = key
 	}
-	_, err := config.Load("", []string{"SPENDHOOK_DELIVERY_QUEUES=hunter2"}, map[string]string{"dev": "hunter2", "nonsense": "x"})
+	_, err := config.Load("", []string{"SPENDHOOK_DELIVERY_QUEUES=hunter2", "SPENDHOOK_TLS_TERMINATED_BY_PROXY=true"}, map[string]string{"dev": "hunter2", "nonsense": "x"})
 	var got *invalid.Error
 	if !errors.As(err, &got) {
 		t.Fatalf("error %v, want an *invalid.Error", err)
 	}
 	wantProblems(t, got, []string{
+		"tls.terminated_by_proxy: SPENDHOOK_TLS_TERMINATED_BY_PROXY: is gone",
 		"delivery.queues: SPENDHOOK_DELIVERY_QUEUES: want a whole number",
 		"dev: flag: want true or false",
 		"nonsense: there is no such setting",
@@ -279,4 +284,28 @@ func indexOf(fields []invalid.Field, start string) int {
 		}
 	}
 	return -1
+}
+
+func TestCertificateRequired(t *testing.T) {
+	t.Parallel()
+	dev, err := config.LoadDaemon("", nil, map[string]string{"dev": "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for group, required := range dev.TLS.CertificateRequired() {
+		if required {
+			t.Errorf("dev in clear asks for a certificate for %s", group)
+		}
+	}
+	proxied, err := config.LoadDaemon("testdata/good/proxy.yml", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{
+		"subscribers": true, "reimbursements": true, "cards": true,
+		"events": false, "deliveries": false, "locations": false, "billing": false,
+	}
+	if diff := cmp.Diff(want, proxied.TLS.CertificateRequired()); diff != "" {
+		t.Error(diff)
+	}
 }

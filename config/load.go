@@ -22,6 +22,15 @@ import (
 // wrong, Validate included, is in one *invalid.Error, save a file that cannot
 // be read.
 func Load(path string, environ []string, overrides map[string]string) (Config, error) {
+	return load(path, environ, overrides, (*Config).validate)
+}
+
+// LoadDaemon is Load for a daemon that is to serve, with ValidateDaemon.
+func LoadDaemon(path string, environ []string, overrides map[string]string) (Config, error) {
+	return load(path, environ, overrides, (*Config).validateDaemon)
+}
+
+func load(path string, environ []string, overrides map[string]string, validate func(*Config, *invalid.Error)) (Config, error) {
 	c := Default()
 	l := loader{settings: settings(&c)}
 	if err := l.file(path); err != nil {
@@ -29,7 +38,7 @@ func Load(path string, environ []string, overrides map[string]string) (Config, e
 	}
 	l.environment(environ)
 	l.overrides(overrides)
-	c.validate(&l.problems)
+	validate(&c, &l.problems)
 	return c, l.problems.OrNil()
 }
 
@@ -115,6 +124,8 @@ func (l *loader) mapping(prefix string, n *yaml.Node) {
 func (l *loader) pair(key string, line int, value *yaml.Node) {
 	setting, known := l.settings[key]
 	switch {
+	case !known && gone[key] != "":
+		l.problems.Add(key, "UNKNOWN_KEY", "line %d: %s", line, gone[key])
 	case !known && l.isSection(key):
 		l.mapping(key+".", value)
 	case !known:
@@ -124,6 +135,11 @@ func (l *loader) pair(key string, line int, value *yaml.Node) {
 	default:
 		l.set(key, fmt.Sprintf("line %d", line), value, setting)
 	}
+}
+
+// gone are settings of earlier versions, with what to do instead.
+var gone = map[string]string{
+	"tls.terminated_by_proxy": "is gone: name the proxies' addresses in tls.trusted_proxies",
 }
 
 func (l *loader) isSection(key string) bool {
@@ -142,6 +158,11 @@ func (l *loader) environment(environ []string) {
 		name, text, _ := strings.Cut(pair, "=")
 		if text == "" || !strings.HasPrefix(name, envPrefix) {
 			continue
+		}
+		for key, instead := range gone {
+			if envName(key) == name {
+				l.problems.Add(key, "UNKNOWN_KEY", "%s: %s", name, instead)
+			}
 		}
 		for key, setting := range l.settings {
 			if envName(key) == name {

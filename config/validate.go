@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -33,6 +34,19 @@ func (c *Config) Validate() error {
 	return problems.OrNil()
 }
 
+// ValidateDaemon is Validate for a daemon that is to serve: it also refuses one
+// outside dev without mutual TLS.
+func (c *Config) ValidateDaemon() error {
+	var problems invalid.Error
+	c.validateDaemon(&problems)
+	return problems.OrNil()
+}
+
+func (c *Config) validateDaemon(p *invalid.Error) {
+	c.validate(p)
+	checker{p}.posture(c)
+}
+
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -50,6 +64,8 @@ func (c *Config) validate(p *invalid.Error) {
 	v.delivery(c.Delivery)
 	v.schedule(c.Delivery, c.Events.Retention)
 	v.listeners(c)
+	v.http(c.HTTP)
+	v.tls(c)
 	v.egress(c)
 	v.encryption(c.Encryption)
 	v.limit("limits.client", c.Limits.ClientRate, c.Limits.ClientBurst)
@@ -141,11 +157,8 @@ func (v checker) publicURL(raw string) {
 // listeners refuses to offer anything unprotected to the network.
 func (v checker) listeners(c *Config) {
 	open, ok := v.address("listen", c.Listen)
-	switch {
-	case ok && open && c.Dev:
+	if ok && open && c.Dev {
 		v.unsafe("listen", "dev has no protection and is for this machine only: use 127.0.0.1, or switch dev off")
-	case ok && open && !c.TLS.TerminatedByProxy:
-		v.unsafe("listen", "tokens would cross the network in clear: listen on 127.0.0.1, or put a proxy in front that ends TLS and set tls.terminated_by_proxy")
 	}
 	open, ok = v.address("admin_listen", c.AdminListen)
 	switch {
@@ -156,6 +169,58 @@ func (v checker) listeners(c *Config) {
 	}
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
 		v.Add("admin_listen", "INVALID", "is the same address as listen")
+	}
+}
+
+func (v checker) http(h HTTP) {
+	v.number("http.max_connections", h.MaxConnections, 1, 1_000_000)
+	v.number("http.max_connections_per_address", h.MaxConnectionsPerAddress, 1, max(h.MaxConnections, 1))
+	v.between("http.header_timeout", h.HeaderTimeout, 100*time.Millisecond, time.Minute)
+	v.between("http.request_timeout", h.RequestTimeout, max(h.HeaderTimeout, 100*time.Millisecond), 10*time.Minute)
+	v.between("http.idle_timeout", h.IdleTimeout, time.Second, time.Hour)
+}
+
+func (v checker) tls(c *Config) {
+	t := c.TLS
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		v.Add("tls.key_file", "INVALID", "tls.cert_file and tls.key_file go together: set both or neither")
+	}
+	if t.ClientCAFile != "" && t.CertFile == "" && len(t.TrustedProxies) == 0 {
+		v.Add("tls.client_ca_file", "INVALID", "nobody could present a certificate: set tls.cert_file and tls.key_file, or tls.trusted_proxies")
+	}
+	v.oneOf("tls.proxy_header", t.ProxyHeader, "client-cert", "xfcc")
+	for i, prefix := range t.TrustedProxies {
+		key := fmt.Sprintf("tls.trusted_proxies[%d]", i)
+		switch {
+		case !prefix.IsValid() || prefix.Addr().Is4In6():
+			v.Add(key, "INVALID", "want a range such as 10.0.0.0/8 or fd00::/8")
+		case prefix.Bits() == 0:
+			v.unsafe(key, "%v lets anyone claim any address and certificate: name the proxies", prefix)
+		}
+	}
+	groups := t.ClientCertificates.byGroup()
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		v.oneOf("tls.client_certificates."+group, groups[group], Required, Optional)
+	}
+	for _, group := range []string{"subscribers", "reimbursements"} {
+		if groups[group] == Optional && !c.Dev {
+			v.unsafe("tls.client_certificates."+group, "mutual TLS is not optional there but in dev: set it to required")
+		}
+	}
+}
+
+// posture refuses to serve outside dev where clients could not be made to prove
+// who they are.
+func (v checker) posture(c *Config) {
+	if c.Dev || len(c.TLS.TrustedProxies) > 0 {
+		return
+	}
+	const instead = "or name the proxies that end TLS in tls.trusted_proxies, or use dev on this machine"
+	switch {
+	case c.TLS.CertFile == "":
+		v.unsafe("tls", "there is no TLS: set tls.cert_file, tls.key_file and tls.client_ca_file ('spendhook certs dev' makes some to try), %s", instead)
+	case c.TLS.ClientCAFile == "":
+		v.unsafe("tls", "there is no mutual TLS: set tls.client_ca_file, %s", instead)
 	}
 }
 
