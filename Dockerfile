@@ -1,9 +1,10 @@
 # syntax=docker/dockerfile:1
 
 # The image holds the daemon alone, without a Redis to embed: give it one by
-# SPENDHOOK_REDIS, e.g. redis://redis:6379/0. The API is served in clear on
-# :8080, which the daemon refuses until SPENDHOOK_TLS_TERMINATED_BY_PROXY=true
-# says that a proxy in front ends TLS. The admin listener (9090) stays on the
+# SPENDHOOK_REDIS, e.g. redis://redis:6379/0. The API is served on :8080, which
+# the daemon refuses until it has certificates (SPENDHOOK_TLS_CERT_FILE,
+# SPENDHOOK_TLS_KEY_FILE, SPENDHOOK_TLS_CLIENT_CA_FILE) or knows the proxies that
+# end TLS in front of it (SPENDHOOK_TLS_TRUSTED_PROXIES=10.0.0.0/8). The admin listener (9090) stays on the
 # container's own loopback unless SPENDHOOK_ADMIN_LISTEN and
 # SPENDHOOK_ADMIN_PUBLIC open it. /data keeps the token key: make it a volume.
 

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +27,10 @@ const maxAnswer = 16 << 20
 type clientFlags struct {
 	URL   string `name:"url" env:"SPENDHOOK_URL" default:"http://127.0.0.1:8080" help:"Base address of the daemon."`
 	Token string `env:"SPENDHOOK_TOKEN" help:"Access token; see 'spendhook token'."`
+
+	CACert string `name:"cacert" env:"SPENDHOOK_CACERT" placeholder:"FILE" help:"Authorities to believe the daemon's certificate by (PEM), instead of the system's."`
+	Cert   string `env:"SPENDHOOK_CLIENT_CERT" placeholder:"FILE" help:"Client certificate to present (PEM)."`
+	Key    string `env:"SPENDHOOK_CLIENT_KEY" placeholder:"FILE" help:"Its key."`
 }
 
 // client speaks to the API with one token. It is safe for concurrent use.
@@ -40,7 +47,51 @@ func (f clientFlags) client() (*client, error) {
 	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
 		return nil, usageError("--url must start with http:// or https://")
 	}
-	return &client{base: base, token: f.Token, http: &http.Client{Timeout: 30 * time.Second}}, nil
+	transport, err := f.transport()
+	if err != nil {
+		return nil, err
+	}
+	return &client{base: base, token: f.Token, http: &http.Client{Timeout: 30 * time.Second, Transport: transport}}, nil
+}
+
+// transport is nil, for the usual one, when the flags ask for nothing special.
+func (f clientFlags) transport() (http.RoundTripper, error) {
+	if f.CACert == "" && f.Cert == "" && f.Key == "" {
+		return nil, nil //nolint:nilnil // http.Client has a default
+	}
+	config, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+	}, nil
+}
+
+func (f clientFlags) tls() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, usageError("--cert and --key go together")
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if f.CACert != "" {
+		text, err := os.ReadFile(f.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--cacert: %s holds no certificate (PEM)", f.CACert)
+		}
+	}
+	return config, nil
 }
 
 // problem is an answer of the API that is not a success.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,9 +14,12 @@ import (
 	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
+	"spendhook/internal/connlimit"
 	"spendhook/internal/keycheck"
+	"spendhook/internal/peer"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/servertls"
 	"spendhook/storage"
 	"spendhook/subscribers"
 )
@@ -27,6 +31,8 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
+	tlsFiles    *servertls.Files
+	peers       *peer.Resolver
 	replica     *replicaID
 	keyring     *seal.Keyring
 	keys        *auth.KeyStore
@@ -42,6 +48,7 @@ type daemon struct {
 	publisher   *events.Publisher
 	cardJobs    *cardjobs.Runner
 
+	connections           *connlimit.Metrics
 	failed                chan error // a listener that ended by itself
 	address, adminAddress string     // as they are, where a port of 0 was asked for
 }
@@ -49,8 +56,9 @@ type daemon struct {
 // startDaemon returns once events are taken, or undoes what it has begun.
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+	d.connections = connlimit.NewMetrics(d.registry)
 	for _, step := range []func(context.Context) error{
-		d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase,
+		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase,
 		d.openStores, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -120,7 +128,7 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
 	d.background(ctx, "redis watch", watch.run)
 	d.admin = newAdmin(d.redis.Check, d.database.warnings, d.registry)
-	address, err := d.listen(ctx, "admin listener", d.cfg.AdminListen, d.admin.handler(), profileTimeout)
+	address, err := d.listen(ctx, "admin", d.cfg.AdminListen, http.MaxBytesHandler(d.admin.handler(), adminBody), profileTimeout)
 	d.adminAddress = address
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -74,6 +75,7 @@ func (h house) importData(tb testing.TB, stdin string, files ...string) result {
 type running struct {
 	api, admin     string // base addresses
 	token          string
+	http           *http.Client // nil: the usual one
 	stdout, stderr *lockedBuffer
 	signal         func(os.Signal)
 	done           chan struct{}
@@ -90,12 +92,17 @@ func (h house) start(tb testing.TB, more ...string) *running {
 
 func (h house) begin(tb testing.TB, more ...string) *running {
 	tb.Helper()
+	return beginWith(tb, h.args(more...))
+}
+
+func beginWith(tb testing.TB, args []string) *running {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	r.signal = func(os.Signal) { cancel() }
 	go func() {
 		defer close(r.done)
-		r.code = run(ctx, h.args(more...), r.stdout, r.stderr)
+		r.code = run(ctx, args, r.stdout, r.stderr)
 	}()
 	tb.Cleanup(func() {
 		cancel()
@@ -182,7 +189,7 @@ func (r *running) do(tb testing.TB, method, path, body string) (int, http.Header
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := cmp.Or(r.http, http.DefaultClient).Do(req)
 	if err != nil {
 		tb.Fatal(err)
 	}

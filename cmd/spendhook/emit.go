@@ -78,7 +78,7 @@ func (c *emitCmd) record() (gen.EventInput, error) {
 	r := gen.EventInput{
 		ID: cmp.Or(c.ID, uuid.NewString()), CompanyUUID: c.Company, Event: c.Type,
 		Timestamp: jsontext.Value(happened.UTC().Format(`"2006-01-02T15:04:05.000Z"`)),
-		Metadata:  jsontext.Value(c.Metadata), ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage,
+		Metadata:  jsontext.Value(cmp.Or(c.Metadata, "{}")), ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage,
 	}
 	if c.MetadataFile == "" {
 		return r, nil

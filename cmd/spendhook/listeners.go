@@ -2,57 +2,91 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
+
+	"spendhook/internal/connlimit"
 )
 
-// How long a whole answer may take: a test delivery of the API takes 20 s, a
-// CPU profile of the admin listener as long as it was asked to.
+// How long an answer may take once its request is read: a test delivery of the
+// API takes 20 s, a CPU profile of the admin listener as long as it was asked to.
 const (
-	answerTimeout  = 45 * time.Second
+	answerTimeout  = 25 * time.Second
 	profileTimeout = 5 * time.Minute
 )
 
-// listen serves handler on address until the daemon stops, and returns the
+const (
+	adminConnections = 256      // of the admin listener and the demo's receiver, each
+	adminBody        = 64 << 10 // bytes; the admin listener needs none
+	maxHeader        = 32 << 10 // bytes; a forwarded client certificate has up to 8 KiB
+	maxStreams       = 128      // requests at once on one HTTP/2 connection
+)
+
+// service is something to serve on a listener.
+type service struct {
+	name    string
+	handler http.Handler
+	answer  time.Duration // for an answer
+	limits  connlimit.Options
+	tls     *tls.Config // nil: in clear
+}
+
+// listen serves in clear on address until the daemon stops, and returns the
 // address it got.
-func (d *daemon) listen(ctx context.Context, what, address string, handler http.Handler, timeout time.Duration) (string, error) {
-	l, err := bind(ctx, what, address)
+func (d *daemon) listen(ctx context.Context, name, address string, handler http.Handler, answer time.Duration) (string, error) {
+	l, err := bind(ctx, name, address)
 	if err != nil {
 		return "", err
 	}
-	d.serve(what, l, handler, timeout)
+	d.serve(l, service{
+		name: name, handler: handler, answer: answer, limits: connlimit.Options{Max: adminConnections},
+	})
 	return l.Addr().String(), nil
 }
 
-func bind(ctx context.Context, what, address string) (net.Listener, error) {
+func bind(ctx context.Context, name, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return l, nil
 }
 
 // serve answers on l until the daemon stops.
-func (d *daemon) serve(what string, l net.Listener, handler http.Handler, timeout time.Duration) {
+func (d *daemon) serve(l net.Listener, s service) {
+	limits := d.cfg.HTTP
 	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      timeout,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		Handler:           s.handler,
+		ReadHeaderTimeout: limits.HeaderTimeout, // the handshake's too
+		ReadTimeout:       limits.RequestTimeout,
+		WriteTimeout:      limits.RequestTimeout + s.answer,
+		IdleTimeout:       limits.IdleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		TLSConfig:         s.tls,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams,
+			SendPingTimeout:      limits.RequestTimeout, // asks a silent peer whether it is there
+			WriteByteTimeout:     limits.RequestTimeout,
+		},
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
+	s.limits.Name, s.limits.Metrics = s.name, d.connections
+	l = connlimit.Limit(l, s.limits)
 	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			d.failed <- fmt.Errorf("%s: %w", what, err)
+		serve := func() error { return server.Serve(l) }
+		if s.tls != nil {
+			serve = func() error { return server.ServeTLS(l, "", "") }
+		}
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+			d.failed <- fmt.Errorf("%s: %w", s.name, err)
 		}
 	}()
-	d.stop.add(what, func(ctx context.Context) error { return shutdown(ctx, server) })
+	d.stop.add(s.name, func(ctx context.Context) error { return shutdown(ctx, server) })
 }
 
 // shutdown lets running requests finish for half of the time that is left,

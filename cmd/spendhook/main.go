@@ -44,6 +44,7 @@ type commands struct {
 	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements."`
 	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
+	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

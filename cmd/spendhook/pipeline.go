@@ -119,7 +119,8 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
 		Keys: d.keys, Verifier: auth.NewVerifier(d.keys, nil),
-		Limits:      requestLimits(d.cfg.Limits, d.redis.Client()),
+		Limits: requestLimits(d.cfg.Limits, d.redis.Client()),
+		Peers:  d.peers, CertificateRequired: d.cfg.TLS.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
@@ -128,7 +129,9 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		l.Close()
 		return err
 	}
-	d.serve("intake", l, handler, answerTimeout)
+	d.serve(l, service{
+		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
+	})
 	d.stop.add("readiness", func(context.Context) error {
 		d.admin.unready.Store(new("the daemon is stopping"))
 		return nil
@@ -143,7 +146,7 @@ func (d *daemon) publicURL() string {
 	if d.cfg.PublicURL != "" {
 		return d.cfg.PublicURL
 	}
-	base := "http://" + d.address
+	base := d.base()
 	if !d.cfg.Dev {
 		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "base", base)
 	}

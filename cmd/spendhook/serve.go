@@ -15,6 +15,9 @@ type serveCmd struct {
 	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 takes a free one."`
 	AdminListen string `placeholder:"HOST:PORT" help:"Address for health, metrics and profiles."`
 	Redis       string `placeholder:"URL" help:"'embedded', or the URL of a Redis (redis://, rediss://, redis+sentinel://, redis+cluster://)."`
+	TLSCert     string `placeholder:"FILE" help:"Certificate of the API's listener (PEM)."`
+	TLSKey      string `placeholder:"FILE" help:"Its key."`
+	ClientCA    string `placeholder:"FILE" help:"Authorities of client certificates (PEM)."`
 	LogLevel    string `placeholder:"LEVEL" help:"debug, info, warn or error."`
 	LogFormat   string `placeholder:"FORMAT" help:"auto, json, text or color."`
 	Dev         bool   `help:"For this machine only: allow http and loopback callbacks, print a token."`
@@ -26,12 +29,13 @@ type serveCmd struct {
 func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	overrides := map[string]string{
 		"listen": c.Listen, "admin_listen": c.AdminListen, "redis": c.Redis, "storage.url": c.Storage,
+		"tls.cert_file": c.TLSCert, "tls.key_file": c.TLSKey, "tls.client_ca_file": c.ClientCA,
 		"log.level": c.LogLevel, "log.format": c.LogFormat,
 	}
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
-	cfg, err := c.loadWith(overrides)
+	cfg, err := c.loadDaemon(overrides)
 	if err != nil {
 		return err
 	}
@@ -71,7 +75,7 @@ func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
 	if err != nil {
 		return err
 	}
-	s := newShow(term.out, "http://"+d.address, token)
+	s := newShow(term.out, d.base(), token)
 	s.welcome(d.adminAddress)
 	if demo {
 		return d.demo(ctx, s)

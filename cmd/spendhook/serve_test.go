@@ -126,6 +126,10 @@ func TestServeRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHouse(t, sharedRedis(t), "")
+	proxied := filepath.Join(t.TempDir(), "proxied.yml")
+	if err := os.WriteFile(proxied, []byte("tls: {trusted_proxies: [10.0.0.0/8]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name, want string
 		code       int
@@ -135,9 +139,11 @@ func TestServeRefusesToStart(t *testing.T) {
 		{"data directory is a file", "data directory: mkdir " + file, exitFailure, h.args("--data-dir", file)},
 		{"no such configuration", "read the configuration: open /nowhere.yml", exitFailure, h.args("--config", "/nowhere.yml")},
 		{"no Redis address", "redis: the address starts with none of", exitFailure, h.args("--redis", "http://user:hunter2@example.com")},
-		{"open to the network", "listen: refused: tokens would cross", exitFailure, []string{"serve", "--listen", "0.0.0.0:0", "--data-dir", h.dir}},
+		{"open to the network", "tls: refused: there is no TLS", exitFailure, []string{"serve", "--listen", "0.0.0.0:0", "--data-dir", h.dir}},
+		{"open to this machine", "tls: refused: there is no TLS", exitFailure, []string{"serve", "--listen", "127.0.0.1:0", "--data-dir", h.dir}},
+		{"no such certificate", "/nowhere.pem, /key.pem: open /nowhere.pem", exitFailure, h.args("--tls-cert", "/nowhere.pem", "--tls-key", "/key.pem")},
 		{"dev open to the network", "listen: refused: dev has no protection", exitFailure, h.args("--listen", "0.0.0.0:0")},
-		{"demo without dev", "--demo needs --dev", exitUsage, []string{"serve", "--demo", "--data-dir", h.dir}},
+		{"demo without dev", "--demo needs --dev", exitUsage, []string{"serve", "--demo", "--data-dir", h.dir, "--config", proxied}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +167,7 @@ func TestConfigCommands(t *testing.T) {
 		}
 		return path
 	}
-	good := write("good.yml", "redis: redis://:hunter2@localhost:6379\n")
+	good := write("good.yml", "dev: true\nredis: redis://:hunter2@localhost:6379\n")
 	command(t, "", "config", "check", good).want(t, exitOK, "the configuration is good", "")
 	printed := command(t, "", "config", "print", "--config", good)
 	printed.want(t, exitOK, "redis: '[redacted]'", "")

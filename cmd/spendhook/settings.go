@@ -25,6 +25,18 @@ func (f configFlags) load() (*config.Config, error) { return f.loadWith(map[stri
 // loadWith reads file and environment, overridden by those of the overrides
 // that are not empty.
 func (f configFlags) loadWith(overrides map[string]string) (*config.Config, error) {
+	return f.read(config.Load, overrides)
+}
+
+// loadDaemon is loadWith for what is to serve: it also refuses a daemon that
+// would be open.
+func (f configFlags) loadDaemon(overrides map[string]string) (*config.Config, error) {
+	return f.read(config.LoadDaemon, overrides)
+}
+
+type loader func(path string, environ []string, overrides map[string]string) (config.Config, error)
+
+func (f configFlags) read(load loader, overrides map[string]string) (*config.Config, error) {
 	overrides["data_dir"] = f.DataDir
 	given := map[string]string{}
 	for key, value := range overrides {
@@ -32,7 +44,7 @@ func (f configFlags) loadWith(overrides map[string]string) (*config.Config, erro
 			given[key] = value
 		}
 	}
-	cfg, err := config.Load(f.Config, os.Environ(), given)
+	cfg, err := load(f.Config, os.Environ(), given)
 	return &cfg, err
 }
 

@@ -88,7 +88,7 @@ func Address(ctx context.Context) netip.Addr {
 // proxy, only the header counts.
 func (p *Resolver) Resolve(r *http.Request) (*http.Request, error) {
 	direct := remote(r)
-	proxied := p.trusts(direct)
+	proxied := p.Trusts(direct)
 	address := direct
 	if proxied {
 		address = p.client(direct, r.Header["X-Forwarded-For"])
@@ -151,7 +151,8 @@ func (p *Resolver) headerName() string {
 	return "Client-Cert"
 }
 
-func (p *Resolver) trusts(address netip.Addr) bool {
+// Trusts reports whether address is a trusted proxy's.
+func (p *Resolver) Trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p.opts.Proxies, func(proxies netip.Prefix) bool { return proxies.Contains(address) })
 }
 
@@ -165,7 +166,7 @@ func (p *Resolver) client(direct netip.Addr, lines []string) netip.Addr {
 		if !ok {
 			break
 		}
-		if address = next; !p.trusts(next) {
+		if address = next; !p.Trusts(next) {
 			break
 		}
 	}

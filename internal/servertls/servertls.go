@@ -65,6 +65,9 @@ func Open(o Options) (*Files, error) {
 // content, not their times: a mounted secret is replaced by moving a link, and
 // no notification tells that on every file system.
 func (f *Files) Run(ctx context.Context) {
+	if len(f.sources) == 0 {
+		return
+	}
 	ticker := time.NewTicker(f.every)
 	defer ticker.Stop()
 	for {

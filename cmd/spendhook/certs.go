@@ -1,0 +1,131 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"spendhook/internal/devca"
+)
+
+type certsCmd struct {
+	Dev certsDevCmd `cmd:"" help:"Write an authority, and a server and a client certificate that it signs, for use on this machine."`
+}
+
+type certsDevCmd struct {
+	Dir   string   `default:"./spendhook-certs" help:"Directory to write to; it is made when it is not there."`
+	Host  []string `default:"localhost,127.0.0.1,::1" help:"Names and addresses of the server."`
+	Force bool     `help:"Overwrite what is there."`
+}
+
+// Validate tells what kong cannot see by itself.
+func (c *certsDevCmd) Validate() error {
+	if len(c.Host) == 0 || slices.Contains(c.Host, "") {
+		return errors.New("--host must not be empty")
+	}
+	return nil
+}
+
+// devCertLife is how long the certificates are good for.
+const devCertLife = 90 * 24 * time.Hour
+
+// Run writes the files and prints how they are used. The authority's own key is
+// not kept: nobody can sign with it later, and a second run makes another one.
+func (c *certsDevCmd) Run(term *console) error {
+	files, err := c.make(time.Now())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := c.vacant(files); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := c.write(f); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(term.out, devCertUse, c.path("ca.pem"), c.path("server.pem"), c.path("server-key.pem"),
+		c.path("client.pem"), c.path("client-key.pem"), net.JoinHostPort(c.Host[0], "8443"))
+	return err
+}
+
+const devCertUse = `made for 90 days, for this machine: %[1]s, %[2]s, %[3]s, %[4]s, %[5]s
+
+# the daemon
+spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --client-ca %[1]s
+
+# a client
+curl -sS --cacert %[1]s --cert %[4]s --key %[5]s -H "Authorization: Bearer $TOKEN" https://%[6]s/api/v1/subscribers
+`
+
+type certFile struct {
+	name    string
+	content []byte
+}
+
+func (c *certsDevCmd) make(now time.Time) ([]certFile, error) {
+	from, to := now.Add(-time.Minute), now.Add(devCertLife) // clocks differ
+	ca, err := devca.New("spendhook dev CA", from, to)
+	if err != nil {
+		return nil, err
+	}
+	server, err := ca.Issue(devca.Leaf{Name: c.Host[0], Hosts: c.Host, Usage: x509.ExtKeyUsageServerAuth, NotBefore: from, NotAfter: to})
+	if err != nil {
+		return nil, err
+	}
+	client, err := ca.Issue(devca.Leaf{Name: "spendhook dev client", Usage: x509.ExtKeyUsageClientAuth, NotBefore: from, NotAfter: to})
+	if err != nil {
+		return nil, err
+	}
+	return []certFile{
+		{"ca.pem", ca.PEM()},
+		{"server-key.pem", server.Key},
+		{"server.pem", server.Cert},
+		{"client-key.pem", client.Key},
+		{"client.pem", client.Cert},
+	}, nil
+}
+
+// vacant refuses before anything is written, so that no old file is left with a
+// new one that does not match.
+func (c *certsDevCmd) vacant(files []certFile) error {
+	for _, f := range files {
+		_, err := os.Lstat(c.path(f.name))
+		if c.Force || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%s is there already: use --force to overwrite it", c.path(f.name))
+	}
+	return nil
+}
+
+// write replaces a file whole, so that a daemon that watches it reads the old
+// or the new one.
+func (c *certsDevCmd) write(f certFile) error {
+	temp, err := os.CreateTemp(c.Dir, ".certs-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(f.content)
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), c.path(f.name))
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name())
+	}
+	return err
+}
+
+func (c *certsDevCmd) path(name string) string { return filepath.Join(c.Dir, name) }

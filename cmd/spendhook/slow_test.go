@@ -1,0 +1,152 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const tightLimits = `
+http: {max_connections: 70, max_connections_per_address: 20, header_timeout: 700ms, request_timeout: 1500ms, idle_timeout: 1s}
+`
+
+// TestSlowClients: clients that hold their connections with as little as they
+// can are cut off, and an honest one is answered all the while.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	certs := newDevCerts(t)
+	secure := newHouse(t, sharedRedis(t), tightLimits).startSecure(t, certs.serveFlags()...)
+	clear := newHouse(t, sharedRedis(t), tightLimits).start(t)
+	text, err := os.ReadFile(certs.path("ca.pem"))
+	pool := x509.NewCertPool()
+	if err != nil || !pool.AppendCertsFromPEM(text) {
+		t.Fatal("no authority", err)
+	}
+	overTLS := func(c net.Conn) net.Conn {
+		return tls.Client(c, &tls.Config{RootCAs: pool, ServerName: "localhost"})
+	}
+	plain := func(c net.Conn) net.Conn { return c }
+
+	for name, tc := range map[string]struct {
+		address string
+		wrap    func(net.Conn) net.Conn
+		say     string // at once; then a byte at a time
+		honest  func() error
+	}{
+		"silent":             {clear.api, plain, "", honest(t, clear.api+"/openapi.json", nil)},
+		"slow header":        {clear.api, plain, "GET /openapi.json HTTP/1.1\r\nX-A: ", honest(t, clear.api+"/openapi.json", nil)},
+		"slow body":          {clear.api, plain, slowBody(clear.token), honest(t, clear.api+"/openapi.json", nil)},
+		"no handshake":       {secure.api, plain, "", honest(t, secure.api+"/openapi.json", pool)},
+		"slow header by TLS": {secure.api, overTLS, "GET /openapi.json HTTP/1.1\r\nX-A: ", honest(t, secure.api+"/openapi.json", pool)},
+		"slow body by TLS":   {secure.api, overTLS, slowBody(secure.token), honest(t, secure.api+"/openapi.json", pool)},
+		"admin":              {clear.admin, plain, "GET /healthz HTTP/1.1\r\nX-A: ", honest(t, clear.admin+"/healthz", nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, address, _ := strings.Cut(tc.address, "://")
+			var wg sync.WaitGroup
+			var left atomic.Int64
+			for range 60 {
+				left.Add(1)
+				wg.Go(func() {
+					defer left.Add(-1)
+					if err := dawdle(t, address, tc.wrap, tc.say); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			answered := 0
+			for left.Load() > 0 {
+				if err := tc.honest(); err != nil {
+					t.Errorf("an honest client, after %d answers: %v", answered, err)
+					break
+				}
+				answered++
+			}
+			wg.Wait()
+			if answered == 0 {
+				t.Error("nobody else was there")
+			}
+		})
+	}
+	for url, series := range map[string]string{
+		clear.admin:  `spendhook_connections_refused_total{listener="intake",reason="address"}`,
+		secure.admin: `spendhook_connections_refused_total{listener="intake",reason="address"}`,
+	} {
+		if _, metrics := get(t, url+"/metrics"); strings.Contains(metrics, series+" 0\n") || !strings.Contains(metrics, series) {
+			t.Errorf("no connection was refused: %s", series)
+		}
+	}
+}
+
+func slowBody(token string) string {
+	return "POST /api/v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token +
+		"\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+}
+
+// honest asks once, on a connection of its own.
+func honest(tb testing.TB, url string, pool *x509.CertPool) func() error {
+	tb.Helper()
+	client := httpClient(tb, &tls.Config{RootCAs: pool})
+	client.Transport.(*http.Transport).DisableKeepAlives = true
+	return func() error {
+		resp, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	}
+}
+
+// dawdle connects from an address of its own and sends a byte now and then. It
+// returns once it is cut off, with an error when that takes too long.
+func dawdle(tb testing.TB, address string, wrap func(net.Conn) net.Conn, say string) error {
+	tb.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	raw, err := dialer.DialContext(tb.Context(), "tcp", address)
+	if err != nil {
+		return nil //nolint:nilerr // refused is as good
+	}
+	conn := wrap(raw)
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	cut := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, conn) // a refusal may come before the end
+		cut <- err
+	}()
+	if _, err := conn.Write([]byte(say)); err != nil {
+		<-cut
+		return nil //nolint:nilerr // cut off
+	}
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-cut:
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return errors.New("is still connected")
+			}
+			return nil
+		case <-ticker.C:
+			if say != "" {
+				_, _ = conn.Write([]byte("a")) // the reader sees the end
+			}
+		}
+	}
+}
