@@ -25,7 +25,7 @@ func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)
 	secure := newHouse(t, sharedRedis(t), tightLimits).startSecure(t, certs.serveFlags()...)
-	clear := newHouse(t, sharedRedis(t), tightLimits).start(t)
+	bare := newHouse(t, sharedRedis(t), tightLimits).start(t)
 	text, err := os.ReadFile(certs.path("ca.pem"))
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(text) {
@@ -36,49 +36,21 @@ func TestSlowClients(t *testing.T) {
 	}
 	plain := func(c net.Conn) net.Conn { return c }
 
-	for name, tc := range map[string]struct {
-		address string
-		wrap    func(net.Conn) net.Conn
-		say     string // at once; then a byte at a time
-		honest  func() error
-	}{
-		"silent":             {clear.api, plain, "", honest(t, clear.api+"/openapi.json", nil)},
-		"slow header":        {clear.api, plain, "GET /openapi.json HTTP/1.1\r\nX-A: ", honest(t, clear.api+"/openapi.json", nil)},
-		"slow body":          {clear.api, plain, slowBody(clear.token), honest(t, clear.api+"/openapi.json", nil)},
+	for name, s := range map[string]siege{
+		"silent":             {bare.api, plain, "", honest(t, bare.api+"/openapi.json", nil)},
+		"slow header":        {bare.api, plain, slowHeader, honest(t, bare.api+"/openapi.json", nil)},
+		"slow body":          {bare.api, plain, slowBody(bare.token), honest(t, bare.api+"/openapi.json", nil)},
 		"no handshake":       {secure.api, plain, "", honest(t, secure.api+"/openapi.json", pool)},
-		"slow header by TLS": {secure.api, overTLS, "GET /openapi.json HTTP/1.1\r\nX-A: ", honest(t, secure.api+"/openapi.json", pool)},
+		"slow header by TLS": {secure.api, overTLS, slowHeader, honest(t, secure.api+"/openapi.json", pool)},
 		"slow body by TLS":   {secure.api, overTLS, slowBody(secure.token), honest(t, secure.api+"/openapi.json", pool)},
-		"admin":              {clear.admin, plain, "GET /healthz HTTP/1.1\r\nX-A: ", honest(t, clear.admin+"/healthz", nil)},
+		"admin":              {bare.admin, plain, slowHeader, honest(t, bare.admin+"/healthz", nil)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, address, _ := strings.Cut(tc.address, "://")
-			var wg sync.WaitGroup
-			var left atomic.Int64
-			for range 60 {
-				left.Add(1)
-				wg.Go(func() {
-					defer left.Add(-1)
-					if err := dawdle(t, address, tc.wrap, tc.say); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			answered := 0
-			for left.Load() > 0 {
-				if err := tc.honest(); err != nil {
-					t.Errorf("an honest client, after %d answers: %v", answered, err)
-					break
-				}
-				answered++
-			}
-			wg.Wait()
-			if answered == 0 {
-				t.Error("nobody else was there")
-			}
-		})
+		if answered, err := s.lay(t); err != nil || answered == 0 {
+			t.Errorf("%s: an honest client was answered %d times, then %v", name, answered, err)
+		}
 	}
 	for url, series := range map[string]string{
-		clear.admin:  `spendhook_connections_refused_total{listener="intake",reason="address"}`,
+		bare.admin:   `spendhook_connections_refused_total{listener="intake",reason="address"}`,
 		secure.admin: `spendhook_connections_refused_total{listener="intake",reason="address"}`,
 	} {
 		if _, metrics := get(t, url+"/metrics"); strings.Contains(metrics, series+" 0\n") || !strings.Contains(metrics, series) {
@@ -86,6 +58,42 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 }
+
+// siege is many slow clients, and an honest one between them.
+type siege struct {
+	url    string
+	wrap   func(net.Conn) net.Conn
+	say    string // at once; then a byte at a time
+	honest func() error
+}
+
+// lay returns how often the honest client was answered until all slow ones were
+// cut off.
+func (s siege) lay(tb testing.TB) (answered int, err error) {
+	tb.Helper()
+	_, address, _ := strings.Cut(s.url, "://")
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var left atomic.Int64
+	for range 60 {
+		left.Add(1)
+		wg.Go(func() {
+			defer left.Add(-1)
+			if err := dawdle(tb, address, s.wrap, s.say); err != nil {
+				tb.Error(err)
+			}
+		})
+	}
+	for left.Load() > 0 {
+		if err := s.honest(); err != nil {
+			return answered, err
+		}
+		answered++
+	}
+	return answered, nil
+}
+
+const slowHeader = "GET /openapi.json HTTP/1.1\r\nX-A: "
 
 func slowBody(token string) string {
 	return "POST /api/v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token +
@@ -120,7 +128,7 @@ func dawdle(tb testing.TB, address string, wrap func(net.Conn) net.Conn, say str
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	raw, err := dialer.DialContext(tb.Context(), "tcp", address)
 	if err != nil {
-		return nil //nolint:nilerr // refused is as good
+		return nil // refused is as good
 	}
 	conn := wrap(raw)
 	defer conn.Close()
@@ -132,7 +140,7 @@ func dawdle(tb testing.TB, address string, wrap func(net.Conn) net.Conn, say str
 	}()
 	if _, err := conn.Write([]byte(say)); err != nil {
 		<-cut
-		return nil //nolint:nilerr // cut off
+		return nil // cut off
 	}
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
