@@ -44,9 +44,11 @@ func receive(w http.ResponseWriter, r *http.Request, limit int64) error {
 	return nil
 }
 
-// readAll is io.ReadAll with room for what is announced.
+// readAll is io.ReadAll with room for what is announced, up to a bound: past
+// that memory is for bytes that have come, since announcing costs nothing.
 func readAll(from io.Reader, announced int64) ([]byte, error) {
-	buf := bytes.NewBuffer(make([]byte, 0, max(announced, 0)+bytes.MinRead))
+	const trusted = 128 << 10
+	buf := bytes.NewBuffer(make([]byte, 0, min(max(announced, 0), trusted)+bytes.MinRead))
 	_, err := buf.ReadFrom(from)
 	return buf.Bytes(), err
 }

@@ -44,6 +44,19 @@ func TestAHugeBatchIsNotReadWhole(t *testing.T) { // not parallel: it counts all
 	}
 }
 
+// Who announces eight megabytes and sends nothing costs no eight megabytes.
+func TestAnAnnouncementIsNoAllocation(t *testing.T) {
+	t.Parallel()
+	text, err := readAll(strings.NewReader("{}"), eventBodyLimit)
+	if err != nil || string(text) != "{}" || cap(text) > 256<<10 {
+		t.Errorf("%q with room for %d bytes, %v", text, cap(text), err)
+	}
+	long := strings.Repeat("x", eventBodyLimit)
+	if text, err := readAll(strings.NewReader(long), eventBodyLimit); err != nil || string(text) != long {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
 func TestThousandsOfUnknownParametersHaveAShortAnswer(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
