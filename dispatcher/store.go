@@ -86,7 +86,11 @@ func (e *loadedEvent) content() (*content, error) {
 // that are at hand, in order; the others are read. Settled ones are left out;
 // rest is what did not fit the budget.
 func (s *Store) load(ctx context.Context, replica, token string, refs []events.Ref, at []*content) (found []loadedEvent, rest []events.Ref, err error) {
-	groups := loadsOf(refs, at)
+	list := make([]loadedEvent, 0, len(refs))
+	for i, c := range at {
+		list = append(list, loadedEvent{ref: refs[i], at: c})
+	}
+	groups := script.Groups(s.client, list, dispatchChunk, func(e loadedEvent) int { return events.Partition(e.ref.Company) })
 	calls := make([]*script.Call, len(groups))
 	for i, g := range groups {
 		calls[i] = loadCall(g)
@@ -105,51 +109,37 @@ func (s *Store) load(ctx context.Context, replica, token string, refs []events.R
 	return found, rest, nil
 }
 
-// loadsOf groups events by company, each group in order.
-func loadsOf(refs []events.Ref, at []*content) [][]loadedEvent {
-	index := make(map[uuid.UUID]int, 1)
-	var groups [][]loadedEvent
-	for j, r := range refs {
-		i, ok := index[r.Company]
-		if !ok {
-			i = len(groups)
-			index[r.Company] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], loadedEvent{ref: r, at: at[j]})
-	}
-	return groups
-}
-
 func loadCall(group []loadedEvent) *script.Call {
-	company := group[0].ref.Company
-	keys := append(make([]string, 0, 2+2*len(group)), events.OpenKey(events.Partition(company)), subscribers.CompanyKey(company))
+	keys := make([]string, 0, 2+2*len(group))
+	numbers := make(map[uuid.UUID]int, 1) // of companies
+	for _, e := range group {
+		if company := e.ref.Company; numbers[company] == 0 {
+			numbers[company] = len(numbers) + 1
+			keys = append(keys, events.OpenKey(events.Partition(company)), subscribers.CompanyKey(company))
+		}
+	}
+	args := append(make([]any, 0, 2+3*len(group)), loadBudget, len(numbers))
 	var bodies []string // keys of those that are wanted
-	wanted := make([]byte, len(group))
-	args := append(make([]any, 0, 2+len(group)), loadBudget, wanted)
-	for i, e := range group {
+	for _, e := range group {
 		keys = append(keys, deliveriesKey(e.ref))
-		args = append(args, e.ref.String())
-		wanted[i] = '0'
 		if e.at == nil {
-			wanted[i] = '1'
 			bodies = append(bodies, events.EventKey(e.ref))
 		}
+		args = append(args, numbers[e.ref.Company], flag(e.at == nil), e.ref.String())
 	}
 	return &script.Call{Script: loadScript, Keys: append(keys, bodies...), Args: args}
 }
 
 func readLoaded(group []loadedEvent, reply any) (found []loadedEvent, rest []events.Ref, err error) {
 	list, ok := reply.([]any)
-	if !ok || len(list) != len(group)+1 {
+	if !ok || len(list) != len(group) {
 		return nil, nil, errors.New("load events: unexpected reply")
 	}
-	version := parseVersion(list[0])
 	for i, e := range group {
-		switch v := list[i+1].(type) {
+		switch v := list[i].(type) {
 		case []any: // waits for its dispatch
 			e.raw, _ = v[0].(string)
-			e.version, e.known = version, stringsOf(v[1])
+			e.known, e.version = stringsOf(v[1]), parseVersion(v[2])
 			found = append(found, e)
 		case int64:
 			if v == 1 { // over budget

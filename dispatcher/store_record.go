@@ -51,8 +51,8 @@ func (w *write) smooth() bool {
 	return true
 }
 
-// recordChunk bounds the deliveries of one script call, and with them how long
-// Redis does nothing else; an event's are never split.
+// recordChunk bounds the events of one script call, and with them how long
+// Redis does nothing else.
 const recordChunk = 64
 
 // record writes in one pipeline. In the same round trip it forgets done, the
@@ -70,7 +70,7 @@ func (s *Store) record(ctx context.Context, now time.Time, writes []write, repli
 			}
 		}
 	}
-	groups := groupWrites(writes)
+	groups := s.groupWrites(writes)
 	calls := make([]*script.Call, len(groups))
 	for i, g := range groups {
 		calls[i] = s.recordCall(g, now)
@@ -96,28 +96,20 @@ func (s *Store) record(ctx context.Context, now time.Time, writes []write, repli
 	return out, nil
 }
 
-// groupWrites puts smooth writes of a company into groups; every other write is
-// a group of its own.
-func groupWrites(writes []write) [][]*write {
+// groupWrites puts smooth writes into groups; every other write is a group of
+// its own.
+func (s *Store) groupWrites(writes []write) [][]*write {
 	var groups [][]*write
-	type open struct{ at, deliveries int }
-	current := make(map[uuid.UUID]open) // the group that a company's smooth writes go to
+	var smooth []*write
 	for i := range writes {
-		w := &writes[i]
-		if !w.smooth() {
+		if w := &writes[i]; w.smooth() {
+			smooth = append(smooth, w)
+		} else {
 			groups = append(groups, []*write{w})
-			continue
 		}
-		o, ok := current[w.event.Company]
-		if !ok || o.deliveries >= recordChunk {
-			o = open{at: len(groups)}
-			groups = append(groups, nil)
-		}
-		groups[o.at] = append(groups[o.at], w)
-		o.deliveries += 1 + len(w.changes)
-		current[w.event.Company] = o
 	}
-	return groups
+	byPartition := func(w *write) int { return events.Partition(w.event.Company) }
+	return append(groups, script.Groups(s.client, smooth, recordChunk, byPartition)...)
 }
 
 func (s *Store) recordCall(group []*write, now time.Time) *script.Call {
@@ -153,40 +145,61 @@ func (s *Store) changedCall(w *write, now time.Time) *script.Call {
 	return c
 }
 
+// numbered gives things numbers from 1, in the order in which they are first met.
+type numbered[T comparable] struct {
+	number map[T]int
+	all    []T
+}
+
+func (n *numbered[T]) of(thing T) int {
+	if i, ok := n.number[thing]; ok {
+		return i
+	}
+	if n.number == nil {
+		n.number = make(map[T]int, 1)
+	}
+	n.all = append(n.all, thing)
+	n.number[thing] = len(n.all)
+	return len(n.all)
+}
+
+type companySubscriber struct{ company, subscriber uuid.UUID }
+
 func (s *Store) deliveredCall(group []*write, now time.Time) *script.Call {
-	company := group[0].event.Company
-	p := events.Partition(company)
-	numbers := make(map[uuid.UUID]int) // of subscribers
-	var subs []uuid.UUID
-	for _, w := range group {
-		for _, ch := range w.changes {
-			if _, ok := numbers[ch.ref.Subscriber]; !ok {
-				subs = append(subs, ch.ref.Subscriber)
-				numbers[ch.ref.Subscriber] = len(subs)
-			}
-		}
-	}
-	c := &script.Call{
-		Script: deliveredScript,
-		Keys:   append(make([]string, 0, 2+len(group)+len(subs)), events.OpenKey(p), delayedKey(p)),
-		Args: append(make([]any, 0, 5+2*len(group)+5*len(subs)),
-			now.UnixMilli(), (s.policy.Retention + settleSlack).Milliseconds(), company.String(), len(group), len(subs)),
-	}
-	for _, w := range group {
-		c.Keys = append(c.Keys, deliveriesKey(w.event))
-		c.Args = append(c.Args, w.event.ID, flag(w.settled))
-	}
-	for _, sub := range subs {
-		c.Keys = append(c.Keys, allOfSubscriber(company, sub))
-		c.Args = append(c.Args, sub.String())
-	}
+	var companies numbered[uuid.UUID]
+	var subs numbered[companySubscriber]
+	var ofEvents, ofSubs []string
+	var aboutEvents, aboutDeliveries []any
 	for i, w := range group {
+		company := w.event.Company
+		ofEvents = append(ofEvents, deliveriesKey(w.event))
+		aboutEvents = append(aboutEvents, companies.of(company), w.event.ID, flag(w.settled))
 		for j := range w.changes {
 			ch := &w.changes[j]
-			c.Args = append(c.Args, i+1, numbers[ch.ref.Subscriber], ch.next.Created, ch.text)
+			number := subs.of(companySubscriber{company, ch.ref.Subscriber})
+			if number > len(ofSubs) {
+				ofSubs = append(ofSubs, allOfSubscriber(company, ch.ref.Subscriber))
+			}
+			aboutDeliveries = append(aboutDeliveries, i+1, number, ch.next.Created, ch.text)
 		}
 	}
-	return c
+	keys := make([]string, 0, 2*len(companies.all)+len(ofEvents)+len(ofSubs))
+	args := append(make([]any, 0, 5+len(companies.all)+len(aboutEvents)+len(subs.all)+len(aboutDeliveries)),
+		now.UnixMilli(), (s.policy.Retention + settleSlack).Milliseconds(), len(companies.all), len(group), len(subs.all))
+	for _, c := range companies.all {
+		p := events.Partition(c)
+		keys = append(keys, events.OpenKey(p), delayedKey(p))
+		args = append(args, c.String())
+	}
+	args = append(args, aboutEvents...)
+	for _, sub := range subs.all {
+		args = append(args, sub.subscriber.String())
+	}
+	return &script.Call{
+		Script: deliveredScript,
+		Keys:   append(append(keys, ofEvents...), ofSubs...),
+		Args:   append(args, aboutDeliveries...),
+	}
 }
 
 func flag(on bool) string {

@@ -104,7 +104,7 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 	if got, want := contents(t, many), contents(t, one); !reflect.DeepEqual(got, want) {
 		for key := range want {
 			if got[key] != want[key] {
-				t.Errorf("%s: got %s\nwant %s", key, got[key], want[key])
+				t.Errorf("%s: got %.200s\nwant %.200s", key, got[key], want[key])
 			}
 		}
 		t.Errorf("%d keys, want %d", len(got), len(want))

@@ -35,7 +35,7 @@ type entry struct {
 // commit runs accept.lua for the entries, those of a company in order, in one
 // pipeline. The client may send the pipeline again after a lost reply.
 func (s *Store) commit(ctx context.Context, entries []*entry) {
-	groups := byCompany(entries)
+	groups := script.Groups(s.client, entries, acceptChunk, func(e *entry) int { return Partition(e.CompanyUUID) })
 	calls := make([]*script.Call, len(groups))
 	now := time.UnixMilli(s.now().UnixMilli()).UTC() // as it is kept
 	for i, g := range groups {
@@ -58,34 +58,27 @@ func (s *Store) commit(ctx context.Context, entries []*entry) {
 	}
 }
 
-// byCompany splits entries into those of one company each, at most acceptChunk.
-func byCompany(entries []*entry) [][]*entry {
-	var groups [][]*entry
-	current := make(map[uuid.UUID]int) // the group that a company's entries go to
-	for _, e := range entries {
-		i, ok := current[e.CompanyUUID]
-		if !ok || len(groups[i]) == acceptChunk {
-			i = len(groups)
-			current[e.CompanyUUID] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], e)
-	}
-	return groups
-}
-
 func acceptCall(group []*entry, now time.Time, retention time.Duration) *script.Call {
-	company := group[0].CompanyUUID
-	p := Partition(company)
 	c := &script.Call{
 		Script: acceptScript,
-		Keys:   append(make([]string, 0, 3+len(group)), IndexKey(company), OpenKey(p), CompaniesKey(p)),
-		Args: append(make([]any, 0, 4+3*len(group)),
-			fmt.Sprintf("%013d", now.UnixMilli()), retention.Milliseconds(), (retention + grace).Milliseconds(), company.String()),
+		Keys:   make([]string, 0, 4*len(group)),
+		Args: append(make([]any, 0, 4+5*len(group)),
+			fmt.Sprintf("%013d", now.UnixMilli()), retention.Milliseconds(), (retention + grace).Milliseconds(), nil),
 	}
+	numbers := make(map[uuid.UUID]int, 1) // of companies
+	for _, e := range group {
+		if _, ok := numbers[e.CompanyUUID]; ok {
+			continue
+		}
+		numbers[e.CompanyUUID] = len(numbers) + 1
+		p := Partition(e.CompanyUUID)
+		c.Keys = append(c.Keys, IndexKey(e.CompanyUUID), OpenKey(p), CompaniesKey(p))
+		c.Args = append(c.Args, e.CompanyUUID.String())
+	}
+	c.Args[3] = len(numbers)
 	for _, e := range group {
 		c.Keys = append(c.Keys, EventKey(e.Ref()))
-		c.Args = append(c.Args, e.ID, keptBody(e.Ref(), e.Body), fmt.Sprintf("%08x", e.nonce))
+		c.Args = append(c.Args, numbers[e.CompanyUUID], e.ID, keptBody(e.Ref(), e.Body), fmt.Sprintf("%08x", e.nonce))
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -79,4 +80,24 @@ func firstError(cmds []redis.Cmder) error {
 		}
 	}
 	return nil
+}
+
+// Groups splits items into those that one call may be for, at most size each:
+// in Cluster the items of one slot, elsewhere any. Items of a slot stay in order.
+func Groups[T any](client redis.UniversalClient, items []T, size int, slot func(T) int) [][]T {
+	if _, cluster := client.(*redis.ClusterClient); !cluster {
+		return slices.Collect(slices.Chunk(items, size))
+	}
+	var groups [][]T
+	current := make(map[int]int) // the group that a slot's items go to
+	for _, item := range items {
+		i, ok := current[slot(item)]
+		if !ok || len(groups[i]) == size {
+			i = len(groups)
+			current[slot(item)] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], item)
+	}
+	return groups
 }
