@@ -90,7 +90,7 @@ func TestTwoReplicasBeginTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	url := server.URL()
-	first, second := newHouse(t, url, briefRetries), newHouse(t, url, briefRetries)
+	first, second := newHouse(t, url, briefRetries+sharedKey), newHouse(t, url, briefRetries+sharedKey)
 	tr := newTrial(t, server.Client(), first, second)
 	tr.load.pause()
 	if l := tr.account(); l.repeats > 0 {

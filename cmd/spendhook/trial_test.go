@@ -31,6 +31,9 @@ delivery:
   schedule: [100ms, 100ms, 100ms, 100ms, 100ms]
 `
 
+// sharedKey is the encryption key that replicas on one Redis must share.
+const sharedKey = "encryption: {key: 'YSBrZXkgZm9yIHRlc3RzIG9mIHR3byByZXBsaWNhcyE='}\n"
+
 // connections is how many a daemon may hold to Redis: a full pool, and some for
 // the messages of its queues.
 func connections() int { return max(64, 16*runtime.GOMAXPROCS(0)) + 4 }
