@@ -92,6 +92,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	t.Cleanup(receiver.Close)
 	w.receiver = receiver.URL
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
+	w.certify(w.acme)
 	return w
 }
 
@@ -155,6 +156,17 @@ func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
 	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
 	c.things["cardJob"] = cards.UUID.String()
 	return c
+}
+
+const newCertificate = `{"certificateChain":"{chain}","privateKey":"{key}"}`
+
+// certify gives a company, and it alone, an egress certificate.
+func (w *twoCompanies) certify(c *tenant) {
+	w.t.Helper()
+	_, pair := certificateBody(w.t, c.name)
+	escape := strings.NewReplacer("\n", `\n`)
+	c.things["chain"], c.things["key"] = escape.Replace(string(pair.Cert)), escape.Replace(string(pair.Key))
+	w.call("PUT", "/api/v1/egress-certificate", c.fill(newCertificate), bearer(c.token)).want(http.StatusOK)
 }
 
 const newCard = `{"type":"VIRTUAL","alias":"{name}","userUuid":"{user}"}`

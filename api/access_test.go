@@ -55,6 +55,7 @@ var table = []access{
 	{route: "GET /api/v1/events/{id}", kind: thing, target: "/api/v1/events/{event}", status: 200, shows: []string{"event", "name"}},
 	{route: "GET /api/v1/events/{id}/deliveries", kind: thing, target: "/api/v1/events/{event}/deliveries", status: 200, shows: []string{"delivery"}},
 	{route: "GET /api/v1/events/{id}/explain", kind: thing, target: "/api/v1/events/{event}/explain", status: 200, shows: []string{"delivery", "callback"}},
+	{route: "GET /api/v1/egress-certificate", kind: thing, status: 200, shows: []string{"company"}},
 	{route: "GET /api/v1/event-types", kind: shared, status: 200},
 	{route: "GET /api/v1/deliveries", kind: list, status: 200, shows: []string{"delivery"}, filter: "subscriberUuid={subscriber}"},
 	{route: "GET /api/v1/deliveries/{id}", kind: thing, target: "/api/v1/deliveries/{delivery}", status: 200, shows: []string{"delivery"}},
@@ -69,6 +70,7 @@ var table = []access{
 	{route: "GET /api/v2/billing-statements/current", kind: makes, status: 200, shows: []string{"openStatement"}},
 	{route: "GET /api/v2/billing-statements/{month}/{year}", kind: makes, target: "/api/v2/billing-statements/7/2026", status: 200, shows: []string{"statement"}},
 
+	{route: "PUT /api/v1/egress-certificate", kind: makes, body: newCertificate, status: 200, shows: []string{"company"}},
 	{route: "POST /api/v1/subscribers/{uuid}/test", kind: thing, target: "/api/v1/subscribers/{subscriber}/test", status: 200},
 	{route: "POST /api/v1/deliveries/{id}/retry", kind: thing, target: "/api/v1/deliveries/{delivery}/retry", status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/events/{id}/replay", kind: thing, target: "/api/v1/events/{event}/replay", body: `{"subscriberUuids":["{subscriber}"]}`, status: 202, shows: []string{"delivery"}},
@@ -80,6 +82,7 @@ var table = []access{
 	{route: "POST /api/v1/subscribers/add-event", kind: thing, body: `{"callbackUrl":"{callback}","event":"ANOTHER"}`, status: 201, shows: []string{"subscriber"}},
 	{route: "DELETE /api/v1/subscribers/delete-event", kind: thing, body: `{"callbackUrl":"{callback}","event":"ANOTHER"}`, status: 204},
 	{route: "DELETE /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", status: 204},
+	{route: "DELETE /api/v1/egress-certificate", kind: thing, status: 204},
 	{route: "POST /api/v3/cards", kind: makes, body: newCard, status: 201, other: 422},
 	{route: "POST /api/v3/cards/bulk-create", kind: makes, body: `{"cardsRequests":[` + newCard + `]}`, status: 202},
 	{route: "PATCH /api/v3/cards/{uuid}/threshold", kind: thing, target: "/api/v3/cards/{card}/threshold", body: `{"threshold":5}`, status: 200, shows: []string{"card"}},

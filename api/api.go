@@ -174,7 +174,7 @@ func (s *server) allowed(r *http.Request) []string {
 	if methods := s.routes.allowed(r.URL.Path); len(methods) > 0 {
 		return methods
 	}
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe, match := r.Clone(context.WithoutCancel(r.Context())), mux.RouteMatch{}
 		probe.Method = method
 		if s.router.Match(probe, &match) && match.MatchErr == nil {

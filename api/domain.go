@@ -29,6 +29,9 @@ type Subscribers interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
 	SigningKey(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey, error)
+	SetCertificate(ctx context.Context, company uuid.UUID, in subscribers.CertificateInput) (*subscribers.Certificate, error)
+	Certificate(ctx context.Context, company uuid.UUID) (*subscribers.Certificate, error)
+	RemoveCertificate(ctx context.Context, company uuid.UUID) error
 }
 
 // Publisher is *events.Publisher.

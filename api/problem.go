@@ -59,6 +59,7 @@ var known = []struct {
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
+	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{dispatcher.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
 	{dispatcher.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{dispatcher.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},

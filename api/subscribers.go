@@ -60,6 +60,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.
 		}
 		sub, err := s.opts.Subscribers.Create(ctx, subscribers.Create{
 			CompanyUUID: company, Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
+			Headers: headersOf(in.Headers),
 		})
 		if err != nil {
 			return reply{}, err
@@ -104,6 +105,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		}
 		sub, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Update{
 			Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
+			Headers: headerChanges(in.Headers),
 		})
 		if err != nil {
 			return reply{}, err
@@ -256,8 +258,44 @@ func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.
 	return gen.Subscriber{
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
-		Health: shownHealth(sub, health),
+		Health: shownHealth(sub, health), Headers: shownHeaders(sub.Headers),
 	}
+}
+
+// headersOf are the headers of a new subscriber.
+func headersOf(given *map[string]string) map[string]subscribers.Secret {
+	if given == nil {
+		return nil
+	}
+	headers := make(map[string]subscribers.Secret, len(*given))
+	for name, value := range *given {
+		headers[name] = subscribers.Secret(value)
+	}
+	return headers
+}
+
+// headerChanges are those of an update; nil removes one.
+func headerChanges(given *map[string]*string) map[string]*subscribers.Secret {
+	if given == nil {
+		return nil
+	}
+	changes := make(map[string]*subscribers.Secret, len(*given))
+	for name, value := range *given {
+		changes[name] = (*subscribers.Secret)(value)
+	}
+	return changes
+}
+
+// shownHeaders has the names alone.
+func shownHeaders(headers []subscribers.Header) *map[string]string {
+	if len(headers) == 0 {
+		return nil
+	}
+	shown := make(map[string]string, len(headers))
+	for _, h := range headers {
+		shown[h.Name] = subscribers.HiddenValue
+	}
+	return &shown
 }
 
 func shownHealth(sub subscribers.Subscriber, health subscribers.Health) gen.Health {
@@ -280,7 +318,7 @@ func withSecret(sub subscribers.Subscriber, health subscribers.Health) gen.Subsc
 	full := gen.SubscriberWithSecret{
 		UUID: shown.UUID, CompanyUUID: shown.CompanyUUID, Name: shown.Name, CallbackURL: shown.CallbackURL,
 		Events: shown.Events, Enabled: shown.Enabled, CreatedAt: shown.CreatedAt, UpdatedAt: shown.UpdatedAt,
-		Health: shown.Health,
+		Health: shown.Health, Headers: shown.Headers,
 	}
 	if len(sub.Secrets) > 0 {
 		full.Secret = sub.Secrets[0].Key.Reveal()

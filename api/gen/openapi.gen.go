@@ -750,6 +750,31 @@ type DeliveryList struct {
 // DeliveryStatus defines model for DeliveryStatus.
 type DeliveryStatus string
 
+// EgressCertificate defines model for EgressCertificate.
+type EgressCertificate struct {
+	CompanyUUID openapi_types.UUID `json:"companyUuid"`
+	Issuer      string             `json:"issuer"`
+	NotAfter    time.Time          `json:"notAfter"`
+	NotBefore   time.Time          `json:"notBefore"`
+
+	// Subject Example: CN=spendhook for Acme
+	Subject string `json:"subject"`
+
+	// Thumbprint SHA-256 of the certificate, base64url (RFC 8705, x5t#S256).
+	Thumbprint string    `json:"thumbprint"`
+	UpdatedAt  time.Time `json:"updatedAt"`
+}
+
+// EgressCertificateInput defines model for EgressCertificateInput.
+type EgressCertificateInput struct {
+	// CertificateChain PEM, the client's own certificate first, then those that sign it; at most 10.
+	CertificateChain string              `json:"certificateChain"`
+	CompanyUUID      *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// PrivateKey PEM, PKCS 8, not encrypted; ECDSA, Ed25519 or RSA of 2,048 to 8,192 bits.
+	PrivateKey string `json:"privateKey"`
+}
+
 // Event defines model for Event.
 type Event struct {
 	AcceptedAt   time.Time          `json:"acceptedAt"`
@@ -1100,10 +1125,15 @@ type Subscriber struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 	Events      EventNames         `json:"events"`
-	Health      Health             `json:"health"`
-	Name        string             `json:"name"`
-	UpdatedAt   time.Time          `json:"updatedAt"`
-	UUID        openapi_types.UUID `json:"uuid"`
+
+	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
+	//
+	// Example: {"Authorization":"***"}
+	Headers   *map[string]string `json:"headers,omitempty"`
+	Health    Health             `json:"health"`
+	Name      string             `json:"name"`
+	UpdatedAt time.Time          `json:"updatedAt"`
+	UUID      openapi_types.UUID `json:"uuid"`
 }
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
@@ -1113,7 +1143,12 @@ type SubscriberCreate struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      EventNames          `json:"events"`
-	Name        string              `json:"name"`
+
+	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`, `X-Forwarded-*` and the like). Kept encrypted; a value is never shown again.
+	//
+	// Example: {"Authorization":"Bearer 4f1c"}
+	Headers *map[string]string `json:"headers,omitempty"`
+	Name    string             `json:"name"`
 }
 
 // SubscriberEventChange Example: {"callbackUrl":"https://books.example.com/hooks","event":"PAYMENT_PAID"}
@@ -1170,7 +1205,12 @@ type SubscriberUpdate struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      *EventNames         `json:"events,omitempty"`
-	Name        *string             `json:"name,omitempty"`
+
+	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay.
+	//
+	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
+	Headers *map[string]*string `json:"headers,omitempty"`
+	Name    *string             `json:"name,omitempty"`
 }
 
 // SubscriberWithSecret defines model for SubscriberWithSecret.
@@ -1180,8 +1220,13 @@ type SubscriberWithSecret struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 	Events      EventNames         `json:"events"`
-	Health      Health             `json:"health"`
-	Name        string             `json:"name"`
+
+	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
+	//
+	// Example: {"Authorization":"***"}
+	Headers *map[string]string `json:"headers,omitempty"`
+	Health  Health             `json:"health"`
+	Name    string             `json:"name"`
 
 	// Secret Signs the deliveries; `whsec_` and the base64 of 32 random bytes.
 	//
@@ -1354,6 +1399,18 @@ type GetDeliveryParams struct {
 
 // RetryDeliveryParams defines parameters for RetryDelivery.
 type RetryDeliveryParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// DeleteEgressCertificateParams defines parameters for DeleteEgressCertificate.
+type DeleteEgressCertificateParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// GetEgressCertificateParams defines parameters for GetEgressCertificate.
+type GetEgressCertificateParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
@@ -1719,6 +1776,12 @@ type ReceiveEventParams struct {
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
 type RetryDeliveryJSONRequestBody = CompanyScope
 
+// DeleteEgressCertificateJSONRequestBody defines body for DeleteEgressCertificate for application/json ContentType.
+type DeleteEgressCertificateJSONRequestBody = CompanyScope
+
+// SetEgressCertificateJSONRequestBody defines body for SetEgressCertificate for application/json ContentType.
+type SetEgressCertificateJSONRequestBody = EgressCertificateInput
+
 // IngestEventsJSONRequestBody defines body for IngestEvents for application/json ContentType.
 type IngestEventsJSONRequestBody IngestEventsJSONBody
 
@@ -1908,6 +1971,15 @@ type ServerInterface interface {
 	// RetryDelivery Attempt a delivery again, now
 	// (POST /api/v1/deliveries/{id}/retry)
 	RetryDelivery(w http.ResponseWriter, r *http.Request, id DeliveryPath, params RetryDeliveryParams)
+	// DeleteEgressCertificate Remove the company's client certificate
+	// (DELETE /api/v1/egress-certificate)
+	DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, params DeleteEgressCertificateParams)
+	// GetEgressCertificate Read the company's client certificate
+	// (GET /api/v1/egress-certificate)
+	GetEgressCertificate(w http.ResponseWriter, r *http.Request, params GetEgressCertificateParams)
+	// SetEgressCertificate Set the client certificate that receivers of the company are shown
+	// (PUT /api/v1/egress-certificate)
+	SetEgressCertificate(w http.ResponseWriter, r *http.Request)
 	// ListEventTypes List the known event types
 	// (GET /api/v1/event-types)
 	ListEventTypes(w http.ResponseWriter, r *http.Request)
@@ -2267,6 +2339,86 @@ func (siw *ServerInterfaceWrapper) RetryDelivery(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RetryDelivery(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteEgressCertificate operation middleware
+func (siw *ServerInterfaceWrapper) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteEgressCertificateParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteEgressCertificate(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetEgressCertificate operation middleware
+func (siw *ServerInterfaceWrapper) GetEgressCertificate(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetEgressCertificateParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEgressCertificate(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetEgressCertificate operation middleware
+func (siw *ServerInterfaceWrapper) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetEgressCertificate(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4384,6 +4536,12 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover/{jobUuid}", wrapper.GetRecoverJob).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.SetEgressCertificate).Methods(http.MethodPut)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}", wrapper.GetEvent).Methods(http.MethodGet)
 

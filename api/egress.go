@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/subscribers"
+)
+
+// GetEgressCertificate is GET /api/v1/egress-certificate.
+func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.GetEgressCertificateParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		found, err := s.opts.Subscribers.Certificate(ctx, company)
+		if err != nil {
+			return reply{}, err
+		}
+		return ok(shownCertificate(company, found)), nil
+	})
+}
+
+// SetEgressCertificate is PUT /api/v1/egress-certificate.
+func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.EgressCertificateInput](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		set, err := s.opts.Subscribers.SetCertificate(ctx, company,
+			subscribers.CertificateInput{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
+		if err != nil {
+			return reply{}, err
+		}
+		return ok(shownCertificate(company, set)), nil
+	})
+}
+
+// DeleteEgressCertificate is DELETE /api/v1/egress-certificate.
+func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.DeleteEgressCertificateParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		return noContent(), s.opts.Subscribers.RemoveCertificate(ctx, company)
+	})
+}
+
+// shownCertificate never has the key.
+func shownCertificate(company uuid.UUID, c *subscribers.Certificate) gen.EgressCertificate {
+	return gen.EgressCertificate{
+		CompanyUUID: company, Subject: c.Subject, Issuer: c.Issuer, Thumbprint: c.Thumbprint,
+		NotBefore: c.NotBefore, NotAfter: c.NotAfter, UpdatedAt: c.UpdatedAt,
+	}
+}

@@ -1,0 +1,161 @@
+package api
+
+import (
+	"crypto/x509"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/api/gen"
+	"spendhook/internal/devca"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal"
+)
+
+func TestHeadersAreTakenAndNeverShown(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	made := h.call("POST", "/api/v1/subscribers",
+		`{"name":"Books","callbackUrl":"https://hooks.example.com/h","events":["A"],"headers":{"authorization":"Bearer hunter22","X-Tenant":"blue-hunter22"}}`,
+		header("Idempotency-Key", "headers-1")).want(http.StatusCreated)
+	sub := as[gen.SubscriberWithSecret](made)
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	hidden := map[string]string{"Authorization": "***", "X-Tenant": "***"}
+	wantShown := func(a answer, got *map[string]string, want map[string]string) {
+		t.Helper()
+		if got == nil || !maps.Equal(*got, want) || strings.Contains(a.Body.String(), "hunter22") {
+			t.Errorf("shown %s", a.Body)
+		}
+	}
+	wantShown(made, sub.Headers, hidden)
+	read := h.call("GET", path, "").want(http.StatusOK)
+	wantShown(read, as[gen.Subscriber](read).Headers, hidden)
+	list := h.call("GET", "/api/v1/subscribers", "").want(http.StatusOK)
+	wantShown(list, as[gen.SubscriberPage](list).Content[0].Headers, hidden)
+	rotated := h.call("POST", path+"/rotate-secret", "").want(http.StatusOK)
+	wantShown(rotated, as[gen.SubscriberWithSecret](rotated).Headers, hidden)
+
+	changed := h.call("PATCH", path, `{"headers":{"AUTHORIZATION":null,"X-New":"green-hunter22"}}`).want(http.StatusOK)
+	wantShown(changed, as[gen.Subscriber](changed).Headers, map[string]string{"X-New": "***", "X-Tenant": "***"})
+	none := h.call("PATCH", path, `{"headers":{"X-New":null,"X-Tenant":null}}`).want(http.StatusOK)
+	if as[gen.Subscriber](none).Headers != nil {
+		t.Errorf("without headers: %s", none.Body)
+	}
+	if h.seen.count("hunter22") > 0 {
+		t.Error("a value stands in an answer or in the log")
+	}
+}
+
+func TestBadHeadersAreAnsweredByName(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for body, want := range map[string]string{
+		`{"Webhook-Id":"x"}`:                          "headers.Webhook-Id",
+		`{"Host":"x"}`:                                "headers.Host",
+		`{"X-A":"***"}`:                               "headers.X-A",
+		`{"X-A":"v\r\nX-B: hunter22"}`:                "headers.X-A",
+		`{"X-A":"1","x-a":"2"}`:                       "headers.X-A",
+		`{"not a name":"hunter22"}`:                   "headers",
+		`{"X-A":7}`:                                   "/headers/X-A",
+		`"hunter22"`:                                  "headers",
+		`{"X-A":"1","X-A":"2"}`:                       "",
+		`{"X-A":"` + strings.Repeat("v", 5000) + `"}`: "headers.X-A",
+	} {
+		a := h.call("POST", "/api/v1/subscribers", `{"name":"B","callbackUrl":"https://h.example.com","events":["A"],"headers":`+body+`}`).want(http.StatusBadRequest)
+		p := as[gen.Problem](a)
+		if want != "" && (p.Errors == nil || (*p.Errors)[0].Field != want) {
+			t.Errorf("%.50s: %s, want a problem with %s", body, a.Body, want)
+		}
+		if strings.Contains(a.Body.String(), "hunter22") {
+			t.Errorf("%.50s: the value is repeated: %s", body, a.Body)
+		}
+	}
+}
+
+func certificateBody(t *testing.T, name string) (string, devca.Pair) {
+	t.Helper()
+	now := time.Now()
+	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Issue(devca.Leaf{Name: name, Usage: x509.ExtKeyUsageClientAuth, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(gen.EgressCertificateInput{CertificateChain: string(pair.Cert), PrivateKey: string(pair.Key)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body), pair
+}
+
+func TestEgressCertificate(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	path := "/api/v1/egress-certificate"
+	h.call("GET", path, "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
+	h.call("DELETE", path, "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
+	body, pair := certificateBody(t, "spendhook for Acme")
+	set := as[gen.EgressCertificate](h.call("PUT", path, body).want(http.StatusOK))
+	got := as[gen.EgressCertificate](h.call("GET", path, "").want(http.StatusOK))
+	if got != set || got.Subject != "CN=spendhook for Acme" || got.CompanyUUID != h.company || len(got.Thumbprint) != 43 {
+		t.Errorf("set %+v, read %+v", set, got)
+	}
+	again, _ := certificateBody(t, "another")
+	h.call("PUT", path, again).want(http.StatusOK)
+	if got := as[gen.EgressCertificate](h.call("GET", path, "").want(http.StatusOK)); got.Subject != "CN=another" {
+		t.Errorf("replaced by %+v", got)
+	}
+	h.call("DELETE", path, "").want(http.StatusNoContent)
+	h.call("GET", path, "").want(http.StatusNotFound)
+	if key := strings.Split(string(pair.Key), "\n")[1]; h.seen.count(key) > 0 {
+		t.Error("the key stands in an answer or in the log")
+	}
+}
+
+func TestBadEgressCertificates(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	body, _ := certificateBody(t, "c")
+	path := "/api/v1/egress-certificate"
+	h.call("PUT", path, body, bearer(h.mint(&h.company, "subscribers:read"))).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	h.call("PUT", path, body, bearer(h.mint(nil, "platform subscribers:write"))).want(http.StatusBadRequest, "VALIDATION_ERROR")
+	h.call("PUT", path, `{"certificateChain":"hello","privateKey":"hunter22"}`).want(http.StatusBadRequest, "VALIDATION_ERROR")
+	h.call("PUT", path, `{"certificateChain":"x","privateKey":"hunter22","typo":1}`).want(http.StatusBadRequest)
+	h.call("PUT", path, `{"certificateChain":1,"privateKey":["hunter22"]}`).want(http.StatusBadRequest)
+	h.call("PUT", path, "").want(http.StatusBadRequest)
+	h.call("POST", path, body).want(http.StatusMethodNotAllowed)
+	h.call("GET", path, "").want(http.StatusNotFound)
+	if h.seen.count("hunter22") > 0 {
+		t.Error("what was sent as the key stands in an answer or in the log")
+	}
+}
+
+// A kept answer of create or rotate is sealed in Redis, and still repeated.
+func TestAKeptAnswerWithASecretIsSealed(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client)
+	body := `{"name":"Books","callbackUrl":"https://hooks.example.com/i","events":["A"]}`
+	first := h.call("POST", "/api/v1/subscribers", body, header("Idempotency-Key", "k")).want(http.StatusCreated)
+	second := h.call("POST", "/api/v1/subscribers", body, header("Idempotency-Key", "k")).want(http.StatusCreated)
+	if first.Body.String() != second.Body.String() {
+		t.Error("the kept answer is another one")
+	}
+	path := "/api/v1/subscribers/" + as[gen.SubscriberWithSecret](first).UUID.String() + "/rotate-secret"
+	h.call("POST", path, "", header("Idempotency-Key", "r")).want(http.StatusOK)
+	kept := client.Keys(t.Context(), "sh:idem:*").Val()
+	if len(kept) != 2 {
+		t.Fatalf("%d answers are kept, want 2", len(kept))
+	}
+	for _, key := range kept {
+		if saved := client.HGet(t.Context(), key, "r").Val(); !seal.IsSealed(saved) {
+			t.Errorf("kept in clear: %s", saved)
+		}
+	}
+}
