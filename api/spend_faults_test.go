@@ -1,10 +1,16 @@
 package api
 
 import (
+	"database/sql"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +77,155 @@ func TestDatabaseAway(t *testing.T) {
 	}
 	if h.seen.count("postgres://") > 0 {
 		t.Error("an answer or a log line has the database's address")
+	}
+}
+
+// silencer stands before a PostgreSQL and can keep back all that is said.
+type silencer struct{ gate sync.RWMutex }
+
+// before returns the URL of a socket that leads to the server's.
+func (s *silencer) before(t *testing.T, server *pgtest.Server) string {
+	t.Helper()
+	u, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	behind := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
+	q.Set("host", t.TempDir())
+	l, err := net.Listen("unix", filepath.Join(q.Get("host"), ".s.PGSQL.5432"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go s.connect(client, behind)
+		}
+	}()
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func (s *silencer) connect(client net.Conn, behind string) {
+	defer client.Close()
+	server, err := net.Dial("unix", behind)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		defer server.Close()
+		s.pass(server, client)
+	}()
+	s.pass(client, server)
+}
+
+func (s *silencer) pass(to io.Writer, from io.Reader) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		s.gate.RLock()
+		_, failure := to.Write(buffer[:n])
+		s.gate.RUnlock()
+		if err != nil || failure != nil {
+			return
+		}
+	}
+}
+
+// TestDatabaseSilent is a database that keeps its connections and says nothing:
+// every request is answered with 503 as soon as when it refuses them, and events
+// are accepted and delivered as ever.
+func TestDatabaseSilent(t *testing.T) {
+	t.Parallel()
+	var s silencer
+	store := openSpend(t, storage.Options{URL: s.before(t, pgtest.Start(t))})
+	h := setup(t, func(o *Options) { *o = withSpend(store, *o) })
+	received := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("webhook-id") }))
+	t.Cleanup(receiver.Close)
+	create(h, receiver.URL)
+	h.call("GET", "/api/v3/cards", "").want(http.StatusOK)
+
+	s.gate.Lock()
+	var all sync.WaitGroup
+	for request, body := range spendRequests() {
+		method, target, _ := strings.Cut(request, " ")
+		all.Go(func() {
+			began := time.Now()
+			h.call(method, target, body).want(http.StatusServiceUnavailable, "UNAVAILABLE")
+			if took := time.Since(began); took > 2*time.Second+busy {
+				t.Errorf("%s: %v", request, took)
+			}
+		})
+	}
+	h.call("POST", "/api/v1/events", event("meanwhile")).want(http.StatusAccepted)
+	select {
+	case <-received:
+	case <-time.After(20 * time.Second):
+		t.Error("the event was not delivered")
+	}
+	all.Wait()
+	s.gate.Unlock()
+	eventually(t, func() bool { return h.call("GET", "/api/v3/cards", "").Code == http.StatusOK })
+}
+
+// busy is what a machine that runs other tests may add to a time-out.
+const busy = 3 * time.Second
+
+// TestDatabaseLocked is an SQLite file that another process writes to without
+// end: changes are answered with 503, and what is read is there.
+func TestDatabaseLocked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store, err := storage.Open(storage.Options{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h := setup(t, func(o *Options) { *o = withSpend(store, *o) })
+	other, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "spend.db")+"?_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	tx, err := other.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for request, body := range spendRequests() {
+		method, target, _ := strings.Cut(request, " ")
+		all.Go(func() {
+			began := time.Now()
+			switch a := h.call(method, target, body); {
+			case method == http.MethodGet && a.Code >= 500:
+				t.Errorf("%s: %d %s", request, a.Code, a.Body)
+			case method != http.MethodGet:
+				a.want(http.StatusServiceUnavailable, "UNAVAILABLE")
+			}
+			if took := time.Since(began); took > 2*time.Second+busy {
+				t.Errorf("%s: %v", request, took)
+			}
+		})
+	}
+	all.Wait()
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for request, body := range spendRequests() {
+		method, target, _ := strings.Cut(request, " ")
+		if a := h.call(method, target, body); a.Code >= 500 {
+			t.Errorf("%s: %d after the other has ended", request, a.Code)
+		}
 	}
 }
 
