@@ -36,6 +36,7 @@ type ask struct {
 // askResult is what became of it; the process prints one.
 type askResult struct {
 	Answered int64         `json:"answered"`
+	Refused  int64         `json:"refused"` // with 503, for being too slow; in the latencies too
 	Failed   int64         `json:"failed"`
 	Trouble  string        `json:"trouble,omitempty"` // the first failure
 	Took     time.Duration `json:"took"`
@@ -43,7 +44,7 @@ type askResult struct {
 	P99      int64         `json:"p99"`
 }
 
-// clean is nil when every request was answered as it should be.
+// clean is nil when every request was answered as it should be, or refused.
 func (r askResult) clean() error {
 	switch {
 	case r.Failed > 0:
@@ -54,7 +55,7 @@ func (r askResult) clean() error {
 	return nil
 }
 
-func (r askResult) rate() float64 { return float64(r.Answered) / r.Took.Seconds() }
+func (r askResult) rate() float64 { return float64(r.Answered-r.Refused) / r.Took.Seconds() }
 
 // askCmd is the process that asks.
 type askCmd struct{}
@@ -71,9 +72,12 @@ func (askCmd) Run(ctx context.Context, term *console) error {
 // asking is one client of a load under way.
 type asking struct {
 	latencies []uint32
+	refused   int64
 	failed    int64
 	trouble   error
 }
+
+var errRefused = errors.New("503 Service Unavailable")
 
 func (s *askSpec) run(ctx context.Context) askResult {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: s.Clients}}
@@ -96,7 +100,10 @@ func (s *askSpec) run(ctx context.Context) askResult {
 }
 
 func (a *asking) note(at time.Time, err error) {
-	if err != nil {
+	switch {
+	case errors.Is(err, errRefused):
+		a.refused++
+	case err != nil:
 		a.failed++
 		a.trouble = cmp.Or(a.trouble, err)
 		return
@@ -109,6 +116,7 @@ func summarise(clients []asking, took time.Duration) askResult {
 	var latencies []uint32
 	for _, c := range clients {
 		latencies = append(latencies, c.latencies...)
+		r.Refused += c.refused
 		r.Failed += c.failed
 		if c.trouble != nil && r.Trouble == "" {
 			r.Trouble = c.trouble.Error()
@@ -140,8 +148,13 @@ func (s *askSpec) send(ctx context.Context, client *http.Client, a ask) error {
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s %s: %s: %.300s", method, a.Path, resp.Status, answer)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		return errRefused
+	case resp.StatusCode/100 != 2:
+		return fmt.Errorf("%s %s: %s: %.300s", method, a.Path, resp.Status, answer)
 	}
-	return err
+	return nil
 }

@@ -17,8 +17,11 @@ func TestAskSendsAtItsRateAndCountsFailures(t *testing.T) {
 	t.Parallel()
 	var posts atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer x" || r.URL.Path == "/bad" {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer x", r.URL.Path == "/bad":
 			w.WriteHeader(http.StatusForbidden)
+		case r.URL.Path == "/slow":
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		if r.Method == http.MethodPost && r.Header.Get("Content-Type") == "application/json" {
 			posts.Add(1)
@@ -27,10 +30,10 @@ func TestAskSendsAtItsRateAndCountsFailures(t *testing.T) {
 	defer server.Close()
 	spec := askSpec{
 		Base: server.URL, Token: "x", Clients: 4, Rate: 200, For: 200 * time.Millisecond,
-		Asks: []ask{{Path: "/good"}, {Path: "/bad"}, {Path: "/good", Body: "{}"}},
+		Asks: []ask{{Path: "/slow"}, {Path: "/bad"}, {Path: "/good", Body: "{}"}},
 	}
 	r := spec.run(t.Context())
-	if total := r.Answered + r.Failed; total != 41 || r.Failed != 14 || posts.Load() != 13 {
+	if total := r.Answered + r.Failed; total != 41 || r.Refused != 14 || r.Failed != 14 || posts.Load() != 13 {
 		t.Errorf("%+v, %d posts", r, posts.Load())
 	}
 	if err := r.clean(); err == nil || !strings.Contains(err.Error(), "403") {

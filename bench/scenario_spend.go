@@ -159,5 +159,6 @@ func (b *bench) addSpend(scenario string, list []spent) {
 	add("card read, p50", "ms", less, func(r spent) float64 { return ms(r.cards.P50) })
 	add("card read, p99", "ms", less, func(r spent) float64 { return ms(r.cards.P99) }).goal(3)
 	add("card create", "1/s", more, func(r spent) float64 { return r.creates.rate() }).goal(1500)
+	add("refused with 503", "", less, func(r spent) float64 { return float64(r.pages.Refused + r.cards.Refused + r.creates.Refused) }).goal(0)
 	add("daemon, most resident", "MB", less, func(r spent) float64 { return r.resident / 1e6 }).goal(200)
 }
