@@ -62,6 +62,7 @@ var known = []struct {
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{dispatcher.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
 	{dispatcher.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
+	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{dispatcher.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{dispatcher.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
 	{storage.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},

@@ -55,6 +55,8 @@ var (
 	ErrNotFound = errors.New("delivery not found")
 	// ErrInFlight says that an attempt is under way, so the delivery cannot be retried now.
 	ErrInFlight = errors.New("an attempt of this delivery is under way")
+	// ErrTesting says that a test of the subscriber is under way.
+	ErrTesting = errors.New("a test of this subscriber is under way")
 	// ErrSubscriberGone says that the delivery's subscriber was deleted.
 	ErrSubscriberGone = errors.New("the subscriber was deleted")
 	// ErrSubscriberDisabled says that the delivery's subscriber is disabled; enable it first.

@@ -83,6 +83,7 @@ type Dispatcher struct {
 	targets   *lru.Cache[*subscribers.Subscriber, *target]
 	nudge     chan struct{}    // wakes the clock
 	recent    recent           // events accepted here that wait for their dispatch
+	testing   sync.Map         // subscribers that are being tested
 	suspects  map[string]int64 // the sweep's: open references that may be lost, and their stamps
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
@@ -171,15 +172,16 @@ func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {
 // errStopping is why attempts are cut short when the daemon stops.
 var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
 
-// Stop takes in no more work, lets running attempts finish until ctx ends,
-// hands back the rest without counting an attempt, and writes what is known.
+// Stop takes in no more work, lets running attempts finish until shortly before
+// ctx ends, hands back the rest without counting an attempt, and writes what is
+// known.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
 	d.Queue.stop()
-	waitFor(ctx, &d.working)
-	d.endSending(errStopping)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
+	attempts, last, cancel := graces(ctx)
 	defer cancel()
+	waitFor(attempts, &d.working)
+	d.endSending(errStopping)
 	clean := waitFor(last, &d.working)
 	if !clean { // Redis takes nothing: let go of who waits for the recorder
 		d.endRecords()
@@ -202,6 +204,21 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 
 // lastRecords is how long the last outcomes may take to be written.
 const lastRecords = 3 * time.Second
+
+// graces splits the time until ctx ends: attempts may finish in the first, the
+// last lastRecords, or a third when there is little, are for their outcomes. A
+// ctx that has ended leaves lastRecords.
+func graces(ctx context.Context) (attempts, last context.Context, cancel func()) {
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
+	end, ok := ctx.Deadline()
+	if !ok || ctx.Err() != nil {
+		return ctx, last, cancelLast
+	}
+	cancelLast()
+	last, cancelLast = context.WithDeadline(context.WithoutCancel(ctx), end)
+	attempts, cancelAttempts := context.WithDeadline(ctx, end.Add(-min(lastRecords, time.Until(end)/3))) //nolint:forbidigo // as contexts do
+	return attempts, last, func() { cancelAttempts(); cancelLast() }
+}
 
 // waitFor waits for wg, and reports false when ctx ended first.
 func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {

@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -483,5 +485,64 @@ func TestTestDelivery(t *testing.T) {
 	}
 	if rc.ids()[res.EventID] != 1 {
 		t.Error("the test was not received under its id")
+	}
+}
+
+// A test is how to find out whether an endpoint that is given no attempts is mended.
+func TestTestDeliveryAsksNoBreaker(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	entered, gate := make(chan struct{}), make(chan struct{})
+	rc := receive(t, func(int, http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-gate
+	})
+	sub := h.subscribe(rc.URL)
+	for { // as if it had failed and failed
+		release, _, ok := h.endpoints.acquire(t.Context(), sub.UUID, 0)
+		if !ok {
+			break
+		}
+		release(Result{Class: ClassConnect})
+	}
+	done := make(chan error, 1)
+	go func() {
+		res, err := h.Test(t.Context(), h.company, sub.UUID)
+		if err == nil && !res.Delivered {
+			err = fmt.Errorf("not delivered: %+v", res)
+		}
+		done <- err
+	}()
+	<-entered
+	if _, err := h.Test(t.Context(), h.company, sub.UUID); !errors.Is(err, ErrTesting) {
+		t.Errorf("a second test at the same time: %v", err)
+	}
+	close(gate)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGraces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ grace, attempts, last time.Duration }{
+		{30 * time.Second, 27 * time.Second, 30 * time.Second},
+		{3 * time.Second, 2 * time.Second, 3 * time.Second},
+		{-time.Second, -time.Second, lastRecords},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), c.grace)
+		began := time.Now()
+		attempts, last, release := graces(ctx)
+		for what, d := range map[string]struct {
+			ctx  context.Context
+			want time.Duration
+		}{"attempts": {attempts, c.attempts}, "last": {last, c.last}} {
+			end, ok := d.ctx.Deadline()
+			if got := end.Sub(began); !ok || got.Round(time.Second) != d.want {
+				t.Errorf("grace %s: %s have %s, want %s", c.grace, what, got, d.want)
+			}
+		}
+		release()
+		cancel()
 	}
 }

@@ -12,6 +12,7 @@ import (
 const (
 	recorderQueue = 256
 	recorderBatch = 512
+	recorderBytes = 4 << 20 // of receivers' answers
 )
 
 // tokenFlush is how long a finished task may still be noted as in flight when
@@ -51,6 +52,20 @@ type outcome struct {
 	result *Result // nil when nothing was sent
 }
 
+// bytes is the size of what a record of it holds of the receiver's answers.
+func (o *outcome) bytes() int {
+	n := 0
+	if o.base != nil {
+		for i := range o.base.Attempts {
+			n += len(o.base.Attempts[i].Body)
+		}
+	}
+	if o.result != nil {
+		n += len(o.result.ResponseBody)
+	}
+	return n
+}
+
 // recorder gathers outcomes of all tasks and writes them in one pipeline:
 // whatever came while the last write was under way. Its run method owns it.
 type recorder struct {
@@ -84,16 +99,16 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// gather takes what has queued, waiting for nothing.
+// gather takes what has queued, up to a bound, waiting for nothing.
 func (r *recorder) gather(first *outcome) []*outcome {
-	batch := []*outcome{first}
-	for len(batch) < recorderBatch {
+	batch, bytes := []*outcome{first}, first.bytes()
+	for len(batch) < recorderBatch && bytes < recorderBytes {
 		select {
 		case o, ok := <-r.in:
 			if !ok {
 				return batch
 			}
-			batch = append(batch, o)
+			batch, bytes = append(batch, o), bytes+o.bytes()
 		default:
 			return batch
 		}

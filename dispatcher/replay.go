@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -131,8 +130,10 @@ type TestResult struct {
 }
 
 // Test sends one signed test event to a subscriber, enabled or not, waits for
-// the answer, at most the attempt's time-out, and keeps nothing of it.
-// ErrSubscriberGone when there is no such subscriber.
+// the answer, at most the attempt's time-out, and keeps nothing of it. It asks
+// neither the endpoint's cap nor its breaker, being how to find out whether a
+// failing endpoint is mended. ErrSubscriberGone when there is no such
+// subscriber; ErrTesting while this replica runs another test of it.
 func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
 	sub, err := d.subscriber(ctx, company, subscriber)
 	if err != nil {
@@ -146,19 +147,15 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	if err != nil {
 		return TestResult{}, err
 	}
-	release, _, ok := d.endpoints.acquire(ctx, sub.UUID, testWait)
-	if !ok {
-		return TestResult{}, ErrInFlight
+	if _, busy := d.testing.LoadOrStore(sub.UUID, struct{}{}); busy {
+		return TestResult{}, ErrTesting
 	}
+	defer d.testing.Delete(sub.UUID)
 	res := d.Sender.Send(ctx, to.request(id, body))
-	release(res)
 	r := record{}
 	r.log(res)
 	return TestResult{EventID: id, Delivered: res.Success(), Attempt: r.delivery(ref{}).Attempts[0]}, nil
 }
-
-// testWait is how long a test waits for its endpoint to have a slot.
-const testWait = 2 * time.Second
 
 func (d *Dispatcher) testBody(sub *subscribers.Subscriber) (body []byte, id string, err error) {
 	metadata, err := json.Marshal(map[string]any{"subscriberUuid": sub.UUID, "message": "A test of this endpoint."}, json.Deterministic(true))
