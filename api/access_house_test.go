@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -24,6 +25,8 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/internal/clientcert"
+	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
 )
@@ -32,13 +35,14 @@ import (
 type twoCompanies struct {
 	*house
 
-	acme, bolt *tenant
-	client     redis.UniversalClient
-	database   *sql.DB
-	version    any    // of the database when it was dumped
-	dump       string // of the database
-	signer     *ecdsa.PrivateKey
-	receiver   string
+	acme, bolt              *tenant
+	mine, another, stranger *x509.Certificate // two of our authority, and one of another's
+	client                  redis.UniversalClient
+	database                *sql.DB
+	version                 any    // of the database when it was dumped
+	dump                    string // of the database
+	signer                  *ecdsa.PrivateKey
+	receiver                string
 }
 
 // tenant is a company of which every kind of thing is there once. Each of its
@@ -47,6 +51,7 @@ type tenant struct {
 	name    string
 	company uuid.UUID
 	token   string            // with allScopes
+	bound   string            // the same, bound to the certificate that is mine
 	things  map[string]string // what {subscriber}, {card} and so on stand for in a path or body
 }
 
@@ -72,10 +77,15 @@ func (c *tenant) shownIn(text, request string) []string {
 func setupTwo(t *testing.T) *twoCompanies {
 	t.Helper()
 	w := &twoCompanies{client: redistest.New(t), signer: newSigner(t)}
+	ca := newCA(t)
+	w.mine, w.another, w.stranger = clientCert(t, ca), clientCert(t, ca), clientCert(t, newCA(t))
+	pool := ca.Pool()
 	dir, keys := t.TempDir(), keysOf(t, w.signer)
 	store := openSpend(t, storage.Options{DataDir: dir, Timeout: patient})
 	w.house = setupOn(t, w.client, func(o *Options) {
 		o.Keys, o.Verifier, o.Timeout = keys, auth.NewVerifier(keys, nil), patient
+		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
+		o.CertificateRequired = certificateSwitches()
 		*o = withSpend(store, *o)
 	})
 	w.keys = keys
@@ -94,6 +104,12 @@ func setupTwo(t *testing.T) *twoCompanies {
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
 	w.certify(w.acme)
 	return w
+}
+
+// call is that of the house, with a good certificate.
+func (w *twoCompanies) call(method, target, body string, options ...option) answer {
+	w.t.Helper()
+	return w.house.call(method, target, body, append([]option{withCert(w.mine)}, options...)...)
 }
 
 func newSigner(t *testing.T) *ecdsa.PrivateKey {
@@ -129,6 +145,7 @@ func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
 	w.t.Helper()
 	c := &tenant{name: name, company: uuid.New()}
 	c.token = w.mint(&c.company, allScopes)
+	c.bound = w.bound(&c.company, w.mine)
 	c.things = map[string]string{
 		"company": c.company.String(), "name": name + "'s own", "callback": w.receiver + "/" + name, "event": name + "-event",
 	}
@@ -167,6 +184,18 @@ func (w *twoCompanies) certify(c *tenant) {
 	escape := strings.NewReplacer("\n", `\n`)
 	c.things["chain"], c.things["key"] = escape.Replace(string(pair.Cert)), escape.Replace(string(pair.Key))
 	w.call("PUT", "/api/v1/egress-certificate", c.fill(newCertificate), bearer(c.token)).want(http.StatusOK)
+}
+
+// bound is a token of the company, with allScopes, that only cert may use.
+func (w *twoCompanies) bound(company *uuid.UUID, cert *x509.Certificate) string {
+	w.t.Helper()
+	token, err := w.keys.Mint(auth.Grant{
+		Subject: "test", Company: company, Scopes: strings.Fields(allScopes), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
+	}, time.Now())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return token
 }
 
 const newCard = `{"type":"VIRTUAL","alias":"{name}","userUuid":"{user}"}`

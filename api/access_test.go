@@ -275,7 +275,10 @@ func (c *check) wantRefusal(what string, a answer, status int, code string) {
 	if a.Code != status || a.problem().Code != code {
 		c.t.Errorf("%s with %s: %d %s, want %d %s", c.route, what, a.Code, a.Body, status, code)
 	}
-	want := map[int]string{http.StatusUnauthorized: `Bearer realm="spendhook"`, http.StatusForbidden: "Bearer "}[status]
+	want := ""
+	if status == http.StatusUnauthorized || code == "INSUFFICIENT_SCOPE" {
+		want = `Bearer realm="spendhook"`
+	}
 	if got := a.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, want) {
 		c.t.Errorf("%s with %s: WWW-Authenticate %q", c.route, what, got)
 	}
@@ -296,6 +299,7 @@ func (c *check) credentials() []credential {
 		{"no token", []option{noToken}, http.StatusUnauthorized, "TOKEN_REQUIRED"},
 		{"a password", []option{header("Authorization", "Basic dTpw")}, http.StatusUnauthorized, "TOKEN_INVALID"},
 	}
+	list = append(list, c.certificates()...)
 	for what, token := range c.forged() {
 		list = append(list, credential{what, []option{bearer(token)}, http.StatusUnauthorized, "TOKEN_INVALID"})
 	}
@@ -305,6 +309,27 @@ func (c *check) credentials() []credential {
 	}
 	return list
 }
+
+// certificates are the wrong ones, for the token or at all.
+func (c *check) certificates() []credential {
+	bound := bearer(c.acme.bound)
+	list := []credential{
+		{"a bound token without a certificate", []option{bound, noCert}, http.StatusUnauthorized, "TOKEN_INVALID"},
+		{"a bound token and another certificate", []option{bound, withCert(c.another)}, http.StatusUnauthorized, "TOKEN_INVALID"},
+		{"a token bound to another certificate", []option{bearer(c.bound(&c.acme.company, c.another))}, http.StatusUnauthorized, "TOKEN_INVALID"},
+		{"a stranger's certificate", []option{withCert(c.stranger)}, http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID"},
+		{"a broken certificate", []option{header("Client-Cert", "x")}, http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED"},
+		{"a certificate from who is no proxy, in clear", []option{from("198.51.100.1:1")}, http.StatusForbidden, "TLS_REQUIRED"},
+	}
+	if c.options.CertificateRequired[c.op.group] {
+		list = append(list,
+			credential{"no certificate", []option{bearer(c.acme.token), noCert}, http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED"},
+			credential{"a certificate that this machine claims", []option{bearer(c.acme.token), from("127.0.0.1:1")}, http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED"})
+	}
+	return list
+}
+
+func noCert(r *http.Request) { r.Header.Del("Client-Cert") }
 
 // otherCompanies yields what tokens of another company and of none are
 // answered, having looked at the status.
@@ -377,8 +402,8 @@ func (c *check) right() {
 		return
 	}
 	key := header(idempotencyHeader, c.route)
-	a := c.send(bearer(c.acme.token), key)
-	c.wantShown("the right token", a)
+	a := c.send(bearer(c.acme.bound), key)
+	c.wantShown("the right token and certificate", a)
 	if again := c.send(bearer(c.bolt.token), key); len(c.acme.shownIn(again.Body.String(), c.path()+c.acme.fill(c.body))) > 0 ||
 		again.Header().Get("Location") != "" && again.Header().Get("Location") == a.Header().Get("Location") {
 		c.t.Errorf("%s: another company's token and the same Idempotency-Key: %d %s", c.route, again.Code, again.Body)
@@ -388,6 +413,10 @@ func (c *check) right() {
 	}
 	named := "companyUuid=" + c.acme.company.String()
 	c.wantShown("a token of no company that names acme", c.sendTo(named, "", bearer(c.mint(nil, allScopes))))
+	if !c.options.CertificateRequired[c.op.group] {
+		c.wantShown("no certificate where none is needed", c.send(bearer(c.acme.token), noCert))
+	}
+	c.wantShown("a token that is bound to none", c.send(bearer(c.acme.token)))
 	c.wantShown("acme's token that names acme", c.sendTo(named, "", bearer(c.acme.token)))
 	if c.kind == list {
 		c.wantShown("an id of acme", c.sendTo(c.acme.fill(c.filter), "", bearer(c.acme.token)))
