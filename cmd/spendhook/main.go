@@ -45,6 +45,7 @@ type commands struct {
 	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
+	Keys        keysCmd        `cmd:"" help:"Look after the encryption keys."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

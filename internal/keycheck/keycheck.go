@@ -8,7 +8,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -59,7 +58,10 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 // more. It returns those that it dropped.
 func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) ([]string, error) {
 	var dropped []string
-	for _, id := range slices.DeleteFunc(ring.IDs(), func(id string) bool { return id == ring.CurrentID() }) {
+	for _, id := range ring.IDs() {
+		if id == ring.CurrentID() {
+			continue
+		}
 		n, err := client.HDel(ctx, key, id).Result()
 		if err != nil {
 			return dropped, fmt.Errorf("forget encryption key: %w", err)
@@ -70,3 +72,18 @@ func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	}
 	return dropped, nil
 }
+
+// Drop gives a key up that is lost. ErrUnknown when it is not noted.
+func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
+	n, err := client.HDel(ctx, key, id).Result()
+	if err == nil && n == 0 {
+		err = ErrUnknown
+	}
+	if err != nil {
+		return fmt.Errorf("forget encryption key %q: %w", id, err)
+	}
+	return nil
+}
+
+// ErrUnknown says that nothing was ever sealed under a key.
+var ErrUnknown = errors.New("there is no such key")

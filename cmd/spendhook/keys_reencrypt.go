@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"spendhook/internal/idempotency"
+	"spendhook/internal/keycheck"
+	"spendhook/internal/redisx"
+	"spendhook/internal/seal"
+	"spendhook/subscribers"
+)
+
+type keysReencryptCmd struct {
+	configFlags
+
+	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
+	DryRun bool   `help:"Only say what is to be done."`
+	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits to be set anew."`
+}
+
+// resealer is a store that holds secrets.
+type resealer interface {
+	Reseal(ctx context.Context, count *seal.Count) error
+}
+
+// Run seals every secret that is in clear or under an old key under the current
+// one. The daemons may run; interrupted, it is run again. It fails when
+// anything is left, and says under which key.
+func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg, err := c.loadWith(map[string]string{"redis": c.Redis})
+	if err != nil {
+		return err
+	}
+	ring, err := openKeyring(cfg)
+	if err != nil {
+		return err
+	}
+	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.Reveal(), DataDir: cfg.DataDir, Attach: true})
+	if err != nil {
+		return err
+	}
+	stores := []resealer{
+		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}),
+		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}),
+	}
+	err = c.begin(ctx, r, ring)
+	if err == nil {
+		err = c.reencrypt(ctx, term, ring, stores)
+	}
+	if err == nil && !c.DryRun {
+		err = forgetOldKeys(ctx, term, r, ring)
+	}
+	return errors.Join(err, r.Close())
+}
+
+// begin notes the current key before anything is sealed under it, so that no
+// daemon starts without it from now on.
+func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *seal.Keyring) error {
+	if c.DryRun {
+		return nil
+	}
+	if c.Forget != "" {
+		if err := keycheck.Drop(ctx, r.Client(), c.Forget); err != nil {
+			return err
+		}
+	}
+	return keycheck.Verify(ctx, r.Client(), ring)
+}
+
+// reencrypt walks twice: what a daemon with the old key wrote behind the first
+// walk, the second finds.
+func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []resealer) error {
+	fmt.Fprintf(term.err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
+	resealed := int64(0)
+	var last *seal.Count
+	for range 2 {
+		progress := newProgress(term.err, "secrets looked at", 0)
+		last = &seal.Count{DryRun: c.DryRun, Progress: func(n *seal.Count) { progress.update(n.Seen, 0) }}
+		for _, s := range stores {
+			if err := s.Reseal(ctx, last); err != nil {
+				progress.finish()
+				return fmt.Errorf("after %d of them: %w; what is done is done, run it again", resealed+last.Resealed, err)
+			}
+		}
+		progress.finish()
+		resealed += last.Resealed
+	}
+	fmt.Fprintf(term.out, "looked at %d, sealed anew %d\n", last.Seen, resealed)
+	return left(term, last, c.DryRun)
+}
+
+// left says what is not under the current key; that is an error, unless it was
+// only looked at.
+func left(term *console, count *seal.Count, dryRun bool) error {
+	total := 0
+	for _, id := range slices.Sorted(maps.Keys(count.Left)) {
+		n := count.Left[id]
+		total += n
+		if id == "" {
+			fmt.Fprintf(term.out, "%d left in clear\n", n)
+		} else {
+			fmt.Fprintf(term.out, "%d left under key %s\n", n, id)
+		}
+	}
+	switch {
+	case total == 0:
+		fmt.Fprintln(term.out, "nothing is left under any other key")
+		return nil
+	case dryRun:
+		return nil
+	}
+	return fmt.Errorf("%d secrets do not open: add their keys to encryption.old_keys and run it again", total)
+}
+
+func forgetOldKeys(ctx context.Context, term *console, r *redisx.Redis, ring *seal.Keyring) error {
+	dropped, err := keycheck.Forget(ctx, r.Client(), ring)
+	for _, id := range dropped {
+		fmt.Fprintf(term.out, "key %s is not needed any more: remove it from encryption.old_keys\n", id)
+	}
+	return err
+}

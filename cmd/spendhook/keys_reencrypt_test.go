@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/api/gen"
+	"spendhook/internal/devca"
+	"spendhook/internal/keycheck"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal"
+	"spendhook/subscribers"
+)
+
+func parsedKey(tb testing.TB, text string) seal.Key {
+	tb.Helper()
+	key, err := seal.ParseKey(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
+}
+
+func ringOf(tb testing.TB, text string) *seal.Keyring {
+	tb.Helper()
+	ring, err := seal.New(parsedKey(tb, text))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ring
+}
+
+// forms are the spellings in which a secret may stand in a dump: as it is, in
+// hex, and in both alphabets of base64 wherever in a longer text it begins.
+func forms(secret []byte) [][]byte {
+	all := [][]byte{secret, []byte(hex.EncodeToString(secret)), bytes.ToUpper([]byte(hex.EncodeToString(secret)))}
+	for shift := range 3 {
+		padded := append(make([]byte, shift), secret...)
+		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := alphabet.EncodeToString(padded)
+			all = append(all, []byte(text[(shift*8+5)/6:len(text)-1])) // without the letters that the neighbours share
+		}
+	}
+	return all
+}
+
+func holds(dump, secret []byte) bool {
+	for _, form := range forms(secret) {
+		if bytes.Contains(dump, form) {
+			return true
+		}
+	}
+	return false
+}
+
+// everythingStored is all that a thief of the stores would have: Redis's files,
+// the dump of each key, and the SQL database.
+func everythingStored(t *testing.T, server *redistest.Server, dir string) []byte {
+	t.Helper()
+	client, ctx := server.Client(), context.Background()
+	var all bytes.Buffer
+	for _, key := range client.Keys(ctx, "*").Val() {
+		all.WriteString(key)
+		all.WriteString(client.Dump(ctx, key).Val())
+	}
+	if err := client.Save(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	files, found := 0, func(path string) bool { return strings.Contains(filepath.Base(path), ".db") }
+	for _, root := range []string{filepath.Dir(server.Socket()), dir} {
+		err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() || root == dir && !found(path) {
+				return err
+			}
+			files++
+			text, err := os.ReadFile(path)
+			all.Write(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files < 4 { // RDB, AOF's base and increment, SQLite
+		t.Fatalf("only %d files", files)
+	}
+	return all.Bytes()
+}
+
+func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--rdbcompression", "no"}})
+	key := seal.NewKeyText()
+	h := newHouse(t, server.URL(), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [1h]}\n")
+	d := h.start(t)
+
+	// A receiver that repeats what it was sent, and fails, so that it is kept.
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "control-answer "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Api-Key"))
+	}))
+	t.Cleanup(echo.Close)
+
+	secrets := map[string][]byte{
+		"the bearer token": []byte("bearer-token-" + uuid.NewString()), "the API key": []byte("api-key-" + uuid.NewString()),
+		"the encryption key": func() []byte { k := parsedKey(t, key); return k.Secret[:] }(),
+	}
+	keep := func(what, secret string) {
+		secrets[what] = []byte(secret)
+		raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[what+", decoded"] = raw
+	}
+	var sub gen.SubscriberWithSecret
+	for i := range 2 {
+		body := fmt.Sprintf(`{"name":"control-name","callbackUrl":"%s/%d","events":["PAYMENT_PAID"],"headers":{"Authorization":"Bearer %s","X-Api-Key":"%s"}}`,
+			echo.URL, i, secrets["the bearer token"], secrets["the API key"])
+		sendWithKey(t, d, "/api/v1/subscribers", body, fmt.Sprint("create", i), &sub)
+		keep(fmt.Sprint("secret ", i), sub.Secret)
+	}
+	for i := range 2 {
+		sendWithKey(t, d, "/api/v1/subscribers/"+sub.UUID.String()+"/rotate-secret", "", fmt.Sprint("rotate", i), &sub)
+		keep(fmt.Sprint("rotated secret ", i), sub.Secret)
+	}
+	pair := clientPair(t)
+	private := pair.PrivateKey.(*ecdsa.PrivateKey)
+	scalar, err := private.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets["the certificate's key"] = scalar
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(map[string]string{
+		"certificateChain": pemText("CERTIFICATE", pair.Certificate[0]), "privateKey": pemText("PRIVATE KEY", pkcs8),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _, answer := d.do(t, http.MethodPut, "/api/v1/egress-certificate", string(body)); status != http.StatusOK {
+		t.Fatalf("%d %s", status, answer)
+	}
+	d.cli(t, eventLines(0, 5, time.Now()), "emit", "-").want(t, exitOK, "accepted 5", "")
+	eventually(t, patience, "all attempts are recorded", func() bool {
+		var list gen.DeliveryList
+		d.read(t, "/api/v1/deliveries?status=RETRYING&size=100", &list)
+		return len(list.Content) == 10
+	})
+	store := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)})
+	seed, err := store.SigningKey(t.Context(), sub.CompanyUUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets["the v1a seed"] = seed.Seed()
+
+	dump := everythingStored(t, server, h.dir)
+	for what, secret := range secrets {
+		if holds(dump, secret) {
+			t.Errorf("%s stands in a store in clear", what)
+		}
+	}
+	// The search does find what is there: in clear, and within base64.
+	for _, control := range []string{"control-name", "PAYMENT_PAID", "control-answer"} {
+		if !holds(dump, []byte(control)) {
+			t.Errorf("the search misses %s", control)
+		}
+	}
+	for what, secret := range secrets {
+		for _, shift := range []string{"", "x", "xx"} {
+			planted := base64.StdEncoding.EncodeToString([]byte(shift + string(secret) + "tail"))
+			if err := server.Client().Set(t.Context(), "planted", planted, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if !holds([]byte(server.Client().Dump(t.Context(), "planted").Val()), secret) {
+				t.Errorf("the search would miss %s in base64", what)
+			}
+		}
+	}
+	d.stop(t)
+}
+
+func sendWithKey(t *testing.T, d *running, path, body, key string, into any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.api+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+d.token)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode > 299 {
+		t.Fatalf("%d %s %v", response.StatusCode, text, err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func clientPair(t *testing.T) tls.Certificate {
+	t.Helper()
+	now := time.Now()
+	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Issue(devca.Leaf{Name: "client", Usage: x509.ExtKeyUsageClientAuth, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return both
+}
+
+func pemText(kind string, der []byte) string {
+	text := base64.StdEncoding.EncodeToString(der)
+	return "-----BEGIN " + kind + "-----\n" + text + "\n-----END " + kind + "-----\n"
+}
+
+// sealedUnder counts the subscribers' secrets by the key they are sealed under.
+func sealedUnder(t *testing.T, client redis.UniversalClient, id string) (n int) {
+	t.Helper()
+	for _, key := range client.Keys(t.Context(), "sh:{*}:s:*").Val() {
+		for _, raw := range client.HGetAll(t.Context(), key).Val() {
+			n += strings.Count(raw, "sealed1:"+id+":")
+		}
+	}
+	return n
+}
+
+// Killed in the middle and run again, keys reencrypt ends with everything under
+// the new key; and at no moment does a daemon start that could not open all.
+func TestReencryptSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	const companies, each = 30, 50
+	server := redistest.Start(t, redistest.Options{})
+	client := server.Client()
+	before, after := seal.NewKeyText(), seal.NewKeyText()
+	oldID, newID := parsedKey(t, before).ID, parsedKey(t, after).ID
+	if err := keycheck.Verify(t.Context(), client, ringOf(t, before)); err != nil {
+		t.Fatal(err)
+	}
+	store := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: ringOf(t, before)})
+	var one subscribers.Subscriber
+	for range companies {
+		company := uuid.New()
+		for i := range each {
+			var err error
+			one, err = store.Create(t.Context(), subscribers.Create{
+				CompanyUUID: company, Name: "n", CallbackURL: fmt.Sprint("https://hooks.example.com/", i), Events: []string{"A"},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	both := newHouse(t, server.URL(), fmt.Sprintf("encryption: {key: %s, old_keys: [%s]}\n", after, before))
+	fresh := newHouse(t, server.URL(), "encryption: {key: "+after+"}\n")
+	reencrypt := func(h house) []string {
+		return []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml")}
+	}
+
+	command(t, "", append(reencrypt(both), "--dry-run")...).want(t, exitOK, fmt.Sprintf("%d left under key %s", companies*each, oldID), "")
+	command(t, "", reencrypt(fresh)...).want(t, exitFailure, "", "sealed under key "+oldID)
+
+	killed := exec.CommandContext(t.Context(), os.Args[0], reencrypt(both)...)
+	killed.Env = append(os.Environ(), childVariable+"=1")
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "some are sealed anew", func() bool { return sealedUnder(t, client, newID) > 0 })
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.Wait() // it was killed
+	if n := sealedUnder(t, client, newID); n == 0 || n == companies*each {
+		t.Fatalf("%d of %d were done when it was killed: this proves nothing", n, companies*each)
+	}
+	refused := fresh.begin(t)
+	refused.ended(t)
+	if refused.code != exitFailure || !strings.Contains(refused.stderr.String(), "sealed under key "+oldID) {
+		t.Errorf("a daemon without the old key: exit code %d\n%s", refused.code, refused.stderr)
+	}
+
+	again := command(t, "", reencrypt(both)...)
+	again.want(t, exitOK, "nothing is left under any other key", newID)
+	again.want(t, exitOK, "key "+oldID+" is not needed any more", "")
+	if n := sealedUnder(t, client, oldID); n != 0 {
+		t.Errorf("%d are still under the old key", n)
+	}
+	d := fresh.start(t)
+	d.stop(t)
+	read, err := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: ringOf(t, after)}).Get(t.Context(), one.CompanyUUID, one.UUID)
+	if err != nil || read.Unusable() != nil || read.Secrets[0].Key != one.Secrets[0].Key {
+		t.Errorf("%v, %v", err, read.Unusable())
+	}
+	command(t, "", reencrypt(fresh)...).want(t, exitOK, "sealed anew 0", "")
+}
+
+// A key that is lost can be given up: then the daemon starts without it.
+func TestALostKeyCanBeGivenUp(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	lost := seal.NewKeyText()
+	if err := keycheck.Verify(t.Context(), server.Client(), ringOf(t, lost)); err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t, server.URL(), "")
+	args := []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir}
+	command(t, "", args...).want(t, exitFailure, "", "do not open what Redis keeps")
+	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "there is no such key")
+	command(t, "", append(args, "--forget", parsedKey(t, lost).ID)...).want(t, exitOK, "nothing is left", "")
+	d := h.start(t)
+	d.stop(t)
+}
