@@ -68,11 +68,25 @@ func setupMutual(t *testing.T) (*house, *devca.Authority) {
 	}), ca
 }
 
-// TestCertificateIsRequiredByGroup walks every operation of the document.
+// mintBound is a token that is worth something with cert only.
+func (h *house) mintBound(cert *x509.Certificate) string {
+	h.t.Helper()
+	token, err := h.keys.Mint(auth.Grant{
+		Subject: "test", Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Hour,
+		Thumbprint: clientcert.Thumbprint(cert),
+	}, time.Now())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return token
+}
+
+// TestCertificateIsRequiredByGroup walks every operation of the document with no
+// certificate, a good one, and another one than that of the token.
 func TestCertificateIsRequiredByGroup(t *testing.T) {
 	t.Parallel()
 	h, ca := setupMutual(t)
-	with := withCert(clientCert(t, ca))
+	with, bound := withCert(clientCert(t, ca)), bearer(h.mintBound(clientCert(t, ca)))
 	_, all, err := loadDocument()
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +106,9 @@ func TestCertificateIsRequiredByGroup(t *testing.T) {
 			if a := h.call(method, concrete(route), "", with); a.Code == http.StatusForbidden || a.Code == http.StatusUnauthorized {
 				t.Errorf("%s %s with one: %d %s", method, route, a.Code, a.Body)
 			}
-			h.call(method, concrete(route), "", noToken).want(http.StatusUnauthorized)
+			h.call(method, concrete(route), "", noToken).want(http.StatusUnauthorized, "TOKEN_REQUIRED")
+			h.call(method, concrete(route), "", bound).want(http.StatusUnauthorized, "TOKEN_INVALID")
+			h.call(method, concrete(route), "", bound, with).want(http.StatusUnauthorized, "TOKEN_INVALID")
 			if need {
 				required[op.group]++
 			}
@@ -107,13 +123,7 @@ func TestBoundTokenNeedsItsCertificate(t *testing.T) {
 	t.Parallel()
 	h, ca := setupMutual(t)
 	mine, other := clientCert(t, ca), clientCert(t, ca)
-	bound, err := h.keys.Mint(auth.Grant{
-		Subject: "test", Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Hour,
-		Thumbprint: clientcert.Thumbprint(mine),
-	}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	bound := h.mintBound(mine)
 	for _, path := range []string{"/api/v1/subscribers", "/api/v1/events", "/api/v3/cards"} {
 		for range 2 { // the second time from the cache of tokens
 			h.call("GET", path, "", bearer(bound), withCert(mine)).want(http.StatusOK)
