@@ -63,6 +63,9 @@ func (s *show) delivery(d dispatcher.Delivery) {
 func (s *show) hints(deliveryID string) {
 	s.heading("Now you, in another terminal")
 	fmt.Fprintf(s.out, "\nexport TOKEN=%s\n", s.token)
+	if strings.HasPrefix(s.base, "https://") {
+		fmt.Fprintln(s.out, s.paint(dim, "# by TLS: add --cacert, --cert and --key to each, as in docs/tls.md"))
+	}
 	now := time.Now().UTC().Format(time.RFC3339)
 	s.hint("emit an event (twice: the second is a DUPLICATE)",
 		"/api/v1/events -H 'Content-Type: application/json' -d '{\"id\":\"my-1\",\"event\":\"PAYMENT_PAID\",\"timestamp\":\""+now+"\",\"metadata\":{\"amount\":\"12.50\"}}'")
