@@ -126,6 +126,7 @@ func (h *home) start() {
 		h.t.Fatal(err)
 	}
 	h.address = l.Addr().String()
+	config := files.Config()
 	var wg sync.WaitGroup
 	wg.Go(func() { files.Run(ctx) })
 	wg.Go(func() {
@@ -137,7 +138,7 @@ func (h *home) start() {
 			wg.Go(func() {
 				defer conn.Close()
 				_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-				if secure := tls.Server(conn, files.Config()); secure.Handshake() == nil {
+				if secure := tls.Server(conn, config); secure.Handshake() == nil {
 					_, _ = secure.Write([]byte{1})
 				}
 			})
@@ -261,11 +262,16 @@ func TestAuthorityTakenAway(t *testing.T) {
 		cache := tls.NewLRUClientSessionCache(4)
 		with := presenting(t, h.issue("client", x509.ExtKeyUsageClientAuth))
 		connect := func() error {
-			_, err := h.connect(with, remembers, func(c *tls.Config) { c.ClientSessionCache = cache })
+			state, err := h.connect(with, remembers, func(c *tls.Config) { c.ClientSessionCache = cache })
+			if state.DidResume {
+				t.Errorf("%s: a session was resumed", tls.VersionName(version))
+			}
 			return err
 		}
-		if err := connect(); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if err := connect(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		h.write("ca.pem", authority(t).PEM())
 		h.eventually("the client is no longer let in", func() bool { return connect() != nil })
@@ -344,20 +350,27 @@ func TestMovedLink(t *testing.T) {
 
 func TestBrokenFilesKeepTheOldOnes(t *testing.T) {
 	t.Parallel()
-	h := newHome(t)
-	chain := append(h.issue("one", x509.ExtKeyUsageServerAuth).Cert, authority(t).PEM()...)
-	for name, broken := range map[string][]byte{
-		"empty": {}, "not PEM": []byte("hunter2"), "half": chain[:200], "a chain cut off": chain[:len(chain)-100],
-		"damaged in the middle": append(append(bytes.Clone(chain[:100]), '\n'), chain...),
-		"a key":                 h.issue("x", x509.ExtKeyUsageServerAuth).Key,
-		"another's":             h.issue("x", x509.ExtKeyUsageServerAuth).Cert,
-		"missing":               nil,
-		"too large":             bytes.Repeat([]byte("x"), 5<<20),
+	other := newHome(t).issue("other", x509.ExtKeyUsageServerAuth)
+	for name, breaks := range map[string]func(cert []byte) []byte{
+		"empty":           func([]byte) []byte { return []byte{} },
+		"not PEM":         func([]byte) []byte { return []byte("hunter2") },
+		"half":            func(cert []byte) []byte { return cert[:200] },
+		"a chain cut off": func(cert []byte) []byte { return append(cert, other.Cert[:200]...) },
+		"a chain damaged": func(cert []byte) []byte { return append(append(cert, other.Cert[:200]...), other.Cert...) },
+		"with a key":      func(cert []byte) []byte { return append(cert, other.Key...) },
+		"another's":       func([]byte) []byte { return other.Cert },
+		"missing":         func([]byte) []byte { return nil },
+		"too large":       func(cert []byte) []byte { return append(cert, bytes.Repeat([]byte("x"), 5<<20)...) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHome(t)
 			h.start()
+			cert, err := os.ReadFile(filepath.Join(h.dir, "cert.pem"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken := breaks(cert)
 			if h.write("cert.pem", broken); broken == nil {
 				if err := os.Remove(filepath.Join(h.dir, "cert.pem")); err != nil {
 					t.Fatal(err)
