@@ -148,11 +148,11 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 	})
 }
 
-// awaitRedis waits for a Redis that is not up yet: daemon and Redis may be
+// awaitRedis waits for a Redis that is not up yet, or takes no writes: daemon and Redis may be
 // started together. /readyz and the log tell the reason meanwhile.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	status := d.redis.Check(ctx)
-	for !status.Up {
+	for !status.Up || !d.redis.TakesWrites(ctx) {
 		if !pause(ctx, 500*time.Millisecond) {
 			return ctx.Err()
 		}

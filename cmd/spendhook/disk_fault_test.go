@@ -99,12 +99,16 @@ func (tr *trial) wantFull(card string) {
 		code, body := get(tr.t, d.admin+"/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "is its disk full?")
 	})
-	status, _, body := d.do(tr.t, http.MethodPost, "/api/v1/events", eventBody(single+"full"))
-	if status != http.StatusServiceUnavailable {
-		tr.t.Errorf("an event with the disk full: %d %s", status, body)
+	for path, body := range map[string]string{
+		"/api/v1/events":      eventBody(single + "full"),
+		"/api/v1/subscribers": `{"name":"A","callbackUrl":"http://127.0.0.1:1/","events":["PAYMENT_PAID"]}`,
+	} {
+		if status, _, answer := d.do(tr.t, http.MethodPost, path, body); status != http.StatusServiceUnavailable {
+			tr.t.Errorf("%s with the disk full: %d %s", path, status, answer)
+		}
 	}
 	eventually(tr.t, patience, "card writes answer 503", func() bool {
-		status, _, body = d.do(tr.t, http.MethodPost, "/api/v3/cards", card)
+		status, _, body := d.do(tr.t, http.MethodPost, "/api/v3/cards", card)
 		if status != http.StatusCreated && status != http.StatusServiceUnavailable {
 			tr.t.Fatalf("a card with the disk full: %d %s", status, body)
 		}

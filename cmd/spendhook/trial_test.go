@@ -118,6 +118,12 @@ func (tr *trial) finish() {
 	tr.t.Helper()
 	tr.load.stop()
 	tr.account()
+	tr.end()
+}
+
+// end checks that nothing is left behind, and stops the daemons.
+func (tr *trial) end() {
+	tr.t.Helper()
 	tr.wantNothingLeft()
 	for _, d := range tr.daemons {
 		d.stop(tr.t)
@@ -284,7 +290,7 @@ func (tr *trial) wantNothingLeft() {
 		})
 	}
 	if c, ok := tr.client.(*redis.Client); ok {
-		bound := 1 + c.PoolStats().TotalConns + uint32(len(tr.daemons)*connections())
+		bound := 10 + c.PoolStats().TotalConns + uint32(len(tr.daemons)*connections())
 		n := c.InfoMap(tr.t.Context(), "clients").Item("Clients", "connected_clients")
 		if got, err := strconv.ParseUint(n, 10, 32); err != nil || uint32(got) > bound {
 			tr.t.Errorf("%s connections to Redis, want at most %d", n, bound)

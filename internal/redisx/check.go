@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,6 +33,15 @@ func (r *Redis) Check(ctx context.Context) Status {
 		return checkCluster(ctx, c)
 	}
 	return checkServer(ctx, r.client)
+}
+
+// probeKey is written to learn whether writes are taken. TTL: a minute.
+const probeKey = "sh:probe"
+
+// TakesWrites is false while Redis answers but refuses to write, as a master
+// does that lacks the replicas it is to have; no other question tells.
+func (r *Redis) TakesWrites(ctx context.Context) bool {
+	return !Unavailable(r.client.Set(ctx, probeKey, 1, time.Minute).Err())
 }
 
 func checkCluster(ctx context.Context, c *redis.ClusterClient) Status {
@@ -69,7 +79,7 @@ func checkServer(ctx context.Context, c redis.UniversalClient) Status {
 func ping(ctx context.Context, c redis.UniversalClient) Status {
 	s := Status{Up: true}
 	switch err := c.Ping(ctx).Err(); {
-	case redis.HasErrorPrefix(err, "MISCONF"): // it says so to PING too
+	case isMisconfError(err): // it says so to PING too
 		s.down("Redis takes no writes, is its disk full? %v", err)
 	case err != nil:
 		s.down("Redis does not answer: %v", err)

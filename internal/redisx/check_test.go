@@ -43,6 +43,23 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A master that lacks its replicas answers, and refuses to write.
+func TestTakesWrites(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--min-replicas-to-write", "1"}})
+	r := open(t, redisx.Options{URL: s.URL()})
+	defer closeIt(t, r)
+	if !r.Check(t.Context()).Up || r.TakesWrites(t.Context()) {
+		t.Error("want a Redis that is up and takes no writes")
+	}
+	if err := s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if !r.TakesWrites(t.Context()) {
+		t.Error("want a Redis that takes writes")
+	}
+}
+
 func TestDeadRedisIsAnErrorSoonAndComesBack(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{TCP: true, AOF: true})
