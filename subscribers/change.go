@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
 	"slices"
 	"time"
@@ -28,13 +29,37 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, u Update) (Su
 		return Subscriber{}, err
 	}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
-		u.apply(sub, s.now())
 		var problems invalid.Error
+		u.keepHeadersAtHome(&problems, sub)
+		u.apply(sub, s.now())
 		if len(u.Headers) > 0 {
 			checkHeaderTotal(&problems, sub.Headers)
 		}
 		return problems.OrNil()
 	})
+}
+
+// keepHeadersAtHome refuses to send the values of headers to another origin than
+// they were given for. Nobody can read them, and who may change the URL could
+// have them sent to a place of their own.
+func (u *Update) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
+	if u.CallbackURL == nil || origin(*u.CallbackURL) == origin(sub.CallbackURL) {
+		return
+	}
+	for _, h := range sub.Headers {
+		if _, named := u.Headers[h.Name]; !named {
+			problems.Add("headers."+h.Name, "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
+		}
+	}
+}
+
+// origin is the scheme, host and port of a normalised URL.
+func origin(normal string) string {
+	u, err := url.Parse(normal)
+	if err != nil {
+		return normal
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // checkUpdate validates u and normalises its URL.

@@ -56,6 +56,35 @@ func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
 }
 
+// Who may change a subscriber cannot read its headers, and gets them no other way.
+func TestHeadersStayAtTheOriginTheyWereGivenFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	in := b.input("https://example.com/a")
+	in.Headers = secrets{"X-A": "1", "X-B": "2"}
+	s, err := b.store.Create(t.Context(), in)
+	noErr(t, err)
+	move := func(to string, headers map[string]*subscribers.Secret) error {
+		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{CallbackURL: &to, Headers: headers})
+		return err
+	}
+	noErr(t, move("https://EXAMPLE.com:443/b?c", nil))
+	wantHeaders(t, s, "X-A=1", "X-B=2")
+	kept := s
+	for _, to := range []string{"https://evil.example/b", "https://example.com:8443/b", "https://example.com.evil.example/"} {
+		for _, headers := range []map[string]*subscribers.Secret{nil, {"X-C": new(subscribers.Secret("3"))}, {"x-a": nil}} {
+			if got := codes(t, move(to, headers)); !strings.Contains(got, "headers.X-B REQUIRED") {
+				t.Errorf("%s: %s", to, got)
+			}
+			s = kept
+		}
+	}
+	noErr(t, move("https://new.example/", map[string]*subscribers.Secret{"x-a": new(subscribers.Secret("1")), "X-B": nil}))
+	wantHeaders(t, s, "X-A=1")
+	noErr(t, move("https://new.example/", map[string]*subscribers.Secret{"X-A": nil}))
+	noErr(t, move("https://newer.example/", nil))
+}
+
 func TestBadHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})

@@ -1206,7 +1206,7 @@ type SubscriberUpdate struct {
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      *EventNames         `json:"events,omitempty"`
 
-	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay.
+	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay. When `callbackUrl` moves to another scheme, host or port, each header must be named: values stay with the receiver that they were given for.
 	//
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
 	Headers *map[string]*string `json:"headers,omitempty"`
