@@ -104,15 +104,16 @@ func (r ref) String() string { return r.Ref.String() + "/" + r.Subscriber.String
 
 // parseDeliveryID splits a public delivery id of a company.
 func parseDeliveryID(company uuid.UUID, id string) (ref, error) {
-	event, sub, ok := strings.Cut(id, ".")
-	if !ok || event == "" {
+	id, sub, _ := strings.Cut(id, ".")
+	event, err := events.ParseRef(events.Ref{Company: company, ID: id}.String())
+	if err != nil {
 		return ref{}, ErrNotFound
 	}
 	u, err := uuid.Parse(sub)
 	if err != nil {
 		return ref{}, ErrNotFound
 	}
-	return ref{Ref: events.Ref{Company: company, ID: event}, Subscriber: u}, nil
+	return ref{Ref: event, Subscriber: u}, nil
 }
 
 // parseRef reads the text of a delivery reference.

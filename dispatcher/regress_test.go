@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -135,4 +137,22 @@ func TestGoneFromAnOldAddressDisablesNobody(t *testing.T) {
 	close(gate)
 	h.reaches(id, sub, StatusDead)
 	h.reaches(h.emit(1)[0], sub, StatusDelivered) // recorded after what the 410 does
+}
+
+// What becomes part of a Redis key has the alphabet of event ids.
+func TestDeliveryIDsAreCheckedWhole(t *testing.T) {
+	t.Parallel()
+	company, sub := uuid.New(), uuid.New()
+	good := Delivery{EventID: "evt_1-A", SubscriberUUID: sub}
+	if r, err := parseDeliveryID(company, good.ID()); err != nil || r.Company != company || r.ID != "evt_1-A" || r.Subscriber != sub {
+		t.Errorf("%s: %v, %v", good.ID(), r, err)
+	}
+	for _, id := range []string{
+		"", ".", "e", "e.", "." + sub.String(), "e.x", "a/b." + sub.String(), "a:b." + sub.String(), "{7}." + sub.String(),
+		"a\n." + sub.String(), strings.Repeat("e", 129) + "." + sub.String(),
+	} {
+		if r, err := parseDeliveryID(company, id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: %v, %v", id, r, err)
+		}
+	}
 }
