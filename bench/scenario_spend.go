@@ -18,6 +18,7 @@ const (
 	// spendTime is how long the data may take to be written or imported.
 	spendTime = 15 * time.Minute
 	spendRate = 500 // requests/s of the reads
+	warmShare = 10  // of the time of the pages, before it, unmeasured: the daemon has just started
 )
 
 // spend imports the invented data and reads and writes it over HTTP, first with
@@ -118,8 +119,12 @@ func importSpend(ctx context.Context, o daemonOptions, data *spendData) (rate, p
 // cards as fast as it can. The same seed asks the same in every round.
 func (b *bench) askAll(ctx context.Context, d *daemon, data *spendData, r *spent) (err error) {
 	chance := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // nothing secret
-	spec := askSpec{Base: d.base, Token: d.token, Clients: bareClients, Rate: spendRate, For: b.PacedFor}
+	spec := askSpec{Base: d.base, Token: d.token, Clients: bareClients, Rate: spendRate, For: b.PacedFor / warmShare}
 	spec.Asks = data.pages(chance)
+	if _, err := spec.asked(ctx); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	spec.Asks, spec.For = data.pages(chance), b.PacedFor
 	stopProfile := b.startProfile(ctx, d, b.PacedFor, "spend-pages")
 	r.pages, err = spec.asked(ctx)
 	if err = errors.Join(err, stopProfile()); err != nil {

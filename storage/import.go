@@ -17,10 +17,6 @@ const (
 	// maxTurn is how long a transaction of an import may keep others that write
 	// to the same SQLite file waiting: batches shrink to it.
 	maxTurn = 200 * time.Millisecond
-	// After each, an import leaves the file to others for a twentieth of the time
-	// that it had it, and for as long as they need to notice.
-	pauseShare = 20
-	minPause   = 5 * turnEvery
 )
 
 // Importer loads spend data from lines of JSON, one object a line with a kind
@@ -28,7 +24,7 @@ const (
 // known uuid replaces what the database has. What a line refers to must stand
 // before it; a reimbursement brings its requester along, as an inactive user,
 // when no such user is known. It reads as a stream, in bounded memory. Others may
-// read and write meanwhile: it works in short transactions with pauses between.
+// read and write meanwhile: it works in short transactions and makes way between.
 type Importer struct {
 	Store *Store
 	// Refused hears of each refused line, in order.
@@ -63,13 +59,8 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	})
 	group.Go(func() error {
 		for b := range batches {
-			began := i.Store.opts.Now()
-			if err := i.store(joint, b, &report); err != nil {
+			if err := i.takeTurn(joint, b, pace, &report); err != nil {
 				return err
-			}
-			if turn := i.Store.opts.Now().Sub(began); !i.Store.postgres() {
-				pace.took(b.lines, turn)
-				pause(joint, turn)
 			}
 		}
 		return nil
@@ -95,12 +86,16 @@ func (p *pace) took(n int64, d time.Duration) {
 	p.lines.Store(min(max(int64(fit), minLines), batchLines))
 }
 
-// pause lets other processes write to the file.
-func pause(ctx context.Context, turn time.Duration) {
-	select {
-	case <-time.After(max(turn/pauseShare, minPause)):
-	case <-ctx.Done():
+// takeTurn stores a batch once nobody else waits to write to the SQLite file.
+func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *Report) error {
+	if i.Store.postgres() {
+		return i.store(ctx, b, report)
 	}
+	i.Store.turnstile().pass(ctx)
+	began := i.Store.opts.Now()
+	err := i.store(ctx, b, report)
+	pace.took(b.lines, i.Store.opts.Now().Sub(began))
+	return err
 }
 
 // store writes one batch in one transaction.
@@ -143,7 +138,7 @@ func (s *Store) analyze(ctx context.Context, report Report) error {
 	}
 	for _, table := range []string{"users", "cards", "reimbursements"} {
 		ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-		err := untilItsTurn(ctx, func() error {
+		err := s.untilItsTurn(ctx, func() error {
 			_, err := s.w.ExecContext(ctx, "ANALYZE ?", bun.Ident(table))
 			return err
 		})

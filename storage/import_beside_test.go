@@ -34,9 +34,9 @@ func (e *endless) Read(p []byte) (int, error) {
 var errEnough = errors.New("enough")
 
 // maxTurns is how many transactions of an import another writer may have to let
-// go first: one or two, and more when the machine is too busy to run it meanwhile.
-// Waiting for a gap by chance takes several times as many.
-const maxTurns = 5
+// go first: the one under way, and one more when the machine was too busy to let
+// it stand in the way of that.
+const maxTurns = 2
 
 // Another process (SQLite takes one Store for one) writes beside an import that
 // does not end, and has its turn.

@@ -25,7 +25,7 @@ const migrationTimeout = 10 * time.Minute
 func (s *Store) Migrate(ctx context.Context) error {
 	ping, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	if err := untilItsTurn(ping, func() error { return s.w.PingContext(ping) }); err != nil {
+	if err := s.untilItsTurn(ping, func() error { return s.w.PingContext(ping) }); err != nil {
 		return failed("migrate", err)
 	}
 	ctx, cancel = context.WithTimeout(ctx, migrationTimeout)
@@ -34,7 +34,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err = untilItsTurn(ctx, func() error {
+	err = s.untilItsTurn(ctx, func() error {
 		_, err := p.Up(ctx)
 		return err
 	})

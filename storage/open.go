@@ -30,7 +30,7 @@ func (s *Store) openSQLite() error {
 	if err := os.MkdirAll(s.opts.DataDir, 0o700); err != nil {
 		return fmt.Errorf("open storage: %w", err)
 	}
-	w, err := sql.Open("sqlite", s.sqliteURL("busy_timeout(0)", "cache_size(-32768)", "temp_store(MEMORY)",
+	w, err := sql.Open("sqlite", s.sqliteURL("busy_timeout(0)", "cache_size(-16384)", "temp_store(MEMORY)",
 		"wal_autocheckpoint(16000)", "analysis_limit(1000)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return fmt.Errorf("open storage: %w", err)

@@ -153,28 +153,8 @@ func (s *Store) writeWithin(ctx context.Context, limit time.Duration, op string,
 		return failed(op, inTime(ctx, err))
 	}
 	defer func() { _ = conn.Close() }() // gives it back
-	err = untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
+	err = s.untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 	return failed(op, inTime(ctx, err))
-}
-
-// turnEvery is how often a writer looks whether another process has finished.
-// SQLite's own busy handler soon looks every 100 ms only, and would not see the
-// pauses that an import makes for it.
-const turnEvery = time.Millisecond
-
-// untilItsTurn runs fn again while the database lets another go first, until ctx ends.
-func untilItsTurn(ctx context.Context, fn func() error) error {
-	for {
-		err := fn()
-		if !isRetryable(err) {
-			return err
-		}
-		select {
-		case <-time.After(turnEvery):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // locked makes a query hold its rows until the transaction ends. SQLite needs

@@ -1,0 +1,85 @@
+package storage
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+)
+
+const (
+	// turnEvery is how often those who wait look again.
+	turnEvery = time.Millisecond
+	// passLimit is how long an import makes way at most, should whom it makes way
+	// for be stuck.
+	passLimit = 2 * time.Second
+)
+
+// turnstile is a file beside the SQLite database. Whoever finds another process
+// writing stands in it until its own turn comes, and an import begins no
+// transaction while anyone stands there: SQLite itself lets him first who asks at
+// the right moment, and that would be the import again, which is never away for
+// long. The kernel removes those who die.
+type turnstile struct{ path string }
+
+// stand makes imports wait until the file is closed. It is nil while an import is
+// passing, and where there can be no such file.
+func (t turnstile) stand() *os.File {
+	f, err := t.lock(syscall.LOCK_SH)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// pass returns when nobody stands there, or soon in any case.
+func (t turnstile) pass(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, passLimit)
+	defer cancel()
+	for {
+		f, err := t.lock(syscall.LOCK_EX)
+		if err == nil {
+			_ = f.Close() // nothing was written
+			return
+		}
+		select {
+		case <-time.After(turnEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (t turnstile) lock(how int) (*os.File, error) {
+	f, err := os.OpenFile(t.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
+		return nil, firstError(err, f.Close())
+	}
+	return f, nil
+}
+
+// untilItsTurn runs fn again while the database lets another go first, until ctx
+// ends.
+func (s *Store) untilItsTurn(ctx context.Context, fn func() error) error {
+	var standing *os.File
+	defer func() { _ = standing.Close() }() // nothing was written, if it is there at all
+	for {
+		err := fn()
+		if !isRetryable(err) {
+			return err
+		}
+		if standing == nil && !s.postgres() {
+			standing = s.turnstile().stand()
+		}
+		select {
+		case <-time.After(turnEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (s *Store) turnstile() turnstile { return turnstile{s.file("writers.lock")} }
