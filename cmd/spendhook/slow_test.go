@@ -16,7 +16,7 @@ import (
 )
 
 const tightLimits = `
-http: {max_connections: 70, max_connections_per_address: 20, header_timeout: 700ms, request_timeout: 1500ms, idle_timeout: 1s}
+http: {max_connections: 200, max_connections_per_address: 20, header_timeout: 3s, request_timeout: 4s, idle_timeout: 1s}
 `
 
 // TestSlowClients: clients that hold their connections with as little as they
@@ -36,6 +36,8 @@ func TestSlowClients(t *testing.T) {
 	}
 	plain := func(c net.Conn) net.Conn { return c }
 
+	var wg sync.WaitGroup
+	from := byte(1)
 	for name, s := range map[string]siege{
 		"silent":             {bare.api, plain, "", honest(t, bare.api+"/openapi.json", nil)},
 		"slow header":        {bare.api, plain, slowHeader, honest(t, bare.api+"/openapi.json", nil)},
@@ -45,10 +47,15 @@ func TestSlowClients(t *testing.T) {
 		"slow body by TLS":   {secure.api, overTLS, slowBody(secure.token), honest(t, secure.api+"/openapi.json", pool)},
 		"admin":              {bare.admin, plain, slowHeader, honest(t, bare.admin+"/healthz", nil)},
 	} {
-		if answered, err := s.lay(t); err != nil || answered == 0 {
-			t.Errorf("%s: an honest client was answered %d times, then %v", name, answered, err)
-		}
+		from++
+		address := net.IPv4(127, 0, 0, from)
+		wg.Go(func() {
+			if answered, err := s.lay(t, address); err != nil || answered == 0 {
+				t.Errorf("%s: an honest client was answered %d times, then %v", name, answered, err)
+			}
+		})
 	}
+	wg.Wait()
 	for url, series := range map[string]string{
 		bare.admin:   `spendhook_connections_refused_total{listener="intake",reason="address"}`,
 		secure.admin: `spendhook_connections_refused_total{listener="intake",reason="address"}`,
@@ -59,7 +66,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// siege is many slow clients, and an honest one between them.
+// siege is many slow clients at one address, and an honest one at another.
 type siege struct {
 	url    string
 	wrap   func(net.Conn) net.Conn
@@ -69,8 +76,9 @@ type siege struct {
 
 // lay returns how often the honest client was answered until all slow ones were
 // cut off.
-func (s siege) lay(tb testing.TB) (answered int, err error) {
+func (s siege) lay(tb testing.TB, from net.IP) (answered int, err error) {
 	tb.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
 	_, address, _ := strings.Cut(s.url, "://")
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -79,12 +87,14 @@ func (s siege) lay(tb testing.TB) (answered int, err error) {
 		left.Add(1)
 		wg.Go(func() {
 			defer left.Add(-1)
-			if err := dawdle(tb, address, s.wrap, s.say); err != nil {
+			if err := dawdle(tb, dialer, address, s.wrap, s.say); err != nil {
 				tb.Error(err)
 			}
 		})
 	}
-	for left.Load() > 0 {
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for ; left.Load() > 0; <-pause.C {
 		if err := s.honest(); err != nil {
 			return answered, err
 		}
@@ -121,11 +131,9 @@ func honest(tb testing.TB, url string, pool *x509.CertPool) func() error {
 	}
 }
 
-// dawdle connects from an address of its own and sends a byte now and then. It
-// returns once it is cut off, with an error when that takes too long.
-func dawdle(tb testing.TB, address string, wrap func(net.Conn) net.Conn, say string) error {
+// dawdle connects and sends a byte now and then. It returns once it is cut off, with an error when that takes too long.
+func dawdle(tb testing.TB, dialer *net.Dialer, address string, wrap func(net.Conn) net.Conn, say string) error {
 	tb.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	raw, err := dialer.DialContext(tb.Context(), "tcp", address)
 	if err != nil {
 		return nil // refused is as good
