@@ -1,0 +1,94 @@
+// Package audit keeps who changed what, when and from where: an append-only
+// stream in Redis that all replicas share, with a retention.
+package audit
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Outcome is how a change ended.
+type Outcome string
+
+// The outcomes. What was refused changed nothing and leaves no entry.
+const (
+	Success Outcome = "success"
+	Unknown Outcome = "unknown" // it failed or was cut off on the way: it may have been made
+)
+
+// Entry is one change. It holds no secret, and of a body only names of fields.
+type Entry struct {
+	ID          string     `json:"id"` // a UUID; of two entries with the same id one is a repeat
+	At          time.Time  `json:"timestamp"`
+	Actor       Actor      `json:"actor"`
+	Action      string     `json:"action"` // kind and verb, as in "subscriber.create"
+	Target      Target     `json:"target"`
+	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"` // whose the target is
+	Fields      []string   `json:"fields,omitempty"`     // that were changed
+	Detail      string     `json:"detail,omitempty"`
+	Outcome     Outcome    `json:"outcome"`
+	RequestID   string     `json:"requestId,omitempty"`
+	Address     string     `json:"address,omitempty"`
+
+	// RecordedAt is when the entry came into the stream, which is ordered by it.
+	RecordedAt time.Time `json:"-"`
+}
+
+// Actor is who made a change.
+type Actor struct {
+	Kind        string     `json:"kind"` // client or cli
+	Subject     string     `json:"subject"`
+	ClientID    string     `json:"clientId,omitempty"`
+	Issuer      string     `json:"issuer,omitempty"`
+	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"`  // of the token
+	Certificate string     `json:"certificate,omitempty"` // x5t#S256, RFC 8705
+}
+
+// The kinds of actors.
+const (
+	Client      = "client" // with a token, through the API
+	CommandLine = "cli"    // with access to the machine: Subject is the user of the system
+)
+
+// Target is what was changed.
+type Target struct {
+	Kind string   `json:"kind"`
+	IDs  []string `json:"ids,omitempty"`
+}
+
+// Filter says which entries to list; zero fields do not filter.
+type Filter struct {
+	Company  *uuid.UUID
+	Actor    string     // a subject or client id
+	Action   string     // one, or all of a kind: "subscriber"
+	Target   string     // an id
+	From, To *time.Time // recorded at, both inclusive
+	Cursor   string     // Next of the page before
+	Size     int        // at most 1,000; 20 when not positive
+}
+
+// Page is one page of a list, newest first. Next is "" at the end of the list; a
+// page may be short, even empty, and still have a Next.
+type Page struct {
+	Items []Entry
+	Next  string
+}
+
+// ErrBadCursor is returned for a Cursor that no list gave out.
+var ErrBadCursor = errors.New("audit: not a cursor")
+
+// takesAll reports whether no entry of the period is left out.
+func (f Filter) takesAll() bool {
+	return f.Company == nil && f.Actor == "" && f.Action == "" && f.Target == ""
+}
+
+func (f Filter) matches(e Entry) bool {
+	return (f.Company == nil || e.CompanyUUID != nil && *e.CompanyUUID == *f.Company) &&
+		(f.Actor == "" || f.Actor == e.Actor.Subject || f.Actor == e.Actor.ClientID) &&
+		(f.Action == "" || f.Action == e.Action || strings.HasPrefix(e.Action, f.Action+".")) &&
+		(f.Target == "" || slices.Contains(e.Target.IDs, f.Target))
+}

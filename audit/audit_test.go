@@ -1,0 +1,425 @@
+package audit_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/audit"
+	"spendhook/internal/redistest"
+)
+
+const stream = "sh:{audit}:log"
+
+// logged collects what is logged.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+type bundle struct {
+	*audit.Log
+	t        *testing.T
+	client   redis.UniversalClient
+	dir      string
+	logs     *logged
+	registry *prometheus.Registry
+}
+
+func setup(t *testing.T, client redis.UniversalClient, adjust ...func(*audit.Options)) *bundle {
+	t.Helper()
+	b := &bundle{t: t, client: client, dir: t.TempDir(), logs: &logged{}, registry: prometheus.NewRegistry()}
+	o := audit.Options{
+		Dir: b.dir, Registerer: b.registry, SpoolEvery: 10 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
+	}
+	if client != nil {
+		o.Store = audit.NewStore(client)
+	}
+	for _, f := range adjust {
+		f(&o)
+	}
+	b.Log = audit.Open(o)
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *bundle) file() string { return filepath.Join(b.dir, "audit-pending.ndjson") }
+
+func (b *bundle) all(f audit.Filter) []audit.Entry {
+	b.t.Helper()
+	var list []audit.Entry
+	for pages := 0; ; pages++ {
+		page, err := b.List(b.t.Context(), f)
+		if err != nil || pages > 1000 {
+			b.t.Fatal(err, pages)
+		}
+		list = append(list, page.Items...)
+		if page.Next == "" {
+			return list
+		}
+		f.Cursor = page.Next
+	}
+}
+
+func (b *bundle) metric(name, label string) float64 {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	b.t.Fatalf("no metric %s %s", name, label)
+	return 0
+}
+
+func entry(subject, action string) audit.Entry {
+	return audit.Entry{
+		Actor: audit.Actor{Kind: audit.Client, Subject: subject}, Action: action,
+		Target: audit.Target{Kind: "card", IDs: []string{"c-" + subject}}, Outcome: audit.Success,
+	}
+}
+
+// until waits for a condition, for as long as a busy machine may need.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func TestWhatIsRecordedIsListed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	company := uuid.New()
+	want := audit.Entry{
+		ID: uuid.NewString(), At: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC),
+		Actor: audit.Actor{
+			Kind: audit.Client, Subject: "s", ClientID: "c", Issuer: "i", CompanyUUID: &company, Certificate: "x5t",
+		},
+		Action: "card.lock", Target: audit.Target{Kind: "card", IDs: []string{"1", "2"}}, CompanyUUID: &company,
+		Fields: []string{"lock"}, Detail: "d \xff", Outcome: audit.Unknown, RequestID: "r", Address: "192.0.2.1",
+	}
+	b.Record(want)
+	list := b.all(audit.Filter{})
+	if len(list) != 1 || time.Since(list[0].RecordedAt).Abs() > time.Minute {
+		t.Fatalf("%+v", list)
+	}
+	list[0].RecordedAt = time.Time{}
+	want.Detail = "d \uFFFD"
+	if diff := cmp.Diff(want, list[0]); diff != "" {
+		t.Error(diff)
+	}
+	b.Record(entry("a", "card.lock"))
+	if got := b.all(audit.Filter{})[0]; got.ID == "" || got.At.IsZero() {
+		t.Errorf("no id or time: %+v", got)
+	}
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	acme, other := uuid.New(), uuid.New()
+	for i, action := range []string{"card.create", "card.lock", "cardinal.lock", "subscriber.create"} {
+		e := entry(strconv.Itoa(i), action)
+		e.Actor.ClientID = "client-" + strconv.Itoa(i)
+		if i < 2 {
+			e.CompanyUUID = []*uuid.UUID{&acme, &other}[i]
+		}
+		b.Record(e)
+	}
+	for _, c := range []struct {
+		filter audit.Filter
+		want   string
+	}{
+		{audit.Filter{}, "3210"},
+		{audit.Filter{Company: &acme}, "0"},
+		{audit.Filter{Actor: "2"}, "2"},
+		{audit.Filter{Actor: "client-2"}, "2"},
+		{audit.Filter{Action: "card"}, "10"},
+		{audit.Filter{Action: "card.lock"}, "1"},
+		{audit.Filter{Action: "card.l"}, ""},
+		{audit.Filter{Target: "c-3"}, "3"},
+		{audit.Filter{Target: "c-3", Action: "card"}, ""},
+	} {
+		var got strings.Builder
+		for _, e := range b.all(c.filter) {
+			got.WriteString(e.Actor.Subject)
+		}
+		if got.String() != c.want {
+			t.Errorf("%+v: %s, want %s", c.filter, &got, c.want)
+		}
+	}
+}
+
+// at puts an entry into the stream as recorded at a time.
+func (b *bundle) at(ms int64, subject string) {
+	b.t.Helper()
+	text := fmt.Sprintf(`{"id":"%s","actor":{"kind":"cli","subject":%q},"action":"a.b","outcome":"success"}`, uuid.NewString(), subject)
+	err := b.client.XAdd(b.t.Context(), &redis.XAddArgs{
+		Stream: stream, ID: strconv.FormatInt(ms, 10) + "-*", Values: []any{"e", text},
+	}).Err()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestAPeriodIsInclusiveAndPagesAreWhole(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	start := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for i := range 1300 { // ten of the same millisecond each
+		b.at(start.UnixMilli()+int64(i/10), strconv.Itoa(i))
+	}
+	from, to := start.Add(20*time.Millisecond), start.Add(99*time.Millisecond)
+	for _, size := range []int{1, 7, 100, 1000} {
+		list := b.all(audit.Filter{From: &from, To: &to, Size: size})
+		if len(list) != 800 {
+			t.Fatalf("%d entries by pages of %d, want 800", len(list), size)
+		}
+		for i, e := range list {
+			if want := strconv.Itoa(999 - i); e.Actor.Subject != want {
+				t.Fatalf("entry %d is %s, want %s", i, e.Actor.Subject, want)
+			}
+		}
+		if size == 1 {
+			if want := start.Add(99 * time.Millisecond); !list[0].RecordedAt.Equal(want) {
+				t.Errorf("recorded at %v, want %v", list[0].RecordedAt, want)
+			}
+		}
+	}
+}
+
+// A rare match costs more calls, not a longer one, and is found.
+func TestARareMatchIsFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	start := time.Now().Add(-time.Hour).UnixMilli()
+	b.at(start, "rare")
+	pipe := b.client.Pipeline()
+	for i := range 12_000 {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: strconv.FormatInt(start+1+int64(i), 10) + "-0", Values: []any{"e", `{}`}})
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first, err := b.List(t.Context(), audit.Filter{Actor: "rare"})
+	if err != nil || len(first.Items) != 0 || first.Next == "" {
+		t.Fatalf("%+v, %v: looked at everything in one call?", first, err)
+	}
+	if list := b.all(audit.Filter{Actor: "rare"}); len(list) != 1 {
+		t.Errorf("found %d", len(list))
+	}
+}
+
+func TestBadCursors(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	to := time.UnixMilli(1000)
+	for _, f := range []audit.Filter{
+		{Cursor: "x"}, {Cursor: "1"}, {Cursor: "-1-1"}, {Cursor: "+1-1"}, {Cursor: "1-x"}, {Cursor: "(1-1"}, {Cursor: "2000-0", To: &to},
+	} {
+		if _, err := b.List(t.Context(), f); err == nil {
+			t.Errorf("%+v is accepted", f)
+		}
+	}
+}
+
+func TestWhatIsPastItsRetentionIsNotShownAndTrimmed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t), func(o *audit.Options) {
+		o.Retention, o.TrimEvery = time.Hour, 10*time.Millisecond
+	})
+	old := time.Now().Add(-2 * time.Hour).UnixMilli()
+	for i := range 5000 {
+		b.at(old+int64(i), "old")
+	}
+	b.Record(entry("new", "a.b"))
+	if list := b.all(audit.Filter{}); len(list) != 1 {
+		t.Errorf("%d are shown", len(list))
+	}
+	until(t, "trimmed", func() bool { return b.client.XLen(t.Context(), stream).Val() < 200 })
+	if list := b.all(audit.Filter{}); len(list) != 1 {
+		t.Errorf("%d are left", len(list))
+	}
+	if cut := b.metric("spendhook_audit_cut_total", ""); cut != 0 {
+		t.Errorf("%v counted as cut", cut)
+	}
+}
+
+func TestTooManyAreCutAndThatIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t), func(o *audit.Options) {
+		o.MaxEntries, o.TrimEvery = 500, 10*time.Millisecond
+	})
+	start := time.Now().Add(-time.Hour).UnixMilli()
+	for i := range 2000 {
+		b.at(start+int64(i), strconv.Itoa(i))
+	}
+	until(t, "cut", func() bool { return b.metric("spendhook_audit_cut_total", "") >= 1300 })
+	list := b.all(audit.Filter{Size: 1000})
+	if len(list) < 500 || list[0].Actor.Subject != "1999" {
+		t.Errorf("%d are left, the newest %s", len(list), list[0].Actor.Subject)
+	}
+	until(t, "logged", func() bool { return strings.Contains(b.logs.String(), "audit.max_entries") })
+	until(t, "the gauge", func() bool {
+		return b.metric("spendhook_audit_entries", "") == float64(b.client.XLen(t.Context(), stream).Val())
+	})
+}
+
+func TestRecordIsInRedisWhenItReturns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for range 50 {
+				e := entry(strconv.Itoa(i), "a.b")
+				e.ID = uuid.NewString()
+				b.Record(e)
+				found := b.client.XRevRangeN(t.Context(), stream, "+", "-", 400).Val()
+				for _, m := range found {
+					if strings.Contains(m.Values["e"].(string), e.ID) {
+						return
+					}
+				}
+				t.Errorf("not in Redis")
+			}
+		})
+	}
+	group.Wait()
+	if _, err := os.Stat(b.file()); err == nil {
+		t.Error("something was spooled")
+	}
+}
+
+// While Redis is away entries wait on the disk, also of a process that is
+// killed, and none is lost when Redis is back.
+func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	b := setup(t, server.Client(), func(o *audit.Options) { o.SpoolEvery = time.Hour })
+	b.Record(entry("0", "a.b"))
+	server.Kill()
+	for i := 1; i <= 1200; i++ {
+		b.Record(entry(strconv.Itoa(i), "a.b"))
+	}
+	text, err := os.ReadFile(b.file())
+	if err != nil || bytes.Count(text, []byte("\n")) != 1200 {
+		t.Fatalf("%d lines, %v", bytes.Count(text, []byte("\n")), err)
+	}
+	if info, _ := os.Stat(b.file()); info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read it: %v", info.Mode())
+	}
+	if b.metric("spendhook_audit_entries_total", "spooled") != 1200 {
+		t.Error("not counted")
+	}
+	// A process that died while it wrote leaves a torn line.
+	if err := os.WriteFile(b.file(), append(text, `{"id":"torn`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Record(entry("1201", "a.b"))
+	server.Restart()
+	next := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: b.dir, Logger: slog.New(slog.NewTextHandler(b.logs, nil))})
+	defer next.Close()
+	n := &bundle{Log: next, t: t}
+	until(t, "all in Redis", func() bool { return len(n.all(audit.Filter{Size: 1000})) >= 1202 })
+	seen := map[string]bool{}
+	for _, e := range n.all(audit.Filter{Size: 1000}) {
+		seen[e.Actor.Subject] = true
+	}
+	if len(seen) != 1202 {
+		t.Errorf("%d of 1202 changes are there", len(seen))
+	}
+	until(t, "the file is empty", func() bool { info, err := os.Stat(b.file()); return err == nil && info.Size() == 0 })
+	if !strings.Contains(b.logs.String(), "torn") {
+		t.Error("the torn line is not told")
+	}
+}
+
+func TestARunningLogEmptiesTheFileOfAnother(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	cli := audit.Open(audit.Options{Dir: b.dir})
+	cli.Record(entry("cli", "client.create"))
+	cli.Close()
+	until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "cli"})) == 1 })
+}
+
+func TestAHangingRedisHoldsNoAnswerUpForLong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	b := setup(t, server.Client())
+	server.Pause()
+	started := time.Now()
+	for range 20 {
+		b.Record(entry("a", "a.b"))
+	}
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("20 entries took %v", took)
+	}
+	server.Resume()
+	until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "a", Size: 100})) >= 20 })
+}
+
+func TestWhatCannotBeKeptIsLoggedWhole(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil, func(o *audit.Options) { o.Dir = filepath.Join(o.Dir, "missing") })
+	b.Record(entry("someone", "card.lock"))
+	if text := b.logs.String(); !strings.Contains(text, "someone") || !strings.Contains(text, "card.lock") {
+		t.Errorf("logged: %s", text)
+	}
+	if b.metric("spendhook_audit_entries_total", "lost") != 1 {
+		t.Error("not counted")
+	}
+}
+
+func TestRecordAfterCloseGoesToTheFile(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.New(t))
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() { b.Record(entry("a", "a.b")) })
+	}
+	b.Close()
+	group.Wait()
+	text, _ := os.ReadFile(b.file())
+	if total := bytes.Count(text, []byte("\n")) + len(b.all(audit.Filter{Size: 100})); total != 20 {
+		t.Errorf("%d of 20 entries are kept", total)
+	}
+}

@@ -1,0 +1,249 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	maxBatch     = 500
+	writeTimeout = 500 * time.Millisecond
+	awayTime     = time.Second // until Redis is tried again
+	spoolName    = "audit-pending.ndjson"
+)
+
+// Options are what a Log needs.
+type Options struct {
+	// Store is the stream. With nil, entries are left in the file for the daemon
+	// of the same Dir, and List must not be called.
+	Store *Store
+	// Dir has the file of the entries that wait for Redis.
+	Dir string
+	// Retention is how long entries are kept; 0 means 400 days. Beyond MaxEntries
+	// (0 means 1,000,000) the oldest go before that, which is counted and logged.
+	Retention  time.Duration
+	MaxEntries int
+
+	// TrimEvery and SpoolEvery are how often the stream is trimmed, and the file
+	// looked at; 0 means 1 min and 2 s.
+	TrimEvery, SpoolEvery time.Duration
+
+	Now        func() time.Time      // nil means time.Now
+	Logger     *slog.Logger          // nil means slog.Default
+	Registerer prometheus.Registerer // nil counts unseen
+}
+
+// Log is the audit log. It is safe for concurrent use.
+type Log struct {
+	opts    Options
+	spool   spool
+	metrics *metrics
+	queue   chan *pending
+	closing chan struct{}
+	closed  sync.Once
+	done    chan struct{}
+
+	away time.Time // until then Redis is not tried; of the one goroutine
+}
+
+// pending is an entry whose Record waits.
+type pending struct {
+	entry Entry
+	done  chan struct{}
+}
+
+// Open starts the log. Close ends it.
+func Open(opts Options) *Log {
+	l := &Log{
+		opts: opts.withDefaults(), spool: spool{filepath.Join(opts.Dir, spoolName)},
+		metrics: newMetrics(opts.Registerer), queue: make(chan *pending, maxBatch),
+		closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	go l.run(context.Background())
+	return l
+}
+
+func (o Options) withDefaults() Options {
+	if o.Retention == 0 {
+		o.Retention = 400 * 24 * time.Hour
+	}
+	if o.MaxEntries == 0 {
+		o.MaxEntries = 1_000_000
+	}
+	if o.TrimEvery == 0 {
+		o.TrimEvery = time.Minute
+	}
+	if o.SpoolEvery == 0 {
+		o.SpoolEvery = 2 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Record returns when the entry is kept: in Redis, or in the file when Redis did
+// not take it within half a second. When neither does, it is logged whole, as an
+// error, and counted as lost. ID and At are set when they are zero.
+func (l *Log) Record(e Entry) {
+	if e.ID == "" {
+		e.ID = uuid.NewString()
+	}
+	if e.At.IsZero() {
+		e.At = l.opts.Now()
+	}
+	p := &pending{entry: e, done: make(chan struct{})}
+	select {
+	case l.queue <- p:
+	case <-l.closing:
+		l.keep([]Entry{e})
+		return
+	}
+	select {
+	case <-p.done:
+	case <-l.done:
+		select {
+		case <-p.done:
+		default:
+			l.keep([]Entry{e}) // it came while the log was closed
+		}
+	}
+}
+
+// Close ends the log once what waits is kept. What is recorded later goes to the
+// file.
+func (l *Log) Close() {
+	l.closed.Do(func() { close(l.closing) })
+	<-l.done
+}
+
+// run writes what has gathered while it wrote before, all at once.
+func (l *Log) run(ctx context.Context) {
+	defer close(l.done)
+	trim, look := time.NewTicker(l.opts.TrimEvery), time.NewTicker(l.opts.SpoolEvery)
+	defer trim.Stop()
+	defer look.Stop()
+	l.emptySpool(ctx)
+	for {
+		select {
+		case p := <-l.queue:
+			l.write(ctx, l.gather(p))
+		case <-trim.C:
+			l.trim(ctx)
+		case <-look.C:
+			l.emptySpool(ctx)
+		case <-l.closing:
+			l.writeRest(ctx)
+			return
+		}
+	}
+}
+
+func (l *Log) gather(first *pending) []*pending {
+	batch := []*pending{first}
+	for len(batch) < maxBatch {
+		select {
+		case p := <-l.queue:
+			batch = append(batch, p)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (l *Log) writeRest(ctx context.Context) {
+	for {
+		select {
+		case p := <-l.queue:
+			l.write(ctx, l.gather(p))
+		default:
+			return
+		}
+	}
+}
+
+func (l *Log) write(ctx context.Context, batch []*pending) {
+	entries := make([]Entry, len(batch))
+	for i, p := range batch {
+		entries[i] = p.entry
+	}
+	if err := l.toRedis(ctx, entries); err != nil {
+		l.keep(entries)
+	}
+	for _, p := range batch {
+		close(p.done)
+	}
+}
+
+// toRedis does not wait for a Redis that just has failed.
+func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
+	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
+		return errAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if err := l.opts.Store.add(ctx, entries); err != nil {
+		l.away = l.opts.Now().Add(awayTime)
+		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "error", err)
+		return err
+	}
+	l.metrics.entries.WithLabelValues(resultStored).Add(float64(len(entries)))
+	return nil
+}
+
+// keep puts entries into the file, or failing that, into the process's own log.
+func (l *Log) keep(entries []Entry) {
+	err := l.spool.add(entries)
+	if err == nil {
+		l.metrics.entries.WithLabelValues(resultSpooled).Add(float64(len(entries)))
+		return
+	}
+	l.metrics.entries.WithLabelValues(resultLost).Add(float64(len(entries)))
+	for _, e := range entries {
+		l.opts.Logger.Error("audit entry could not be kept", "error", err, "entry", e)
+	}
+}
+
+// emptySpool moves to Redis what waits in the file.
+func (l *Log) emptySpool(ctx context.Context) {
+	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
+		return
+	}
+	err := l.spool.empty(
+		func(part []Entry) error { return l.toRedis(ctx, part) },
+		func(line []byte) {
+			l.opts.Logger.Error("not an audit entry", "file", l.spool.path, "line", string(line))
+		},
+	)
+	if err != nil {
+		l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "error", err)
+	}
+}
+
+func (l *Log) trim(ctx context.Context) {
+	if l.opts.Store == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.opts.TrimEvery)
+	defer cancel()
+	cut, left, err := l.opts.Store.trim(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
+	if cut > 0 {
+		l.metrics.cut.Add(float64(cut))
+		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "removed", cut)
+	}
+	if err != nil {
+		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "error", err)
+		return
+	}
+	l.metrics.kept.Set(float64(left))
+}

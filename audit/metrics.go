@@ -1,0 +1,44 @@
+package audit
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var errAway = errors.New("audit: Redis is away")
+
+// The labels of spendhook_audit_entries_total.
+const (
+	resultStored  = "stored"
+	resultSpooled = "spooled"
+	resultLost    = "lost"
+)
+
+type metrics struct {
+	entries *prometheus.CounterVec
+	cut     prometheus.Counter
+	kept    prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		entries: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_audit_entries_total",
+			Help: "Audit entries by where they went: stored in Redis, spooled to a file until Redis is back, or lost but for the log.",
+		}, []string{"result"}),
+		cut: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_audit_cut_total",
+			Help: "Audit entries removed before their retention, since there were more than audit.max_entries.",
+		}),
+		kept: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_audit_entries",
+			Help: "Audit entries that are kept, in all replicas.",
+		}),
+	}
+	for _, result := range []string{resultStored, resultSpooled, resultLost} {
+		m.entries.WithLabelValues(result)
+	}
+	return m
+}

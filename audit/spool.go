@@ -1,0 +1,116 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/go-json-experiment/json"
+)
+
+// maxSpool bounds the file, in bytes: some 100,000 entries.
+const maxSpool = 64 << 20
+
+var errSpoolFull = errors.New("the file is full")
+
+// spool is a file of entries, one JSON object a line, that wait for Redis. Other
+// processes may use the same file.
+type spool struct{ path string }
+
+// add appends entries and returns when they are on the disk.
+func (s spool) add(entries []Entry) error {
+	var text bytes.Buffer
+	for _, e := range entries {
+		line, err := encode(e)
+		if err != nil {
+			return err
+		}
+		text.Write(append(line, '\n'))
+	}
+	return s.locked(func(f *os.File) error {
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return err
+		}
+		if size+int64(text.Len()) > maxSpool {
+			return errSpoolFull
+		}
+		_, err = f.Write(append(endOfTornLine(f, size), text.Bytes()...))
+		return errors.Join(err, f.Sync())
+	})
+}
+
+// endOfTornLine is the line's end that a process which died while it wrote has
+// left out.
+func endOfTornLine(f *os.File, size int64) []byte {
+	last := []byte{'\n'}
+	if size > 0 {
+		_, _ = f.ReadAt(last, size-1)
+	}
+	if last[0] == '\n' {
+		return nil
+	}
+	return []byte{'\n'}
+}
+
+// empty hands all entries to take, in parts, and then removes them. If take
+// fails they stay, also those that it has had. bad has the lines that are none.
+func (s spool) empty(take func([]Entry) error, bad func(line []byte)) error {
+	if info, err := os.Stat(s.path); err != nil || info.Size() == 0 {
+		return nil //nolint:nilerr // nothing waits
+	}
+	return s.locked(func(f *os.File) error {
+		if err := readLines(f, take, bad); err != nil {
+			return err
+		}
+		return errors.Join(f.Truncate(0), f.Sync())
+	})
+}
+
+func readLines(f io.Reader, take func([]Entry) error, bad func(line []byte)) error {
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	var part []Entry
+	for lines.Scan() {
+		var e Entry
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			if len(lines.Bytes()) > 0 {
+				bad(lines.Bytes())
+			}
+			continue
+		}
+		if part = append(part, e); len(part) == maxBatch {
+			if err := take(part); err != nil {
+				return err
+			}
+			part = part[:0]
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	if len(part) == 0 {
+		return nil
+	}
+	return take(part)
+}
+
+// locked opens the file for this process alone.
+func (s spool) locked(use func(f *os.File) error) error {
+	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit file: %w", err)
+	}
+	defer f.Close() // which frees the lock
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", s.path, err)
+	}
+	if err := use(f); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/redis/go-redis/v9"
+)
+
+// streamKey has a hash tag of its own: the one stream is in one slot.
+const streamKey = "sh:{audit}:log"
+
+// entryField is the one field of a stream entry: the Entry as JSON.
+const entryField = "e"
+
+const (
+	trimStep  = 1000 // entries that one command removes at most
+	trimSteps = 100
+)
+
+// Store is the stream in Redis.
+type Store struct{ client redis.UniversalClient }
+
+// NewStore returns the stream in client's Redis.
+func NewStore(client redis.UniversalClient) *Store { return &Store{client: client} }
+
+// add appends entries in one round trip. After an error some may be there.
+func (s *Store) add(ctx context.Context, entries []Entry) error {
+	pipe := s.client.Pipeline()
+	for _, e := range entries {
+		text, err := encode(e)
+		if err != nil {
+			return fmt.Errorf("encode audit entry: %w", err)
+		}
+		pipe.XAdd(ctx, &redis.XAddArgs{Stream: streamKey, Values: []any{entryField, text}})
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("write audit entries: %w", err)
+	}
+	return nil
+}
+
+// encode takes any text: an entry is not to be lost for a byte.
+func encode(e Entry) ([]byte, error) { return json.Marshal(e, jsontext.AllowInvalidUTF8(true)) }
+
+// stored is an entry with its place in the stream.
+type stored struct {
+	Entry
+	id string
+}
+
+// before reads up to n entries, newest first, that were recorded between two
+// times in unix ms, both included, and stand before the given place, if any.
+func (s *Store) before(ctx context.Context, place string, from, to int64, n int) ([]stored, error) {
+	end := strconv.FormatInt(to, 10)
+	if place != "" {
+		end = "(" + place
+	}
+	messages, err := s.client.XRevRangeN(ctx, streamKey, end, strconv.FormatInt(from, 10), int64(n)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read audit entries: %w", err)
+	}
+	list := make([]stored, len(messages))
+	for i, m := range messages {
+		text, _ := m.Values[entryField].(string)
+		list[i].id = m.ID
+		if err := json.Unmarshal([]byte(text), &list[i].Entry); err != nil {
+			return nil, fmt.Errorf("audit entry %s: %w", m.ID, err)
+		}
+		list[i].RecordedAt = timeOf(m.ID)
+	}
+	return list, nil
+}
+
+// timeOf is the time in a stream id, "<unix ms>-<number>".
+func timeOf(id string) time.Time {
+	text, _, _ := strings.Cut(id, "-")
+	ms, _ := strconv.ParseInt(text, 10, 64) // Redis made it
+	return time.UnixMilli(ms)
+}
+
+// isPlace reports whether text is a stream id.
+func isPlace(text string) bool {
+	ms, number, ok := strings.Cut(text, "-")
+	_, err := strconv.ParseInt(ms, 10, 64)
+	_, err2 := strconv.ParseUint(number, 10, 64)
+	return ok && err == nil && err2 == nil && !strings.HasPrefix(ms, "-") && !strings.HasPrefix(ms, "+")
+}
+
+// trim removes what was recorded before the time and then, of the rest, the
+// oldest beyond most. Redis removes whole blocks of a few entries, so some that
+// could go stay for a while. cut is how many of the second kind went.
+func (s *Store) trim(ctx context.Context, before time.Time, most int64) (cut, left int64, err error) {
+	oldest := strconv.FormatInt(before.UnixMilli(), 10)
+	if _, err := repeat(func() (int64, error) {
+		return s.client.XTrimMinIDApprox(ctx, streamKey, oldest, trimStep).Result()
+	}); err != nil {
+		return 0, 0, fmt.Errorf("trim audit entries: %w", err)
+	}
+	cut, err = repeat(func() (int64, error) {
+		return s.client.XTrimMaxLenApprox(ctx, streamKey, most, trimStep).Result()
+	})
+	if err == nil {
+		left, err = s.client.XLen(ctx, streamKey).Result()
+	}
+	if err != nil {
+		return cut, 0, fmt.Errorf("trim audit entries: %w", err)
+	}
+	return cut, left, nil
+}
+
+// repeat goes on in small steps, a bounded number of times, while there is more.
+func repeat(step func() (int64, error)) (total int64, err error) {
+	for range trimSteps {
+		n, err := step()
+		total += n
+		if err != nil || n == 0 {
+			return total, err
+		}
+	}
+	return total, nil
+}
