@@ -56,6 +56,7 @@ var table = []access{
 	{route: "GET /api/v1/events/{id}/deliveries", kind: thing, target: "/api/v1/events/{event}/deliveries", status: 200, shows: []string{"delivery"}},
 	{route: "GET /api/v1/events/{id}/explain", kind: thing, target: "/api/v1/events/{event}/explain", status: 200, shows: []string{"delivery", "callback"}},
 	{route: "GET /api/v1/egress-certificate", kind: thing, status: 200, shows: []string{"company"}},
+	{route: "GET /api/v1/audit", kind: list, status: 200, shows: []string{"subscriber"}, filter: "target={subscriber}"},
 	{route: "GET /api/v1/event-types", kind: shared, status: 200},
 	{route: "GET /api/v1/deliveries", kind: list, status: 200, shows: []string{"delivery"}, filter: "subscriberUuid={subscriber}"},
 	{route: "GET /api/v1/deliveries/{id}", kind: thing, target: "/api/v1/deliveries/{delivery}", status: 200, shows: []string{"delivery"}},

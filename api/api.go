@@ -37,6 +37,9 @@ type Options struct {
 	Keys        *auth.KeyStore
 	Verifier    *auth.Verifier
 
+	// Audit keeps who changed what; with nil nobody does.
+	Audit Audit
+
 	// PublicURL is the base address at which clients reach this API; links
 	// within bodies begin with it.
 	PublicURL string
@@ -95,6 +98,9 @@ func newServer(opts Options) (*server, error) {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
 	if err := checkGroups(all, opts.CertificateRequired); err != nil {
+		return nil, fmt.Errorf("openapi.yaml: %w", err)
+	}
+	if err := checkActions(all); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}

@@ -7,11 +7,15 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/audit"
 	"spendhook/auth"
 )
 
 // caller is who sends a request, as the token says.
-type caller struct{ *auth.Caller }
+type caller struct {
+	*auth.Caller
+	change *audit.Entry // of this request, for the audit log; nil when it is not audited
+}
 
 type callerKey struct{}
 
@@ -60,7 +64,7 @@ func (s *server) verify(r *http.Request) (*caller, error) {
 	if err != nil {
 		return nil, invalidToken()
 	}
-	c := &caller{verified}
+	c := &caller{Caller: verified}
 	if !holds(r, c) {
 		return nil, invalidToken()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,7 +38,11 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 		if err != nil {
 			return reply{}, err
 		}
+		c.changesBy("", strconv.Itoa(len(requests))+" items")
 		job, err := s.opts.CardJobs.Submit(ctx, company, requests, onceFor(r))
+		if err == nil {
+			c.changes(company, "card_job", job.UUID.String())
+		}
 		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
 		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), pointers(err)
 	})

@@ -62,6 +62,9 @@ func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, _ gen.Create
 			return reply{}, err
 		}
 		card, err := s.opts.Cards.CreateCard(ctx, company, request, onceFor(r))
+		if err == nil {
+			c.changes(company, "card", card.UUID.String())
+		}
 		created := reply{status: http.StatusCreated, content: changedCard(card)}
 		return created.with("Location", r.URL.Path+"/"+card.UUID.String()), err
 	})
@@ -94,6 +97,7 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "card", id.String())
 		card, err := s.opts.Cards.SetCardThreshold(ctx, company, id, threshold)
 		return ok(changedCard(card)), err
 	})
@@ -113,6 +117,10 @@ func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPat
 		if in.Lock == nil {
 			return reply{}, fieldProblem("lock", "REQUIRED", "is required")
 		}
+		c.changes(company, "card", id.String())
+		if !*in.Lock {
+			c.changesBy("card.unlock", "")
+		}
 		card, err := s.opts.Cards.LockCard(ctx, company, id, *in.Lock)
 		return ok(changedCard(card)), err
 	})
@@ -125,6 +133,7 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "card", id.String())
 		return noContent(), s.opts.Cards.CancelCard(ctx, company, id)
 	})
 }
@@ -143,9 +152,30 @@ func (s *server) CancelCards(w http.ResponseWriter, r *http.Request) {
 		if err := checkUUIDs("uuids", in.Uuids); err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "card", uuidTexts(in.Uuids)...)
 		results, err := s.opts.Cards.CancelCards(ctx, company, in.Uuids)
+		if err == nil {
+			c.changedSome(company, cancelledIDs(results))
+		}
 		return ok(cancelledCards(results)), err
 	})
+}
+
+func cancelledIDs(results []storage.CancelResult) (ids []uuid.UUID) {
+	for _, r := range results {
+		if r.Found {
+			ids = append(ids, r.UUID)
+		}
+	}
+	return ids
+}
+
+func uuidTexts(ids []uuid.UUID) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = id.String()
+	}
+	return texts
 }
 
 // checkUUIDs refuses null, which decodes as a UUID of zeros.

@@ -54,7 +54,7 @@ func from(address string) option {
 func certificateSwitches() map[string]bool {
 	return map[string]bool{
 		"subscribers": true, "reimbursements": true,
-		"events": false, "deliveries": false, "cards": false, "locations": false, "billing": false,
+		"events": false, "deliveries": false, "cards": false, "locations": false, "billing": false, "audit": false,
 	}
 }
 

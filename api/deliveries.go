@@ -69,6 +69,7 @@ func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.De
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "delivery", id)
 		d, err := s.opts.Recovery.Retry(ctx, company, id)
 		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err
 	})

@@ -22,6 +22,8 @@ const (
 type operation struct {
 	id, method, route string
 	group             string            // its tag in lower case, a switch of tls.client_certificates; "" when it has not just one
+	action            string            // its name in the audit log; "" when it has none
+	lines             bool              // it can answer NDJSON too
 	public            bool              // no token is needed; said by "security: []" and by nothing else
 	scopes            []string          // that the token needs
 	params            map[string]string // path and query parameters: the kind of each
@@ -79,6 +81,10 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		for _, scopes := range requirement {
 			o.scopes = append(o.scopes, scopes...)
 		}
+	}
+	o.action = actions[o.id]
+	if success := op.Responses.Value("200"); success != nil {
+		o.lines = success.Value.Content.Get(mediaLines) != nil
 	}
 	for code := range op.Responses.Map() {
 		o.codes = append(o.codes, code)

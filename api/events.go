@@ -375,6 +375,7 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 		if in.SubscriberUuids != nil {
 			only = *in.SubscriberUuids
 		}
+		c.changes(ref.Company, "event", ref.ID)
 		list, err := s.opts.Recovery.Replay(ctx, ref, only)
 		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: shownDeliveries(list)}}, err
 	})

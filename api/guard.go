@@ -48,9 +48,10 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		if err := authorize(c, op.scopes); err != nil {
 			return r, err
 		}
+		c.change = s.newChange(w, r, c, op)
 		r = withCaller(r, c)
 	}
-	if !acceptsJSON(r.Header.Get("Accept")) {
+	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.lines || !wantsLines(accept)) {
 		return r, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")
 	}
 	if err := checkQuery(r, op.query); err != nil {

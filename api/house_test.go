@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/events"
@@ -36,7 +37,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write " +
-	"cards:read cards:write reimbursements:read locations:read billing:read"
+	"cards:read cards:write reimbursements:read locations:read billing:read operator"
 
 // house is the API on the real packages and a real Redis. Everything that is
 // answered and logged is kept in seen.
@@ -66,6 +67,9 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	o.Keys, o.Verifier = h.keys, auth.NewVerifier(h.keys, nil)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
+	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
+	t.Cleanup(log.Close)
+	o.Audit = log
 	o.WebhookKeys = true
 	for _, f := range adjust {
 		f(&o)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -118,21 +117,12 @@ func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 // network is whom a request is from, as far as an address tells: who has one
 // IPv6 address has its /64.
 func network(r *http.Request) string {
-	address := clientAddress(r)
+	address := peer.Address(r.Context())
 	if address.Is6() {
 		prefix, _ := address.Prefix(64) // fails for no Addr that is IPv6
 		return prefix.String()
 	}
 	return address.String()
-}
-
-// clientAddress is the zero Addr when it is unknown.
-func clientAddress(r *http.Request) netip.Addr {
-	if address := peer.Address(r.Context()); address.IsValid() {
-		return address
-	}
-	direct, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return direct.Addr().Unmap().WithZone("")
 }
 
 // rateFields are RateLimit-Policy and RateLimit of the IETF's

@@ -68,6 +68,9 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	if cause == nil {
 		return
 	}
+	if cause == http.ErrAbortHandler { //nolint:errorlint // a handler that cuts its answer off panics with this very value
+		panic(cause)
+	}
 	s.opts.Logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, "request panicked",
 		slog.String("request_id", rec.Header().Get("X-Request-Id")),
 		slog.String("panic", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))

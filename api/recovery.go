@@ -22,6 +22,7 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(sub.CompanyUUID, "subscriber", id.String())
 		result, err := s.opts.Recovery.Test(ctx, sub.CompanyUUID, sub.UUID)
 		return ok(gen.TestResult{
 			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
@@ -59,6 +60,10 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 			return reply{}, err
 		}
 		request.Company, request.Subscriber = sub.CompanyUUID, sub.UUID
+		c.changes(sub.CompanyUUID, "subscriber", id.String())
+		if request.DryRun {
+			c.changesBy("", "dry run")
+		}
 		job, err := s.opts.Recovery.Recover(ctx, request)
 		accepted := reply{status: http.StatusAccepted, content: shownJob(job)}
 		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err

@@ -68,7 +68,9 @@ func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Dur
 
 // run calls handle and encodes what it says.
 func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request, handle handlerFunc) response {
-	rep, err := handle(ctx, callerOf(r))
+	c := callerOf(r)
+	rep, err := handle(ctx, c)
+	s.record(r, c, err)
 	if err != nil {
 		return s.failure(w, r, err)
 	}

@@ -65,6 +65,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "subscriber", sub.UUID.String())
 		// A new subscriber has no health to look up; and were Redis to go away
 		// now, the secret must still be answered.
 		created := reply{status: http.StatusCreated, content: withSecret(sub, subscribers.Health{}), secret: true}
@@ -103,6 +104,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Update{
 			Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
 			Headers: headerChanges(in.Headers),
@@ -140,6 +142,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "subscriber", id.String())
 		if err := s.opts.Recovery.SubscriberDeleting(ctx, company, id); err != nil {
 			return reply{}, err
 		}
@@ -158,10 +161,12 @@ func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, _ ge
 		if err != nil {
 			return reply{}, err
 		}
+		c.changesBy("", in.Event)
 		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "subscriber", sub.UUID.String())
 		return s.answerWith(ctx, http.StatusCreated, sub)
 	})
 }
@@ -185,8 +190,21 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 		if err != nil {
 			return reply{}, err
 		}
+		if err := s.namesSubscriber(ctx, c, company, callbackURL); err != nil {
+			return reply{}, err
+		}
+		c.changesBy("", event)
 		return noContent(), s.opts.Subscribers.RemoveEvent(ctx, company, callbackURL, event)
 	})
+}
+
+// namesSubscriber says for the audit log which subscriber an address is that of.
+func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
+	items, _, err := s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
+	if err == nil && len(items) == 1 {
+		c.changes(company, "subscriber", items[0].UUID.String())
+	}
+	return err
 }
 
 // either is the value of a field that stands in the body or in the query.
@@ -220,6 +238,7 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
 		return reply{status: http.StatusOK, content: withSecret(sub, health[id]), secret: true}, err
 	})

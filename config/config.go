@@ -29,6 +29,7 @@ type Config struct {
 	Encryption    Encryption    `yaml:"encryption"`
 	Limits        Limits        `yaml:"limits"`
 	HTTP          HTTP          `yaml:"http"`
+	Audit         Audit         `yaml:"audit"`
 	TLS           TLS           `yaml:"tls"`
 }
 
@@ -118,6 +119,12 @@ type Limits struct {
 	CompanyBurst int `yaml:"company_burst"`
 }
 
+// Audit is how long, and how many, entries of the audit log are kept.
+type Audit struct {
+	Retention  time.Duration `yaml:"retention"`
+	MaxEntries int           `yaml:"max_entries"`
+}
+
 // HTTP bounds what a client may hold of a listener.
 type HTTP struct {
 	MaxConnections           int           `yaml:"max_connections"`
@@ -154,12 +161,13 @@ type ClientCertificates struct {
 	Cards          string `yaml:"cards"`
 	Locations      string `yaml:"locations"`
 	Billing        string `yaml:"billing"`
+	Audit          string `yaml:"audit"`
 }
 
 func (c ClientCertificates) byGroup() map[string]string {
 	return map[string]string{
 		"subscribers": c.Subscribers, "reimbursements": c.Reimbursements, "events": c.Events,
-		"deliveries": c.Deliveries, "cards": c.Cards, "locations": c.Locations, "billing": c.Billing,
+		"deliveries": c.Deliveries, "cards": c.Cards, "locations": c.Locations, "billing": c.Billing, "audit": c.Audit,
 	}
 }
 
@@ -201,8 +209,9 @@ func Default() Config {
 		},
 		TLS: TLS{ProxyHeader: "client-cert", ClientCertificates: ClientCertificates{
 			Subscribers: Required, Reimbursements: Required,
-			Events: Optional, Deliveries: Optional, Cards: Optional, Locations: Optional, Billing: Optional,
+			Events: Optional, Deliveries: Optional, Cards: Optional, Locations: Optional, Billing: Optional, Audit: Optional,
 		}},
+		Audit: Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
 	}
 }
 

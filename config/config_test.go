@@ -303,7 +303,7 @@ func TestCertificateRequired(t *testing.T) {
 	}
 	want := map[string]bool{
 		"subscribers": true, "reimbursements": true, "cards": true,
-		"events": false, "deliveries": false, "locations": false, "billing": false,
+		"events": false, "deliveries": false, "locations": false, "billing": false, "audit": false,
 	}
 	if diff := cmp.Diff(want, proxied.TLS.CertificateRequired()); diff != "" {
 		t.Error(diff)

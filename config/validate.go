@@ -68,6 +68,8 @@ func (c *Config) validate(p *invalid.Error) {
 	v.tls(c)
 	v.egress(c)
 	v.encryption(c.Encryption)
+	v.between("audit.retention", c.Audit.Retention, day, 3660*day)
+	v.number("audit.max_entries", c.Audit.MaxEntries, 1000, 100_000_000)
 	v.limit("limits.client", c.Limits.ClientRate, c.Limits.ClientBurst)
 	v.limit("limits.company", c.Limits.CompanyRate, c.Limits.CompanyBurst)
 }

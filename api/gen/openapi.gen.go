@@ -18,6 +18,42 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AuditActorKind.
+const (
+	AuditActorKindCli    AuditActorKind = "cli"
+	AuditActorKindClient AuditActorKind = "client"
+)
+
+// Valid indicates whether the value is a known member of the AuditActorKind enum.
+func (e AuditActorKind) Valid() bool {
+	switch e {
+	case AuditActorKindCli:
+		return true
+	case AuditActorKindClient:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AuditEntryOutcome.
+const (
+	AuditEntryOutcomeSuccess AuditEntryOutcome = "success"
+	AuditEntryOutcomeUnknown AuditEntryOutcome = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the AuditEntryOutcome enum.
+func (e AuditEntryOutcome) Valid() bool {
+	switch e {
+	case AuditEntryOutcomeSuccess:
+		return true
+	case AuditEntryOutcomeUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for CardCancelResultStatus.
 const (
 	CardCancelResultStatusCANCELLED CardCancelResultStatus = "CANCELLED"
@@ -532,6 +568,78 @@ type Attempt struct {
 
 	// StatusCode Absent when there was no answer.
 	StatusCode *int `json:"statusCode,omitempty"`
+}
+
+// AuditActor defines model for AuditActor.
+type AuditActor struct {
+	// Certificate The `x5t#S256` (RFC 8705) of the client certificate.
+	Certificate *string `json:"certificate,omitempty"`
+	ClientID    *string `json:"clientId,omitempty"`
+
+	// CompanyUUID The company that the token is tied to.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// Issuer Who issued the token.
+	Issuer *string `json:"issuer,omitempty"`
+
+	// Kind `cli` is the daemon's command line; the subject is then the user of its system.
+	Kind    AuditActorKind `json:"kind"`
+	Subject string         `json:"subject"`
+}
+
+// AuditActorKind `cli` is the daemon's command line; the subject is then the user of its system.
+type AuditActorKind string
+
+// AuditEntry defines model for AuditEntry.
+type AuditEntry struct {
+	// Action Example: card.lock
+	Action string     `json:"action"`
+	Actor  AuditActor `json:"actor"`
+
+	// Address The client's address.
+	Address *string `json:"address,omitempty"`
+
+	// CompanyUUID The company that the target belongs to.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	Detail      *string             `json:"detail,omitempty"`
+
+	// Fields The names of the fields that the request gave; never their values.
+	Fields []string `json:"fields"`
+
+	// ID Of two entries with the same id one is a repeat.
+	ID string `json:"id"`
+
+	// Outcome `unknown`: the request failed or was cut off on the way, so the change may have been made.
+	// A request that was refused changed nothing, and has no entry.
+	Outcome AuditEntryOutcome `json:"outcome"`
+
+	// RecordedAt When the entry came into the list.
+	RecordedAt time.Time   `json:"recordedAt"`
+	RequestID  *string     `json:"requestId,omitempty"`
+	Target     AuditTarget `json:"target"`
+
+	// Timestamp When the change was made.
+	Timestamp time.Time `json:"timestamp"`
+}
+
+// AuditEntryOutcome `unknown`: the request failed or was cut off on the way, so the change may have been made.
+// A request that was refused changed nothing, and has no entry.
+type AuditEntryOutcome string
+
+// AuditList defines model for AuditList.
+type AuditList struct {
+	Content []AuditEntry `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// AuditTarget defines model for AuditTarget.
+type AuditTarget struct {
+	Ids []string `json:"ids"`
+
+	// Kind Example: card
+	Kind string `json:"kind"`
 }
 
 // Card defines model for Card.
@@ -1367,6 +1475,33 @@ type Unavailable = Problem
 // UnsupportedMediaType RFC 9457 problem details.
 type UnsupportedMediaType = Problem
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// Actor Only changes by this subject or client.
+	Actor *string `form:"actor,omitempty" json:"actor,omitempty"`
+
+	// Action Only this action, as in `card.lock`, or all of a kind, as in `card`.
+	Action *string `form:"action,omitempty" json:"action,omitempty"`
+
+	// Target Only changes of the thing with this id.
+	Target *string `form:"target,omitempty" json:"target,omitempty"`
+
+	// From Not recorded before this time.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Not recorded after this time.
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page; more than 100 is taken as 100.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
 	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
@@ -1962,6 +2097,9 @@ type ServerInterface interface {
 	// GetWebhookKeys The keys that verify a company's `v1a` signatures
 	// (GET /.well-known/webhook-keys/{companyUuid})
 	GetWebhookKeys(w http.ResponseWriter, r *http.Request, companyUUID openapi_types.UUID)
+	// ListAudit List changes, the newest first
+	// (GET /api/v1/audit)
+	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
 	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
@@ -2131,6 +2269,130 @@ func (siw *ServerInterfaceWrapper) GetWebhookKeys(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetWebhookKeys(w, r, companyUUID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListAudit operation middleware
+func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAuditParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "actor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "actor", r.URL.Query(), &params.Actor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "actor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "actor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "action" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "action", r.URL.Query(), &params.Action, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "action"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "action", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "target" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "target", r.URL.Query(), &params.Target, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "target"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "target", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListAudit(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4590,6 +4852,8 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/current", wrapper.GetCurrentStatement).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/{month}/{year}", wrapper.GetStatement).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/audit", wrapper.ListAudit).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/cardjobs"
 	"spendhook/config"
@@ -47,6 +48,7 @@ type daemon struct {
 	dispatcher  *dispatcher.Dispatcher
 	publisher   *events.Publisher
 	cardJobs    *cardjobs.Runner
+	audit       *audit.Log
 
 	connections           *connlimit.Metrics
 	failed                chan error // a listener that ended by itself

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"spendhook/api"
+	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/cardjobs"
 	"spendhook/dispatcher"
@@ -24,6 +25,14 @@ func (d *daemon) guard() *egress.Guard {
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
+	d.audit = audit.Open(audit.Options{
+		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
+		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries,
+	})
+	d.stop.add("audit log", func(context.Context) error {
+		d.audit.Close()
+		return nil
+	})
 	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
@@ -119,6 +128,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
 		Keys: d.keys, Verifier: auth.NewVerifier(d.keys, nil),
+		Audit:  d.audit,
 		Limits: requestLimits(d.cfg.Limits, d.redis.Client()),
 		Peers:  d.peers, CertificateRequired: d.cfg.TLS.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,

@@ -1,0 +1,223 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/audit"
+	"spendhook/internal/clientcert"
+	"spendhook/internal/peer"
+)
+
+// Audit is *audit.Log.
+type Audit interface {
+	Record(e audit.Entry)
+	List(ctx context.Context, f audit.Filter) (audit.Page, error)
+}
+
+// actions say what each operation that changes something is called in the audit
+// log. An operation that may change something is here or in unaudited.
+var actions = map[string]string{
+	"createSubscriber":       "subscriber.create",
+	"updateSubscriber":       "subscriber.update",
+	"deleteSubscriber":       "subscriber.delete",
+	"addSubscriberEvent":     "subscriber.add-event",
+	"deleteSubscriberEvent":  "subscriber.delete-event",
+	"rotateSubscriberSecret": "subscriber.rotate-secret",
+	"testSubscriber":         "subscriber.test",
+	"recoverSubscriber":      "subscriber.recover",
+	"replayEvent":            "event.replay",
+	"retryDelivery":          "delivery.retry",
+	"createCard":             "card.create",
+	"createCards":            "card.bulk-create",
+	"cancelCard":             "card.delete",
+	"cancelCards":            "card.bulk-delete",
+	"lockCard":               "card.lock",
+	"setCardThreshold":       "card.threshold",
+}
+
+// unaudited are the others, each with the reason.
+var unaudited = map[string]string{
+	"ingestEvents": "events are data, listed and kept by themselves",
+}
+
+// checkActions makes sure that no change escapes the audit log.
+func checkActions(all routes) error {
+	for _, operations := range all {
+		for method, op := range operations {
+			if method == http.MethodGet || op.public || unaudited[op.id] != "" {
+				continue
+			}
+			if op.action == "" {
+				return fmt.Errorf("%s: it has no action for the audit log, and no reason to need none", op.id)
+			}
+		}
+	}
+	return nil
+}
+
+// newChange is the audit entry of a request that is about to change something;
+// nil when it is not.
+func (s *server) newChange(w http.ResponseWriter, r *http.Request, c *caller, op *operation) *audit.Entry {
+	if op.action == "" || s.opts.Audit == nil {
+		return nil
+	}
+	e := &audit.Entry{
+		Actor: audit.Actor{
+			Kind: audit.Client, Subject: c.Subject, ClientID: c.ClientID, Issuer: c.Issuer, CompanyUUID: c.Company,
+		},
+		Action: op.action, RequestID: w.Header().Get("X-Request-Id"),
+	}
+	if address := peer.Address(r.Context()); address.IsValid() {
+		e.Address = address.String()
+	}
+	if cert := clientcert.From(r.Context()); cert != nil {
+		e.Actor.Certificate = clientcert.Thumbprint(cert)
+	}
+	return e
+}
+
+// changes says for the audit log what the request is about to change, or has
+// just created.
+func (c *caller) changes(company uuid.UUID, kind string, ids ...string) {
+	if c.change != nil {
+		c.change.CompanyUUID, c.change.Target = &company, audit.Target{Kind: kind, IDs: ids}
+	}
+}
+
+// changedSome says which of the cards that were named the request has changed;
+// it may be none.
+func (c *caller) changedSome(company uuid.UUID, cards []uuid.UUID) {
+	if len(cards) == 0 {
+		c.change = nil
+		return
+	}
+	c.changes(company, "card", uuidTexts(cards)...)
+}
+
+// changesBy adds how: another action than the operation's, or a detail.
+func (c *caller) changesBy(action, detail string) {
+	if c.change == nil {
+		return
+	}
+	if action != "" {
+		c.change.Action = action
+	}
+	c.change.Detail = detail
+}
+
+// record keeps the change before the request is answered. A request that was
+// refused changed nothing.
+func (s *server) record(r *http.Request, c *caller, err error) {
+	if c == nil || c.change == nil {
+		return
+	}
+	e := *c.change
+	e.Outcome = audit.Success
+	if err != nil {
+		if problemOf(err).status < http.StatusInternalServerError && !s.opts.Unavailable(err) {
+			return
+		}
+		e.Outcome = audit.Unknown
+	}
+	e.Fields = fieldsOf(raw(r))
+	s.opts.Audit.Record(e)
+}
+
+// fieldsOf are the names of a body's fields, which decoding has found to be
+// known ones, but for the company's.
+func fieldsOf(body []byte) (names []string) {
+	dec := jsontext.NewDecoder(strings.NewReader(string(body)))
+	if token, err := dec.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {
+		return nil
+	}
+	for dec.PeekKind() == jsontext.KindString {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return names
+		}
+		if text := name.String(); text != "companyUuid" {
+			names = append(names, text)
+		}
+		if dec.SkipValue() != nil {
+			return names
+		}
+	}
+	return names
+}
+
+// ListAudit is GET /api/v1/audit.
+func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p gen.ListAuditParams) {
+	if s.opts.Audit == nil {
+		s.notFound(w, r)
+		return
+	}
+	filter, err := auditFilter(callerOf(r), p)
+	switch {
+	case err != nil:
+		s.fail(w, r, err)
+	case wantsLines(r.Header.Get("Accept")):
+		s.exportAudit(w, r, filter)
+	default:
+		s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
+			page, err := s.opts.Audit.List(ctx, filter)
+			if err != nil {
+				return reply{}, auditProblem(err)
+			}
+			content := make([]gen.AuditEntry, len(page.Items))
+			for i, e := range page.Items {
+				content[i] = shownEntry(e)
+			}
+			return linked(ok(gen.AuditList{Content: content, NextCursor: page.Next}), r, page.Next), nil
+		})
+	}
+}
+
+func auditFilter(c *caller, p gen.ListAuditParams) (f audit.Filter, err error) {
+	if f.Size, err = sizeOf(p.Size); err != nil {
+		return f, err
+	}
+	if err = checkPeriod(p.From, p.To); err != nil {
+		return f, err
+	}
+	f.Actor, f.Action, f.Target, f.Cursor = text(p.Actor), text(p.Action), text(p.Target), text(p.Cursor)
+	f.From, f.To = p.From, p.To
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
+}
+
+func auditProblem(err error) error {
+	if errors.Is(err, audit.ErrBadCursor) {
+		return fieldProblem("cursor", "INVALID", "is not a cursor of this list")
+	}
+	return err
+}
+
+func shownEntry(e audit.Entry) gen.AuditEntry {
+	return gen.AuditEntry{
+		ID: e.ID, Timestamp: e.At, RecordedAt: e.RecordedAt, Action: e.Action, Outcome: gen.AuditEntryOutcome(e.Outcome),
+		Actor: gen.AuditActor{
+			Kind: gen.AuditActorKind(e.Actor.Kind), Subject: e.Actor.Subject, ClientID: optional(e.Actor.ClientID),
+			Issuer: optional(e.Actor.Issuer), CompanyUUID: e.Actor.CompanyUUID, Certificate: optional(e.Actor.Certificate),
+		},
+		Target:      gen.AuditTarget{Kind: e.Target.Kind, Ids: slices.Concat([]string{}, e.Target.IDs)},
+		CompanyUUID: e.CompanyUUID, Fields: slices.Concat([]string{}, e.Fields), Detail: optional(e.Detail),
+		RequestID: optional(e.RequestID), Address: optional(e.Address),
+	}
+}
+
+// optional is nil for "".
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

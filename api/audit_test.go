@@ -1,0 +1,369 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/audit"
+	"spendhook/internal/redistest"
+	"spendhook/storage"
+)
+
+func (h *house) audited(query string, options ...option) []gen.AuditEntry {
+	h.t.Helper()
+	return as[gen.AuditList](h.call("GET", "/api/v1/audit?size=100&"+query, "", options...).want(http.StatusOK)).Content
+}
+
+// TestEveryChangeHasAnAction: a new operation cannot escape the audit log, and
+// no action is left of one that is gone.
+func TestEveryChangeHasAnAction(t *testing.T) {
+	t.Parallel()
+	_, all, err := loadDocument()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkActions(all); err != nil {
+		t.Error(err)
+	}
+	ids := map[string]bool{}
+	for _, operations := range all {
+		for method, op := range operations {
+			ids[op.id] = true
+			if method == http.MethodGet && op.action != "" {
+				t.Errorf("%s reads, and has an action", op.id)
+			}
+		}
+	}
+	for _, table := range []map[string]string{actions, unaudited} {
+		for id, what := range table {
+			if !ids[id] || what == "" {
+				t.Errorf("%s: %q", id, what)
+			}
+		}
+	}
+	all["/new"] = map[string]*operation{"POST": {id: "new"}}
+	if checkActions(all) == nil {
+		t.Error("an operation without an action is accepted")
+	}
+}
+
+// TestChangesAreAudited makes every change of the table of routes; the audit log
+// has each, with what it was about, and nothing else.
+func TestChangesAreAudited(t *testing.T) {
+	t.Parallel()
+	w := setupTwo(t)
+	all, changes := w.routes(), 0
+	for _, line := range table {
+		c := &check{twoCompanies: w, access: line, op: all[line.route]}
+		c.method, _, _ = strings.Cut(line.route, " ")
+		if c.method == http.MethodGet || c.op.public || unaudited[c.op.id] != "" {
+			continue
+		}
+		changes++
+		a := c.send(bearer(w.acme.token), remote("[2001:db8::7]:4711")).want(line.status)
+		id := a.Header().Get("X-Request-Id")
+		entries := slices.DeleteFunc(w.audited("", bearer(w.acme.token)), func(e gen.AuditEntry) bool { return *e.RequestID != id })
+		if len(entries) != 1 {
+			t.Errorf("%s: %d entries", line.route, len(entries))
+			continue
+		}
+		e := entries[0]
+		if e.Action != actions[c.op.id] || e.Outcome != gen.AuditEntryOutcomeSuccess || e.CompanyUUID == nil || *e.CompanyUUID != w.acme.company ||
+			e.Actor.Kind != gen.AuditActorKindClient || e.Actor.Subject == "" || e.Actor.CompanyUUID == nil || text(e.Address) != "2001:db8::7" {
+			t.Errorf("%s: %+v", line.route, e)
+		}
+		if len(e.Target.Ids) == 0 || e.Target.Ids[0] == "" {
+			t.Errorf("%s: of what? %+v", line.route, e.Target)
+		}
+	}
+	if changes != len(actions) {
+		t.Errorf("%d changes were made, there are %d actions", changes, len(actions))
+	}
+}
+
+const newSubscriber = `{"name":"n","callbackUrl":"http://127.0.0.1:9/secret-path","events":["A"]}`
+
+func TestWhatAnEntryTells(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := as[gen.SubscriberWithSecret](h.call("POST", "/api/v1/subscribers", newSubscriber).want(http.StatusCreated))
+	id := sub.UUID.String()
+	h.call("PATCH", "/api/v1/subscribers/"+id, `{"enabled":false,"name":"m","companyUuid":"`+h.company.String()+`"}`).want(http.StatusOK)
+	h.call("POST", "/api/v1/subscribers/add-event", `{"callbackUrl":"http://127.0.0.1:9/secret-path","event":"B"}`).want(http.StatusCreated)
+	h.call("DELETE", "/api/v1/subscribers/delete-event?event=B&callbackUrl=http://127.0.0.1:9/secret-path", "").want(http.StatusNoContent)
+	var got [][]string
+	for _, e := range h.audited("target=" + id) {
+		got = append(got, append([]string{e.Action, text(e.Detail)}, e.Fields...))
+	}
+	want := [][]string{
+		{"subscriber.delete-event", "B"},
+		{"subscriber.add-event", "B", "callbackUrl", "event"},
+		{"subscriber.update", "", "enabled", "name"},
+		{"subscriber.create", "", "name", "callbackUrl", "events"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	body := h.call("GET", "/api/v1/audit", "").Body.String()
+	for _, secret := range []string{"secret-path", sub.Secret} {
+		if strings.Contains(body, secret) {
+			t.Errorf("the audit log has %s", secret)
+		}
+	}
+}
+
+func TestLockAndUnlockAreToldApart(t *testing.T) {
+	t.Parallel()
+	w := setupTwo(t)
+	card := "/api/v3/cards/" + w.acme.fill("{card}") + "/lock"
+	w.call("PATCH", card, `{"lock":true}`, bearer(w.acme.token)).want(http.StatusOK)
+	w.call("PATCH", card, `{"lock":false}`, bearer(w.acme.token)).want(http.StatusOK)
+	list := w.audited("target="+w.acme.fill("{card}"), bearer(w.acme.token))
+	if len(list) != 2 || list[0].Action != "card.unlock" || list[1].Action != "card.lock" {
+		t.Errorf("%+v", list)
+	}
+}
+
+// What was refused, and an answer given again, changed nothing.
+func TestWhatChangesNothingIsNotAudited(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	key := header("Idempotency-Key", "k")
+	for range 3 {
+		h.call("POST", "/api/v1/subscribers", newSubscriber, key).want(http.StatusCreated)
+	}
+	h.call("POST", "/api/v1/subscribers", newSubscriber).want(http.StatusConflict)
+	h.call("POST", "/api/v1/subscribers", `{}`).want(http.StatusBadRequest)
+	h.call("DELETE", "/api/v1/subscribers/"+uuid.NewString(), "").want(http.StatusNotFound)
+	h.call("DELETE", "/api/v1/subscribers/"+uuid.NewString(), "", noToken).want(http.StatusUnauthorized)
+	h.call("POST", "/api/v1/subscribers", newSubscriber, bearer(h.mint(&h.company, "subscribers:read"))).want(http.StatusForbidden)
+	h.call("GET", "/api/v1/subscribers", "").want(http.StatusOK)
+	h.call("POST", "/api/v1/events", `{"id":"e","event":"A","timestamp":"`+time.Now().Format(time.RFC3339)+`"}`).want(http.StatusAccepted)
+	if list := h.audited(""); len(list) != 1 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// failing is subscribers that take a change and then lose the connection.
+type failing struct{ Subscribers }
+
+func (f failing) Delete(ctx context.Context, company, id uuid.UUID) error {
+	return errors.Join(f.Subscribers.Delete(ctx, company, id), context.DeadlineExceeded)
+}
+
+func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {
+	t.Parallel()
+	h := setup(t, func(o *Options) { o.Subscribers = failing{o.Subscribers} })
+	sub := as[gen.Subscriber](h.call("POST", "/api/v1/subscribers", newSubscriber).want(http.StatusCreated))
+	h.call("DELETE", "/api/v1/subscribers/"+sub.UUID.String(), "").want(http.StatusServiceUnavailable)
+	list := h.audited("action=subscriber.delete")
+	if len(list) != 1 || list[0].Outcome != gen.AuditEntryOutcomeUnknown || list[0].Target.Ids[0] != sub.UUID.String() {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestAuditIsForOperators(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	h.call("POST", "/api/v1/subscribers", newSubscriber).want(http.StatusCreated)
+	other := uuid.New()
+	h.call("POST", "/api/v1/subscribers", newSubscriber, bearer(h.mint(&other, allScopes))).want(http.StatusCreated)
+	h.options.Audit.Record(audit.Entry{
+		Actor: audit.Actor{Kind: audit.CommandLine, Subject: "root"}, Action: "keys.rotate", Target: audit.Target{Kind: "key"}, Outcome: audit.Success,
+	})
+	without := strings.ReplaceAll(allScopes, "operator", "platform")
+	h.call("GET", "/api/v1/audit", "", bearer(h.mint(&h.company, without))).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	h.call("GET", "/api/v1/audit", "", bearer(h.mint(nil, allScopes))).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	for token, want := range map[string]int{h.token: 1, h.mint(&other, allScopes): 1, h.mint(nil, allScopes+" platform"): 3} {
+		if got := as[gen.AuditList](h.call("GET", "/api/v1/audit", "", bearer(token)).want(http.StatusOK)).Content; len(got) != want {
+			t.Errorf("%d entries, want %d", len(got), want)
+		}
+	}
+	for _, method := range []string{"DELETE", "POST", "PUT", "PATCH"} {
+		h.call(method, "/api/v1/audit", "").want(http.StatusMethodNotAllowed)
+	}
+}
+
+func TestAuditPagesAndFilters(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for i := range 7 {
+		h.options.Audit.Record(audit.Entry{
+			Actor: audit.Actor{Kind: audit.Client, Subject: "s"}, Action: "card.lock", CompanyUUID: &h.company,
+			Target: audit.Target{Kind: "card", IDs: []string{string(rune('a' + i))}}, Outcome: audit.Success,
+		})
+	}
+	path, ids := "/api/v1/audit?size=3", []string{}
+	for path != "" {
+		a := h.call("GET", path, "").want(http.StatusOK)
+		page := as[gen.AuditList](a)
+		for _, e := range page.Content {
+			ids = append(ids, e.Target.Ids...)
+		}
+		path, _, _ = strings.Cut(strings.TrimPrefix(a.Header().Get("Link"), "<"), ">")
+	}
+	if strings.Join(ids, "") != "gfedcba" {
+		t.Errorf("%v", ids)
+	}
+	h.call("GET", "/api/v1/audit?cursor=x", "").wantField("cursor", "INVALID")
+	h.call("GET", "/api/v1/audit?size=0", "").wantField("size", "INVALID")
+	h.call("GET", "/api/v1/audit?from=x", "").wantField("from", "INVALID")
+	h.call("GET", "/api/v1/audit?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "").wantField("to", "INVALID")
+	h.call("GET", "/api/v1/audit?who=me", "").wantField("who", "UNKNOWN_PARAMETER")
+	h.call("GET", "/api/v1/audit?companyUuid="+uuid.NewString(), "").want(http.StatusForbidden, "COMPANY_MISMATCH")
+	h.call("GET", "/api/v1/audit", "", header("Accept", "text/csv")).want(http.StatusNotAcceptable)
+	h.call("GET", "/api/v1/events", "", header("Accept", mediaLines)).want(http.StatusNotAcceptable)
+}
+
+// many records n entries.
+func (h *house) many(n int) {
+	var group sync.WaitGroup
+	for i := range 50 {
+		group.Go(func() {
+			for range n / 50 {
+				h.options.Audit.Record(audit.Entry{
+					Actor: audit.Actor{Kind: audit.Client, Subject: "s"}, Action: "card.lock", CompanyUUID: &h.company,
+					Target: audit.Target{Kind: "card", IDs: []string{"c"}}, Outcome: audit.Success, Detail: strings.Repeat("x", i),
+				})
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestAuditIsExportedAsLines(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	h.many(1200)
+	server := httptest.NewServer(h.handler)
+	defer server.Close()
+	get := func(query string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/audit"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearer(h.token)(r)
+		r.Header.Set("Accept", mediaLines)
+		resp, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	resp := get("?actor=s")
+	defer resp.Body.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(resp.Body); err != nil || resp.Header.Get("Content-Type") != mediaLines || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %d, %v", err, resp.StatusCode, resp.Header)
+	}
+	ids := map[string]bool{}
+	for line := range strings.Lines(text.String()) {
+		var e gen.AuditEntry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err, line)
+		}
+		ids[e.ID] = true
+	}
+	if len(ids) != 1200 {
+		t.Errorf("%d of 1200 entries", len(ids))
+	}
+	if resp := get("?actor=nobody"); resp.StatusCode != http.StatusOK || resp.ContentLength > 0 {
+		t.Errorf("none: %d, %d bytes", resp.StatusCode, resp.ContentLength)
+	}
+	if resp := get("?from=x"); resp.StatusCode != http.StatusBadRequest || resp.Header.Get("Content-Type") != mediaProblem {
+		t.Errorf("a bad filter: %d", resp.StatusCode)
+	}
+}
+
+// cutOff is a log that fails at its second page.
+type cutOff struct {
+	Audit
+	calls int
+}
+
+func (c *cutOff) List(ctx context.Context, f audit.Filter) (audit.Page, error) {
+	if c.calls++; c.calls == 2 {
+		return audit.Page{}, context.DeadlineExceeded
+	}
+	return c.Audit.List(ctx, f)
+}
+
+func TestAnExportThatFailsIsNotWhole(t *testing.T) {
+	t.Parallel()
+	h := setup(t, func(o *Options) { o.Audit = &cutOff{Audit: o.Audit} })
+	h.many(1200)
+	server := httptest.NewServer(h.handler)
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/audit", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer(h.token)(r)
+	r.Header.Set("Accept", mediaLines)
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := new(bytes.Buffer).ReadFrom(resp.Body); err == nil {
+		t.Error("it looks whole")
+	}
+	if h.seen.count("panicked") > 0 {
+		t.Error("logged as a panic")
+	}
+}
+
+func TestWantsLines(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]bool{
+		"": false, "*/*": false, mediaLines: true, "Application/X-NDJSON; q=0.5": true, mediaLines + ";q=0": false,
+		mediaLines + ", " + mediaJSON: false, mediaLines + ", */*;q=0.1": true,
+	} {
+		if got := wantsLines(accept); got != want {
+			t.Errorf("%q: %v", accept, got)
+		}
+	}
+}
+
+// With Redis away a change of a card is still made, answered and kept.
+func TestEntriesOfCardsOutliveTheLossOfRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	dir, store := t.TempDir(), openSpend(t, storage.Options{})
+	h := setupOn(t, server.Client(), func(o *Options) {
+		*o = withSpend(store, *o)
+		log := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: dir, SpoolEvery: 10 * time.Millisecond, Logger: o.Logger})
+		t.Cleanup(log.Close)
+		o.Audit = log
+	})
+	card := uuid.NewString()
+	(&twoCompanies{house: h}).load(store, &tenant{things: map[string]string{
+		"company": h.company.String(), "name": "acme", "user": uuid.NewString(), "location": uuid.NewString(),
+		"reimbursement": uuid.NewString(), "statement": uuid.NewString(), "openStatement": uuid.NewString(),
+		"card": card, "spareCard": uuid.NewString(), "lastCard": uuid.NewString(),
+	}})
+	server.Kill()
+	h.call("PATCH", "/api/v3/cards/"+card+"/lock", `{"lock":true}`).want(http.StatusOK)
+	server.Restart()
+	deadline := time.After(20 * time.Second)
+	for len(h.audited("target="+card)) != 1 {
+		select {
+		case <-deadline:
+			t.Fatal("the entry is lost")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
