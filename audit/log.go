@@ -202,8 +202,30 @@ func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 }
 
 // keep puts entries into the file, or failing that, into the process's own log.
+// What may have happened leaves half of the file to what did: while Redis is
+// away, it is most of what comes.
 func (l *Log) keep(entries []Entry) {
-	err := l.spool.add(entries)
+	certain, rest := partition(entries, func(e Entry) bool { return e.Outcome == Success })
+	l.keepUpTo(maxSpool, certain)
+	l.keepUpTo(maxSpool/2, rest)
+}
+
+func partition(entries []Entry, holds func(Entry) bool) (yes, no []Entry) {
+	for _, e := range entries {
+		if holds(e) {
+			yes = append(yes, e)
+		} else {
+			no = append(no, e)
+		}
+	}
+	return yes, no
+}
+
+func (l *Log) keepUpTo(most int64, entries []Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	err := l.spool.add(entries, most)
 	if err == nil {
 		l.metrics.entries.WithLabelValues(resultSpooled).Add(float64(len(entries)))
 		return

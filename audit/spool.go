@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// maxSpool bounds the file, in bytes: some 100,000 entries.
+// maxSpool bounds the file, in bytes: some 150,000 entries.
 const maxSpool = 64 << 20
 
 var errSpoolFull = errors.New("the file is full")
@@ -21,8 +21,9 @@ var errSpoolFull = errors.New("the file is full")
 // processes may use the same file.
 type spool struct{ path string }
 
-// add appends entries and returns when they are on the disk.
-func (s spool) add(entries []Entry) error {
+// add appends entries and returns when they are on the disk. The file may then
+// have most bytes.
+func (s spool) add(entries []Entry, most int64) error {
 	var text bytes.Buffer
 	for _, e := range entries {
 		line, err := encode(e)
@@ -36,7 +37,7 @@ func (s spool) add(entries []Entry) error {
 		if err != nil {
 			return err
 		}
-		if size+int64(text.Len()) > maxSpool {
+		if size+int64(text.Len()) > most {
 			return errSpoolFull
 		}
 		_, err = f.Write(append(endOfTornLine(f, size), text.Bytes()...))

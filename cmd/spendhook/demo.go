@@ -34,7 +34,7 @@ func (d *daemon) developerToken() (string, error) {
 		Scopes: []string{
 			"events:read", "events:write", "subscribers:read", "subscribers:write",
 			"deliveries:read", "deliveries:write", "cards:read", "cards:write",
-			"reimbursements:read", "locations:read", "billing:read",
+			"reimbursements:read", "locations:read", "billing:read", "operator",
 		},
 	}, time.Now())
 }

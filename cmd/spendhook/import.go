@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"spendhook/audit"
 	"spendhook/storage"
 )
 
@@ -43,7 +44,26 @@ func (c *importCmd) Run(ctx context.Context, term *console) error {
 	if err == nil && total.Refused > 0 {
 		err = fmt.Errorf("%d of %d lines were refused", total.Refused, total.Imported+total.Refused)
 	}
-	return errors.Join(err, store.Close())
+	return errors.Join(err, store.Close(), c.record(ctx, term, total, err))
+}
+
+// record tells the audit log what was imported, if anything was.
+func (c *importCmd) record(ctx context.Context, term *console, total storage.Report, failure error) error {
+	if total.Imported == 0 && failure == nil {
+		return nil
+	}
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	e := audit.Entry{
+		Action: "spend.import", Target: audit.Target{Kind: "file", IDs: c.Files},
+		Detail: fmt.Sprintf("imported %d, refused %d", total.Imported, total.Refused),
+	}
+	if failure != nil {
+		e.Outcome = audit.Unknown // some lines may be there that are not counted
+	}
+	return recordChange(ctx, cfg, term.err, e)
 }
 
 // source is one input of an import; size is 0 when it is unknown.

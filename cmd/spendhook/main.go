@@ -46,6 +46,7 @@ type commands struct {
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Keys        keysCmd        `cmd:"" help:"Look after the encryption keys."`
+	Audit       auditCmd       `cmd:"" help:"Export who changed what."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

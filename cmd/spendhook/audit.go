@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/audit"
+	"spendhook/config"
+	"spendhook/internal/redisx"
+)
+
+type auditCmd struct {
+	Export auditExportCmd `cmd:"" help:"Write the audit log as NDJSON, the newest entry first."`
+}
+
+type auditExportCmd struct {
+	clientFlags
+
+	From    time.Time  `help:"Recorded from here on, RFC 3339."`
+	To      time.Time  `help:"And up to here (default: now)."`
+	Actor   string     `help:"Only changes by this subject or client."`
+	Action  string     `help:"Only this action, as in card.lock, or all of a kind, as in card."`
+	Target  string     `help:"Only changes of the thing with this id."`
+	Company *uuid.UUID `help:"Only this company's."`
+}
+
+// Run writes the entries as they come. An export that is cut off is an error.
+func (c *auditExportCmd) Run(ctx context.Context, term *console) error {
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.base+"/api/v1/audit?"+c.query().Encode(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+api.token)
+	req.Header.Set("Accept", "application/x-ndjson")
+	req.Header.Set("User-Agent", "spendhook/"+readBuild().version)
+	// It takes as long as it is long: only silence is bounded, by the server.
+	resp, err := (&http.Client{Transport: api.http.Transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return err
+		}
+		return asProblem(resp, text)
+	}
+	if _, err := io.Copy(term.out, resp.Body); err != nil {
+		return fmt.Errorf("the export is not whole: %w", err)
+	}
+	return nil
+}
+
+func (c *auditExportCmd) query() url.Values {
+	query := url.Values{}
+	for name, value := range map[string]string{"actor": c.Actor, "action": c.Action, "target": c.Target} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	for name, at := range map[string]time.Time{"from": c.From, "to": c.To} {
+		if !at.IsZero() {
+			query.Set(name, at.Format(time.RFC3339Nano))
+		}
+	}
+	if c.Company != nil {
+		query.Set("companyUuid", c.Company.String())
+	}
+	return query
+}
+
+// recordChange keeps a change that was made by the command line: in the Redis of
+// the settings, or, when that is the daemon's own or away, in the data directory,
+// for the daemon to move there. A change that was made is not undone when its
+// entry cannot be kept; that is an error which has it.
+func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e audit.Entry) error {
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	opts := audit.Options{Dir: cfg.DataDir, Logger: log}
+	if url := cfg.Redis.Reveal(); url != redisx.Embedded {
+		redisx.LogTo(log)
+		r, err := redisx.Open(ctx, redisx.Options{URL: url, Logger: log})
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		opts.Store = audit.NewStore(r.Client())
+	}
+	l := audit.Open(opts) //nolint:contextcheck // it ends with Close
+	defer l.Close()
+	e.Actor, e.Address = systemUser()
+	e.Outcome = cmp.Or(e.Outcome, audit.Success)
+	l.Record(e)
+	return nil
+}
+
+// systemUser is who runs this command, and on which machine.
+func systemUser() (actor audit.Actor, machine string) {
+	actor = audit.Actor{Kind: audit.CommandLine, Subject: "uid " + strconv.Itoa(os.Getuid())}
+	if u, err := user.Current(); err == nil {
+		actor.Subject = u.Username
+	}
+	machine, _ = os.Hostname()
+	return actor, machine
+}
