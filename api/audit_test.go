@@ -73,7 +73,7 @@ func TestChangesAreAudited(t *testing.T) {
 			continue
 		}
 		changes++
-		a := c.send(bearer(w.acme.token), remote("[2001:db8::7]:4711")).want(line.status)
+		a := c.send(bearer(w.acme.token), header("X-Forwarded-For", "2001:db8::7")).want(line.status)
 		id := a.Header().Get("X-Request-Id")
 		entries := slices.DeleteFunc(w.audited("", bearer(w.acme.token)), func(e gen.AuditEntry) bool { return *e.RequestID != id })
 		if len(entries) != 1 {

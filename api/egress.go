@@ -36,11 +36,13 @@ func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "egress_certificate", company.String())
 		set, err := s.opts.Subscribers.SetCertificate(ctx, company,
 			subscribers.CertificateInput{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
 		if err != nil {
 			return reply{}, err
 		}
+		c.changesBy("", "x5t#S256 "+set.Thumbprint)
 		return ok(shownCertificate(company, set)), nil
 	})
 }
@@ -56,6 +58,7 @@ func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request,
 		if err != nil {
 			return reply{}, err
 		}
+		c.changes(company, "egress_certificate", company.String())
 		return noContent(), s.opts.Subscribers.RemoveCertificate(ctx, company)
 	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -89,7 +90,7 @@ func (c *auditExportCmd) query() url.Values {
 // the settings, or, when that is the daemon's own or away, in the data directory,
 // for the daemon to move there. A change that was made is not undone when its
 // entry cannot be kept; that is an error which has it.
-func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e audit.Entry) error {
+func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e audit.Entry) (err error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
@@ -101,7 +102,7 @@ func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e a
 		if err != nil {
 			return err
 		}
-		defer r.Close()
+		defer func() { err = errors.Join(err, r.Close()) }()
 		opts.Store = audit.NewStore(r.Client())
 	}
 	l := audit.Open(opts) //nolint:contextcheck // it ends with Close

@@ -25,7 +25,7 @@ func (d *daemon) guard() *egress.Guard {
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
-	d.audit = audit.Open(audit.Options{
+	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries,
 	})

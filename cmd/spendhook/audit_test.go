@@ -1,0 +1,83 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/api/gen"
+)
+
+// What the API and the command line change is exported by one who may see it.
+func TestAuditExport(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, sharedRedis(t), "")
+	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
+	d := h.start(t)
+	newEndpoint(t, nil).subscribe(t, d, "PAYMENT_PAID")
+	token := command(t, "", "token", "--data-dir", h.dir, "--scope", "operator platform")
+	export := func(more ...string) (list []gen.AuditEntry) {
+		t.Helper()
+		got := command(t, "", append([]string{"audit", "export", "--url", d.api, "--token", strings.TrimSpace(token.stdout)}, more...)...)
+		got.want(t, exitOK, "", "")
+		for line := range strings.Lines(got.stdout) {
+			var e gen.AuditEntry
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			list = append(list, e)
+		}
+		return list
+	}
+	eventually(t, patience, "the import's entry came from the data directory", func() bool { return len(export()) == 2 })
+	imported := export("--action", "spend")
+	if len(imported) != 1 || imported[0].Actor.Kind != gen.AuditActorKindCli || imported[0].Actor.Subject == "" ||
+		imported[0].Action != "spend.import" || imported[0].Target.Ids[0] != "-" || *imported[0].Detail != "imported 6, refused 0" {
+		t.Errorf("%+v", imported)
+	}
+	created := export("--action", "subscriber.create", "--company", developerCompany.String(), "--from", "2026-01-01T00:00:00Z")
+	if len(created) != 1 || created[0].Actor.Subject != "developer" || *created[0].Address != "127.0.0.1" {
+		t.Errorf("%+v", created)
+	}
+	if list := export("--to", "2026-01-01T00:00:00Z"); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	d.stop(t)
+}
+
+func TestAuditExportThatFails(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("action") == "cut" {
+			_, _ = w.Write([]byte("{}\n"))
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(`{"code":"INSUFFICIENT_SCOPE","detail":"The token needs the scope operator."}`))
+	}))
+	t.Cleanup(server.Close)
+	export := []string{"audit", "export", "--url", server.URL, "--token", "t"}
+	command(t, "", export...).want(t, exitFailure, "", "403 INSUFFICIENT_SCOPE")
+	command(t, "", append(export, "--action", "cut")...).want(t, exitFailure, "{}", "not whole")
+}
+
+// An import that changes something is recorded also where Redis is away.
+func TestImportIsRecordedWithoutRedis(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yml")
+	if err := os.WriteFile(config, []byte("redis: redis://127.0.0.1:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command(t, spendLines(), "import", "--config", config, "--data-dir", dir, "-").want(t, exitOK, "imported 6", "")
+	text, err := os.ReadFile(filepath.Join(dir, "audit-pending.ndjson"))
+	if err != nil || !strings.Contains(string(text), `"spend.import"`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
