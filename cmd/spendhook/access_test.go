@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,28 @@ func TestTheListenersAreApart(t *testing.T) {
 		if status, body := get(t, d.admin+path); status != http.StatusNotFound {
 			t.Errorf("the admin listener answers %s with %d %s", path, status, body)
 		}
+	}
+	for host, want := range map[string]int{
+		"localhost:9090": 200, "127.0.0.1": 200, "[::1]:9090": 200, "[::1]": 200,
+		"evil.example": 403, "evil.example:9090": 403, "127.0.0.1.evil.example": 403, "192.0.2.1": 403, "": 403,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody)
+		r.Host = host
+		rec := httptest.NewRecorder()
+		onlyHere(newAdmin(nil, nil, newRegistry()).handler()).ServeHTTP(rec, r)
+		if rec.Code != want {
+			t.Errorf("the admin listener answers the host %q with %d, want %d", host, rec.Code, want)
+		}
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, d.admin+"/metrics", http.NoBody)
+	r.Host = "evil.example"
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a page whose name resolves to loopback reads the metrics: %d", resp.StatusCode)
 	}
 	if _, metrics := get(t, d.admin+"/metrics"); strings.Contains(metrics, testCompany) {
 		t.Error("the metrics name a company")

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
+	"strings"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
@@ -33,6 +36,23 @@ func (a *admin) handler() http.Handler {
 		mux.Handle(pattern, handler)
 	}
 	return mux
+}
+
+// onlyHere refuses requests to another name than this machine's own. A page in a
+// browser here can have its own name resolve to loopback (DNS rebinding), and
+// would read profiles; it cannot choose the name that the browser sends.
+func onlyHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+			http.Error(w, "this listener is for its own machine", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // routes are all that the listener serves, to whoever reaches it.

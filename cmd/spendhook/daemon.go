@@ -130,7 +130,11 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
 	d.background(ctx, "redis watch", watch.run)
 	d.admin = newAdmin(d.redis.Check, d.database.warnings, d.registry)
-	address, err := d.listen(ctx, "admin", d.cfg.AdminListen, http.MaxBytesHandler(d.admin.handler(), adminBody), profileTimeout)
+	handler := d.admin.handler()
+	if !d.cfg.AdminPublic {
+		handler = onlyHere(handler)
+	}
+	address, err := d.listen(ctx, "admin", d.cfg.AdminListen, http.MaxBytesHandler(handler, adminBody), profileTimeout)
 	d.adminAddress = address
 	return err
 }
