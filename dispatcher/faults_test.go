@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,4 +268,36 @@ func TestUnrecordedAttemptsAreBounded(t *testing.T) {
 	server.Resume()
 	eventually(t, func() bool { return len(rc.ids()) == 3000 }, "all arrive")
 	h.settled()
+}
+
+// steps is a clock that a test sets forward and back.
+type steps struct{ by atomic.Int64 }
+
+func (s *steps) now() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
+
+// The clock is set forward by an hour, back, and forward again, under load:
+// nothing is lost, and nothing is sent that was settled. While the clock is back,
+// what was given a time in the hour that is gone waits for it.
+func TestTheClockIsStepped(t *testing.T) {
+	t.Parallel()
+	clock := &steps{}
+	h := build(t, redistest.New(t), func(o *Options) {
+		patient(o)
+		o.Now = clock.now
+	})
+	rc := receive(t, unsteady)
+	sub := h.subscribe(rc.URL)
+	h.start()
+	l := h.load(8)
+	l.grow(200)
+	for _, to := range []time.Duration{time.Hour, 0, time.Hour} {
+		clock.by.Store(int64(to))
+		l.grow(200)
+	}
+	l.account(rc, sub)
+	for id, n := range rc.ids() {
+		if d := h.delivery(id, sub); d.AttemptCount != n {
+			t.Errorf("%s: %d attempts counted, %d received", id, d.AttemptCount, n)
+		}
+	}
 }

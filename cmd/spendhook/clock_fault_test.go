@@ -1,0 +1,124 @@
+//go:build faults
+
+package main
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/internal/redistest"
+)
+
+// steppedDaemon builds the daemon on a standard library whose clock can be
+// stepped by a signal, for everything in the process alike: a program does not
+// see a clock that only its own packages see.
+func steppedDaemon(t *testing.T) (binary string) {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "spendhook-stepped-clock") // one place, so that go's cache knows it
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := filepath.Join(strings.TrimSpace(string(out)), "src", "time")
+	source, err := os.ReadFile(filepath.Join(library, "time.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const read = "\tsec, nsec, mono := runtimeNow()\n"
+	before, after, ok := strings.Cut(string(source), "func Now() Time {\n"+read)
+	if !ok {
+		t.Fatal("time.Now of this Go version does not read the clock as expected")
+	}
+	stepped := before + "func Now() Time {\n" + read + "\tsec += step.Load()\n" + after
+	if err := os.WriteFile(filepath.Join(dir, "time.go"), []byte(stepped), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
+		filepath.Join(library, "time.go"):     filepath.Join(dir, "time.go"),
+		filepath.Join(library, "step.go"):     filepath.Join(here, "testdata/clock/step.go.txt"),
+		filepath.Join(here, "clock_steps.go"): filepath.Join(here, "testdata/clock/signals.go.txt"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(t.TempDir(), "spendhook")
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// The clock of the machine is set forward by an hour, back, and forward again,
+// under load. Nothing is lost and nothing is sent that was settled; a token
+// expires by the clock as it is. While the clock is back, what was given a time
+// in the hour that is gone waits for it.
+func TestClockIsStepped(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	h := newHouse(t, server.URL(), briefRetries)
+	h.binary = steppedDaemon(t)
+	tr := newTrial(t, server.Client(), h)
+	for _, e := range tr.endpoints {
+		e.ignoreTime()
+	}
+	brief := command(t, "", "token", "--data-dir", h.dir, "--company", developerCompany.String(),
+		"--scope", "events:read", "--ttl", "30m")
+	brief.want(t, exitOK, "ey", "")
+	token := strings.TrimSpace(brief.stdout)
+
+	tr.wantToken(token, http.StatusOK)
+	for _, step := range []struct {
+		signal os.Signal
+		status int
+	}{
+		{syscall.SIGUSR1, http.StatusUnauthorized},
+		{syscall.SIGUSR2, http.StatusOK},
+		{syscall.SIGUSR1, http.StatusUnauthorized},
+	} {
+		tr.daemons[0].signal(step.signal)
+		tr.wantToken(token, step.status)
+		tr.grow(300)
+	}
+	tr.load.pause()
+	if l := tr.account(); l.repeats > 0 {
+		t.Errorf("%d POSTs were repeated", l.repeats)
+	}
+	tr.finish()
+}
+
+// wantToken waits until a request with the token is answered so.
+func (tr *trial) wantToken(token string, want int) {
+	tr.t.Helper()
+	d := *tr.daemons[0]
+	d.token = token
+	eventually(tr.t, patience, "the token is answered by "+http.StatusText(want), func() bool {
+		status, _, _ := d.do(tr.t, http.MethodGet, "/api/v1/events?size=1", "")
+		return status == want
+	})
+}
+
+// ignoreTime takes deliveries that were signed at any time: a receiver whose
+// clock is right refuses those of a clock that is an hour off.
+func (e *endpoint) ignoreTime() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.anyTime = true
+}
