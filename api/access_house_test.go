@@ -83,9 +83,10 @@ func setupTwo(t *testing.T) *twoCompanies {
 	dir, keys := t.TempDir(), keysOf(t, w.signer)
 	store := openSpend(t, storage.Options{DataDir: dir, Timeout: patient})
 	w.house = setupOn(t, w.client, func(o *Options) {
-		o.Keys, o.Verifier, o.Timeout = keys, auth.NewVerifier(keys, nil), patient
+		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
+		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: auth.NewClients(store, nil)})
 		*o = withSpend(store, *o)
 	})
 	w.keys = keys
@@ -122,7 +123,7 @@ func newSigner(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // keysOf is a key store that signs with key.
-func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.KeyStore {
+func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -133,11 +134,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.KeyStore {
 	if err := os.WriteFile(filepath.Join(dir, "token-key.pem"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := auth.OpenKeys(dir, "https://spendhook.test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys
+	return openKeysIn(t, dir, &memoryKeys{}, nil)
 }
 
 // tenant makes a company and waits until nothing moves by itself any more.
@@ -189,9 +186,9 @@ func (w *twoCompanies) certify(c *tenant) {
 // bound is a token of the company, with allScopes, that only cert may use.
 func (w *twoCompanies) bound(company *uuid.UUID, cert *x509.Certificate) string {
 	w.t.Helper()
-	token, err := w.keys.Mint(auth.Grant{
+	token, err := w.keys.Mint(w.t.Context(), auth.Grant{
 		Subject: "test", Company: company, Scopes: strings.Fields(allScopes), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
-	}, time.Now())
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}

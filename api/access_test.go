@@ -45,6 +45,8 @@ var table = []access{
 	{route: "GET /docs/favicon-32x32.png", status: 200},
 	{route: "GET /openapi.json", status: 200},
 	{route: "GET /.well-known/jwks.json", status: 200},
+	{route: "GET /.well-known/oauth-authorization-server", status: 200},
+	{route: "POST /oauth/token", status: 401},
 	{route: "GET /.well-known/webhook-keys/{companyUuid}", target: "/.well-known/webhook-keys/{company}", status: 200},
 
 	{route: "GET /api/v1/subscribers", kind: list, status: 200, shows: []string{"subscriber", "callback"}, filter: "uuid={subscriber}"},

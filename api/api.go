@@ -21,7 +21,7 @@ import (
 	"spendhook/internal/peer"
 )
 
-// Options are what the API needs. The domain's parts, Keys and Verifier are
+// Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
 	Subscribers Subscribers
@@ -34,11 +34,15 @@ type Options struct {
 	Cards       Cards
 	CardJobs    CardJobs
 	Spend       Spend
-	Keys        *auth.KeyStore
 	Verifier    *auth.Verifier
 
 	// Audit keeps who changed what; with nil nobody does.
 	Audit Audit
+
+	// Keys sign the access tokens that Tokens issues to clients. Both are nil
+	// when only the tokens of other issuers are accepted.
+	Keys   *auth.Keys
+	Tokens Tokens
 
 	// PublicURL is the base address at which clients reach this API; links
 	// within bodies begin with it.

@@ -4,11 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
-
-	"spendhook/auth"
 )
 
 // concrete fills the parameters of a route.
@@ -24,10 +21,7 @@ func TestEveryRouteAsksForItsToken(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	other := uuid.New()
-	expired, err := h.keys.Mint(auth.Grant{Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Minute}, time.Now().Add(-2*time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expired := h.expired()
 	_, all, err := loadDocument()
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -38,7 +39,7 @@ func (s *server) authenticate(r *http.Request) (*caller, error) {
 		return nil, err
 	}
 	c, err := s.verify(r)
-	if err != nil {
+	if err != nil && !errors.Is(err, auth.ErrUnavailable) {
 		s.throttle.failed(r)
 	}
 	return c, err
@@ -60,7 +61,10 @@ func (s *server) verify(r *http.Request) (*caller, error) {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, invalidToken()
 	}
-	verified, err := s.opts.Verifier.Verify(tokenOf(r))
+	verified, err := s.opts.Verifier.Verify(r.Context(), tokenOf(r))
+	if errors.Is(err, auth.ErrUnavailable) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, invalidToken()
 	}

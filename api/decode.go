@@ -29,7 +29,11 @@ func (body) Close() error { return nil }
 
 // receive reads the body of a request that may have one, so that later steps
 // find it in memory.
-func receive(w http.ResponseWriter, r *http.Request, limit int64) error {
+func receive(w http.ResponseWriter, r *http.Request, op *operation) error {
+	limit, media := op.maxBody, mediaJSON
+	if op.form {
+		media = mediaForm
+	}
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
@@ -37,8 +41,8 @@ func receive(w http.ResponseWriter, r *http.Request, limit int64) error {
 	if err != nil {
 		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")
 	}
-	if len(raw) > 0 && (!isJSON(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "") {
-		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be application/json in UTF-8, not compressed.")
+	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || r.Header.Get("Content-Encoding") != "") {
+		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
 	}
 	r.Body = body{bytes.NewReader(raw), raw}
 	return nil
@@ -53,13 +57,13 @@ func readAll(from io.Reader, announced int64) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-func isJSON(contentType string) bool {
-	if contentType == "application/json" {
+func isMedia(contentType, media string) bool {
+	if contentType == media {
 		return true
 	}
 	kind, params, err := mime.ParseMediaType(contentType)
 	charset, given := params["charset"]
-	return err == nil && kind == "application/json" && (!given || strings.EqualFold(charset, "utf-8"))
+	return err == nil && kind == media && (!given || strings.EqualFold(charset, "utf-8"))
 }
 
 // raw is the received body; empty when the request has none.

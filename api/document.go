@@ -16,6 +16,7 @@ var documentSource []byte
 const (
 	bodyLimit      = 1 << 20 // bytes
 	eventBodyLimit = 8 << 20
+	tokenBodyLimit = 32 << 10
 )
 
 // operation is what the document says of one, as far as it is enforced here.
@@ -29,6 +30,7 @@ type operation struct {
 	params            map[string]string // path and query parameters: the kind of each
 	query             map[string]bool   // query parameters: whether one may be repeated
 	hasBody           bool
+	form              bool     // the body is a form, not JSON, and errors are those of OAuth
 	maxBody           int64    // bytes
 	codes             []string // of its answers
 }
@@ -68,6 +70,9 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	}
 	if len(op.Tags) == 1 {
 		o.group = strings.ToLower(op.Tags[0])
+	}
+	if o.hasBody && op.RequestBody.Value.Content.Get(mediaForm) != nil {
+		o.form, o.maxBody = true, tokenBodyLimit
 	}
 	for _, ref := range slices.Concat(item.Parameters, op.Parameters) {
 		o.addParameter(ref.Value)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 
+	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/idempotency"
@@ -99,4 +100,9 @@ type Idempotency interface {
 	Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*idempotency.Response, error)
 	Finish(ctx context.Context, scope, key string, fingerprint [32]byte, answer idempotency.Response) error
 	Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error
+}
+
+// Tokens is *auth.Endpoint. The error is always an *auth.TokenError.
+type Tokens interface {
+	Issue(ctx context.Context, r auth.TokenRequest) (auth.Token, error)
 }

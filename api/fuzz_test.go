@@ -101,19 +101,16 @@ func (stubDeliveries) EventStatus(context.Context, []events.Ref) ([]dispatcher.E
 // stubbed is a handler on the stub, and a token for it.
 func stubbed(tb testing.TB) (http.Handler, string) {
 	tb.Helper()
-	keys, err := auth.OpenKeys(tb.TempDir(), "x")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	keys := newKeys(tb)
 	company := uuid.New()
-	token, err := keys.Mint(auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour}, time.Now())
+	token, err := keys.Mint(tb.Context(), auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	handler, err := New(Options{
 		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, Deliveries: stubDeliveries{},
 		Cards: stubCards{}, CardJobs: stubCards{}, Spend: stubSpend{},
-		Keys: keys, Verifier: auth.NewVerifier(keys, nil), Logger: slog.New(slog.DiscardHandler),
+		Keys: keys, Verifier: verifierOf(keys), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -25,6 +25,10 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 			return
 		}
 		r, err := s.admit(w, r, op)
+		if err != nil && op.form {
+			s.failToken(w, r, err)
+			return
+		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -58,7 +62,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		return r, err
 	}
 	if op.hasBody {
-		return r, receive(w, r, op.maxBody)
+		return r, receive(w, r, op)
 	}
 	return r, nil
 }

@@ -44,7 +44,8 @@ const allScopes = "subscribers:read subscribers:write events:read events:write d
 type house struct {
 	t       *testing.T
 	handler http.Handler
-	keys    *auth.KeyStore
+	keys    *auth.Keys
+	keyRows *memoryKeys
 	options Options
 	company uuid.UUID
 	token   string // of company, with allScopes
@@ -61,11 +62,10 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	t.Helper()
 	h := &house{t: t, company: uuid.New(), seen: &transcript{}}
 	var err error
-	if h.keys, err = auth.OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
-		t.Fatal(err)
-	}
+	h.keyRows = &memoryKeys{}
+	h.keys = openKeysIn(t, t.TempDir(), h.keyRows, nil)
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	o.Keys, o.Verifier = h.keys, auth.NewVerifier(h.keys, nil)
+	o.Keys, o.Verifier = h.keys, verifierOf(h.keys)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
 	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
@@ -163,7 +163,7 @@ func (h *house) mint(company *uuid.UUID, scopes string) string {
 
 func (h *house) mintAs(subject string, company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := h.keys.Mint(auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
+	token, err := h.keys.Mint(h.t.Context(), auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour})
 	if err != nil {
 		h.t.Fatal(err)
 	}

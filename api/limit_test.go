@@ -14,6 +14,7 @@ import (
 
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
@@ -209,7 +210,7 @@ func TestQuotaOfSubscribers(t *testing.T) {
 	client := redistest.New(t)
 	h := setupOn(t, client, func(o *Options) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
-			Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}, MaxPerCompany: 3,
+			Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}, MaxPerCompany: 3, Keyring: sealtest.Keyring(),
 		})
 	})
 	var created atomic.Int64

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/invalid"
@@ -115,7 +116,7 @@ func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, events.ErrClosed) ||
-		errors.Is(err, storage.ErrUnavailable)
+		errors.Is(err, storage.ErrUnavailable) || errors.Is(err, auth.ErrUnavailable)
 }
 
 // document is the body of the problem.

@@ -18,6 +18,7 @@ import (
 const (
 	mediaJSON    = "application/json"
 	mediaProblem = "application/problem+json"
+	mediaForm    = "application/x-www-form-urlencoded"
 )
 
 // reply is what a handler answers; a nil content is an empty body.
@@ -95,10 +96,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 		err = fmt.Errorf("%w: %w", events.ErrUnavailable, err)
 	}
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
-	if p.cause != nil && r.Context().Err() == nil {
-		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
-			slog.String("request_id", id), slog.Int("status", p.status), slog.Any("error", p.cause))
-	}
+	s.logFailure(r, id, p)
 	header := http.Header{"Content-Type": {mediaProblem}}
 	maps.Copy(header, p.header)
 	text, err := encode(p.document(r, id, s.opts.Now()))
@@ -106,6 +104,14 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 		s.opts.Logger.Error("encode problem", "request_id", id, "error", err)
 	}
 	return response{status: p.status, header: header, body: text, code: p.code}
+}
+
+// logFailure logs a problem that the caller did not cause, and waits for.
+func (s *server) logFailure(r *http.Request, id string, p *problem) {
+	if p.cause != nil && r.Context().Err() == nil {
+		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
+			slog.String("request_id", id), slog.Int("status", p.status), slog.Any("error", p.cause))
+	}
 }
 
 // send writes a response. That the caller has gone is no error of ours.

@@ -15,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"spendhook/auth"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
@@ -72,13 +71,11 @@ func spendSetup(t *testing.T, store *storage.Store) *spendHouse {
 		house: &house{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
+	h.keys = newKeys(t)
 	var err error
-	if h.keys, err = auth.OpenKeys(t.TempDir(), "https://spendhook.test"); err != nil {
-		t.Fatal(err)
-	}
 	h.options = withSpend(store, Options{
 		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t), Keyring: sealtest.Keyring()}), Timeout: patient,
-		Keys: h.keys, Verifier: auth.NewVerifier(h.keys, nil), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
+		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
 	h.options.CardJobs = counting{submitter{store}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {

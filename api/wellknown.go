@@ -18,6 +18,9 @@ const cacheable = "public, max-age=300"
 // GetJwks is GET /.well-known/jwks.json.
 func (s *server) GetJwks(w http.ResponseWriter, r *http.Request) {
 	s.do(w, r, func(context.Context, *caller) (reply, error) {
+		if s.opts.Keys == nil {
+			return reply{}, noIssuer()
+		}
 		keys := map[string]any{"keys": s.opts.Keys.JWKS()}
 		return ok(keys).with("Cache-Control", cacheable), nil
 	})

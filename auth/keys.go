@@ -1,179 +1,337 @@
 package auth
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/internal/seal"
+	"spendhook/storage"
 )
 
-const (
-	keyFile  = "token-key.pem"
-	pemType  = "PRIVATE KEY"
-	audience = "spendhook" // of every access token
-)
-
-// The scopes that a token may carry.
-var knownScopes = []string{
-	"subscribers:read", "subscribers:write", "events:read", "events:write",
-	"deliveries:read", "deliveries:write", "cards:read", "cards:write",
-	"reimbursements:read", "locations:read", "billing:read", "platform", "operator",
+// KeyStore is where all replicas find the keys: *storage.Store.
+type KeyStore interface {
+	TokenKeys(ctx context.Context) ([]storage.TokenKey, error)
+	ChangeTokenKeys(ctx context.Context, decide func([]storage.TokenKey) ([]storage.TokenKey, error)) ([]storage.TokenKey, error)
 }
 
-// KnownScopes lists the scopes that a token may carry.
-func KnownScopes() []string { return slices.Clone(knownScopes) }
+// KeysOptions configures OpenKeys.
+type KeysOptions struct {
+	Store   KeyStore      // where the keys are; required
+	Keyring *seal.Keyring // that seals them; required
+	// Dir keeps the last known keys, sealed, for a start without the database.
+	Dir string
+	// Issuer is the "iss" of the tokens. Tokens with one of OldIssuers are
+	// accepted too: they were minted before Issuer was changed.
+	Issuer     string
+	OldIssuers []string
 
-// KeyStore holds the key (ECDSA P-256) that signs this daemon's own access
-// tokens. It is immutable and safe for concurrent use.
-type KeyStore struct {
-	issuer          string
-	private, public jwk.Key
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil discards
 }
 
-// OpenKeys loads the signing key from dir, or makes one and keeps it there with
-// mode 0600. Processes that open the same directory at once get the same key.
-// Issuer is the "iss" of the tokens it mints and accepts.
-func OpenKeys(dir, issuer string) (*KeyStore, error) {
-	path := filepath.Join(dir, keyFile)
-	key, err := loadKey(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err = createKey(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("token key %s: %w", path, err)
-	}
-	return newKeyStore(key, issuer)
+// Keys are the keys (ECDSA P-256) that sign this deployment's own access
+// tokens. All replicas share them through the database; while it is away, each
+// goes on with those it knows. Keys are safe for concurrent use.
+type Keys struct {
+	opts     KeysOptions
+	known    atomic.Pointer[keySet]
+	imported *signingKey // of an older version, until the database has it; nil: none
+
+	sync    sync.Mutex // is held while known is replaced
+	refresh throttle
 }
 
-func newKeyStore(key *ecdsa.PrivateKey, issuer string) (*KeyStore, error) {
-	private, err := jwk.Import(key)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(
-		jwk.AssignKeyID(private), // its RFC 7638 thumbprint
-		private.Set(jwk.AlgorithmKey, jwa.ES256()),
-		private.Set(jwk.KeyUsageKey, jwk.ForSignature),
-	); err != nil {
-		return nil, err
-	}
-	public, err := private.PublicKey()
-	if err != nil {
-		return nil, err
-	}
-	return &KeyStore{issuer: issuer, private: private, public: public}, nil
+// keySet is immutable. Its rows are in the order in which they sign.
+type keySet struct {
+	rows        []storage.TokenKey
+	keys        map[string]*signingKey // by id
+	provisional bool                   // made here, while the database was never seen
 }
 
-func loadKey(path string) (*ecdsa.PrivateKey, error) {
-	info, err := os.Stat(path)
-	if err != nil {
+// OpenKeys knows the keys of the data directory, or, when that has none, those
+// of the database, whose first key it makes when it is empty. With neither, as
+// on a first start while the database is away, it makes a key that the database
+// gets later. Call Sync, now and then, to follow the database.
+func OpenKeys(ctx context.Context, opts KeysOptions) (*Keys, error) {
+	k := &Keys{opts: opts}
+	if k.opts.Now == nil {
+		k.opts.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	if k.opts.Logger == nil {
+		k.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	k.refresh.every = SyncInterval / 2
+	k.known.Store(&keySet{})
+	var err error
+	if k.imported, err = readOldKey(k.opts.Dir, k.opts.Keyring, k.opts); err != nil {
 		return nil, err
 	}
-	if info.Mode().Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("mode %v lets everyone use it; set 0600", info.Mode().Perm())
+	localErr := k.useLocal()
+	if localErr != nil {
+		k.opts.Logger.Warn("the last known token keys cannot be used", "error", localErr)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
+	err = k.Sync(ctx)
+	switch away := errors.Is(err, storage.ErrUnavailable); {
+	case away && localErr != nil:
+		return nil, localErr
+	case away && len(k.known.Load().rows) == 0:
+		return k, k.provisional()
+	case err != nil && !away:
 		return nil, err
 	}
-	return parseKey(text)
+	return k, nil
 }
 
-func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != pemType {
-		return nil, errors.New("is not a PEM " + pemType)
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+// useLocal knows the keys of the data directory. The one of an older version
+// was read before: whoever imported it meanwhile has written it here first.
+func (k *Keys) useLocal() error {
+	rows, err := readKeysFile(k.opts.Dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	key, ok := parsed.(*ecdsa.PrivateKey)
-	if !ok || key.Curve != elliptic.P256() {
-		return nil, errors.New("is not an ECDSA P-256 key")
+	if k.imported != nil && len(rows) == 0 {
+		rows = append(rows, k.imported.row)
 	}
-	return key, nil
+	return k.use(rows)
 }
 
-// createKey writes a new key whole under another name and then links it, so
-// that of two processes at once one wins and both read the same.
-func createKey(path string) (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// provisional makes the key of a deployment whose database was never seen.
+func (k *Keys) provisional() error {
+	key, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
+	rows := []storage.TokenKey{key.row}
+	if err := writeKeysFile(k.opts.Dir, rows); err != nil {
+		return fmt.Errorf("keep the token key: %w", err)
 	}
-	temp, err := writeTemp(filepath.Dir(path), pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.Remove(temp) }() // it has the key's name by now
-	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	return loadKey(path)
+	k.known.Store(&keySet{rows: rows, keys: map[string]*signingKey{key.row.ID: key}, provisional: true})
+	return nil
 }
 
-// writeTemp writes data to a new file (mode 0600) in dir, down to the disk.
-func writeTemp(dir string, data []byte) (name string, err error) {
-	f, err := os.CreateTemp(dir, ".token-key-*")
-	if err != nil {
-		return "", err
+func (k *Keys) settled() bool { return !k.known.Load().provisional }
+
+// use makes rows the known keys, of which it opens those that are new.
+func (k *Keys) use(rows []storage.TokenKey) error {
+	set := &keySet{rows: rows, keys: make(map[string]*signingKey, len(rows))}
+	before := k.known.Load()
+	for _, row := range rows {
+		if before.keys[row.ID] != nil && before.keys[row.ID].row.Sealed == row.Sealed {
+			set.keys[row.ID] = before.keys[row.ID]
+			continue
+		}
+		key, err := openKey(k.opts.Keyring, row)
+		if err != nil {
+			return err
+		}
+		set.keys[row.ID] = key
 	}
-	_, err = f.Write(data)
-	return f.Name(), errors.Join(err, f.Sync(), f.Close())
+	k.known.Store(set)
+	return nil
 }
 
-// JWKS lists the public keys that verify the tokens (RFC 7517).
-func (k *KeyStore) JWKS() []jwk.Key { return []jwk.Key{k.public} }
+// Sync takes over what the database has, and drops there what is long gone.
+// When it fails, the known keys go on being used.
+func (k *Keys) Sync(ctx context.Context) error {
+	k.sync.Lock()
+	defer k.sync.Unlock()
+	rows, err := k.opts.Store.TokenKeys(ctx)
+	if err != nil {
+		return err
+	}
+	now := k.opts.Now()
+	if len(rows) == 0 || k.imported != nil || len(prune(rows, now)) < len(rows) {
+		if rows, err = k.tidy(ctx, now); err != nil {
+			return err
+		}
+	}
+	return k.follow(rows)
+}
 
-// Grant is what a minted token allows. A nil Company ties it to none; the
-// token names no client without a ClientID, and is bound to no certificate
-// without a Thumbprint ("x5t#S256").
-type Grant struct {
-	Subject    string
-	ClientID   string
-	Company    *uuid.UUID
-	Scopes     []string
-	Thumbprint string
-	TTL        time.Duration
+// tidy gives the database its first key, or those of the data directory, and
+// prunes it.
+func (k *Keys) tidy(ctx context.Context, now time.Time) ([]storage.TokenKey, error) {
+	local := k.known.Load().rows
+	if k.imported != nil && !slices.Contains(local, k.imported.row) {
+		local = append(slices.Clone(local), k.imported.row)
+	}
+	if len(local) == 0 {
+		key, err := newSigningKey(k.opts.Keyring, now)
+		if err != nil {
+			return nil, err
+		}
+		local = append(local, key.row)
+	}
+	imported := func(id string) bool { return k.imported != nil && id == k.imported.row.ID }
+	return k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+		return prune(adopt(rows, local, imported), now), nil
+	})
+}
+
+// follow makes the database's keys the known ones, here and in the directory.
+func (k *Keys) follow(rows []storage.TokenKey) error {
+	if err := k.use(rows); err != nil {
+		return err
+	}
+	kept, err := readKeysFile(k.opts.Dir)
+	if err != nil || !slices.Equal(kept, rows) {
+		if err := writeKeysFile(k.opts.Dir, rows); err != nil {
+			return fmt.Errorf("keep the token keys: %w", err)
+		}
+	}
+	return k.dropOldKey()
+}
+
+// dropOldKey removes the older version's key, which is in the database by now,
+// and sealed there.
+func (k *Keys) dropOldKey() error {
+	if k.imported == nil {
+		return nil
+	}
+	path := filepath.Join(k.opts.Dir, oldKeyFile)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the imported token key: %w", err)
+	}
+	k.imported = nil
+	k.opts.Logger.Info("the token key was imported into the database, its file is removed", "file", path)
+	return nil
+}
+
+// Issuer is the "iss" of the tokens.
+func (k *Keys) Issuer() string { return k.opts.Issuer }
+
+// JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be.
+func (k *Keys) JWKS() []jwk.Key {
+	set, now := k.known.Load(), k.opts.Now()
+	list := make([]jwk.Key, 0, len(set.rows))
+	for i, row := range set.rows {
+		if stateOf(set.rows, i, now) != KeyGone {
+			list = append(list, set.keys[row.ID].public)
+		}
+	}
+	return list
+}
+
+// KeyInfo describes a signing key to its operator.
+type KeyInfo struct {
+	ID        string     `json:"id"`
+	State     KeyState   `json:"state"`
+	CreatedAt time.Time  `json:"createdAt"`
+	SignsFrom time.Time  `json:"signsFrom"`
+	GoneAt    *time.Time `json:"goneAt,omitempty"` // nil while no other key follows
+}
+
+// List describes the known keys, in the order in which they sign.
+func (k *Keys) List() []KeyInfo {
+	rows, now := k.known.Load().rows, k.opts.Now()
+	list := make([]KeyInfo, 0, len(rows))
+	for i, row := range rows {
+		info := KeyInfo{ID: row.ID, State: stateOf(rows, i, now), CreatedAt: row.CreatedAt, SignsFrom: row.SignsFrom}
+		if at, ends := goneAt(rows, i); ends {
+			info.GoneAt = &at
+		}
+		if info.State != KeyGone {
+			list = append(list, info)
+		}
+	}
+	return list
+}
+
+// Rotate adds a key, which signs once verifiers have had the time to learn it;
+// in a hurry, once the replicas have. The tokens of the keys before stay valid.
+// It returns ErrKeyWaiting or ErrTooManyKeys, and ErrUnavailable of storage.
+func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
+	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
+	if err != nil {
+		return err
+	}
+	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+		return rotate(rows, next.row, k.opts.Now(), hurry)
+	})
+	if err != nil {
+		return err
+	}
+	return k.Sync(ctx)
+}
+
+// SigningSince is when the key that signs began to.
+func (k *Keys) SigningSince() time.Time {
+	rows := k.known.Load().rows
+	return rows[signerAt(rows, k.opts.Now())].SignsFrom
 }
 
 // Mint returns an access token (JWT, ES256) for grant, valid from now. It
 // refuses a scope that no token can have, and a TTL below a second, the
-// resolution of a token's times.
-func (k *KeyStore) Mint(grant Grant, now time.Time) (string, error) {
-	if grant.TTL < time.Second {
-		return "", errors.New("ttl must be at least 1s")
+// resolution of a token's times. A TTL above TokenTTL is noted in the database,
+// so that the key outlives the token; while the database is away it cannot be.
+func (k *Keys) Mint(ctx context.Context, grant Grant) (string, error) {
+	if err := grant.check(); err != nil {
+		return "", err
 	}
-	for _, scope := range grant.Scopes {
-		if !slices.Contains(knownScopes, scope) {
-			return "", fmt.Errorf("unknown scope %q, known are %q", scope, knownScopes)
+	set, now := k.known.Load(), k.opts.Now()
+	signer := set.rows[signerAt(set.rows, now)]
+	if expires := now.Add(grant.TTL); grant.TTL > TokenTTL && expires.After(signer.TokensUntil) {
+		if err := k.note(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
+			return "", fmt.Errorf("mint token: %w", err)
 		}
 	}
-	token, err := k.claims(grant, now).Build()
+	token, err := claims(k.opts.Issuer, grant, now).Build()
 	if err != nil {
 		return "", fmt.Errorf("mint token: %w", err)
 	}
-	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), k.private))
+	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), set.keys[signer.ID].private))
 	if err != nil {
 		return "", fmt.Errorf("mint token: %w", err)
 	}
 	return string(signed), nil
+}
+
+// note makes a key stay until its last token expires.
+func (k *Keys) note(ctx context.Context, id string, expires time.Time) error {
+	_, err := k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+		for i := range rows {
+			if rows[i].ID == id && expires.After(rows[i].TokensUntil) {
+				rows[i].TokensUntil = expires
+			}
+		}
+		return rows, nil
+	})
+	return err
+}
+
+// issues reports whether tokens of the issuer are signed by these keys.
+func (k *Keys) issues(issuer string) bool {
+	return issuer == k.opts.Issuer || slices.Contains(k.opts.OldIssuers, issuer)
+}
+
+// find is the key with the id that a token names. One that is not known may be
+// new: the database is asked, but not for everybody who makes up ids.
+func (k *Keys) find(ctx context.Context, id string) (verifyingKey, bool) {
+	if key, ok := k.lookup(id); ok {
+		return key, true
+	}
+	k.refresh.do(ctx, k.opts.Now(), func(ctx context.Context) { _ = k.Sync(ctx) }) // the regular one logs failures
+	return k.lookup(id)
+}
+
+func (k *Keys) lookup(id string) (verifyingKey, bool) {
+	set := k.known.Load()
+	i := slices.IndexFunc(set.rows, func(row storage.TokenKey) bool { return row.ID == id })
+	if i < 0 || stateOf(set.rows, i, k.opts.Now()) == KeyGone {
+		return verifyingKey{}, false
+	}
+	return verifyingKey{key: set.keys[id].public, algorithms: es256}, true
 }

@@ -1,164 +1,201 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/go-json-experiment/json"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 )
 
 const (
-	scopeClaim   = "scope"        // space-separated, RFC 8693 section 4.2
-	companyClaim = "company_uuid" // absent when the token is tied to none
-	clientClaim  = "client_id"    // RFC 8693 section 4.3
-	confirmation = "cnf"          // RFC 7800
-	thumbprint   = "x5t#S256"     // its member, RFC 8705 section 3.1
-	maxToken     = 8 << 10        // bytes
+	maxToken     = 8 << 10 // bytes
 	cachedTokens = 10_000
 )
-
-func (k *KeyStore) claims(grant Grant, now time.Time) *jwt.Builder {
-	b := jwt.NewBuilder().
-		Issuer(k.issuer).
-		Audience([]string{audience}).
-		Subject(grant.Subject).
-		JwtID(uuid.NewString()).
-		IssuedAt(now).
-		Expiration(now.Add(grant.TTL)).
-		Claim(scopeClaim, strings.Join(grant.Scopes, " "))
-	if grant.Company != nil {
-		b = b.Claim(companyClaim, grant.Company.String())
-	}
-	if grant.ClientID != "" {
-		b = b.Claim(clientClaim, grant.ClientID)
-	}
-	if grant.Thumbprint != "" {
-		b = b.Claim(confirmation, map[string]string{thumbprint: grant.Thumbprint})
-	}
-	return b
-}
-
-// Verifier checks access tokens: the signature (ES256 with a key of the store
-// and nothing else), "iss", "aud", "exp" and "nbf". It remembers the tokens it
-// has verified, by their hash and until they expire, since a signature costs a
-// hundred times what a look-up does. It is safe for concurrent use.
-type Verifier struct {
-	keys   jwk.Set
-	issuer string
-	now    func() time.Time
-	cache  *lru.Cache[[sha256.Size]byte, *Caller]
-}
-
-// NewVerifier accepts the tokens that keys mints; nil now means time.Now.
-func NewVerifier(keys *KeyStore, now func() time.Time) *Verifier {
-	if now == nil {
-		now = time.Now //nolint:forbidigo // the nil default
-	}
-	cache, err := lru.New[[sha256.Size]byte, *Caller](cachedTokens)
-	set := jwk.NewSet()
-	if err := errors.Join(err, set.AddKey(keys.public)); err != nil {
-		panic(err) // only a cache of no size, or a key twice
-	}
-	return &Verifier{keys: set, issuer: keys.issuer, now: now, cache: cache}
-}
 
 // ErrInvalidToken is every reason to refuse a token; which one it was is not
 // told, since the answer would help to forge one.
 var ErrInvalidToken = errors.New("the token is not valid")
 
-// Verify returns whom an access token names, or ErrInvalidToken. The Caller is
-// shared by all requests with the token and must not be modified.
-func (v *Verifier) Verify(token string) (*Caller, error) {
+// ErrUnavailable says that a token cannot be judged now: the keys of its issuer
+// could not be had yet.
+var ErrUnavailable = errors.New("the keys of the token's issuer are not known yet")
+
+// verifyingKey is a public key with the algorithms that it may be used for.
+type verifyingKey struct {
+	key        jwk.Key
+	algorithms []jwa.SignatureAlgorithm
+}
+
+var es256 = []jwa.SignatureAlgorithm{jwa.ES256()}
+
+// authority is an issuer of tokens whose keys we know: ourselves or another.
+type authority interface {
+	issues(issuer string) bool
+	// find is the key of an id. It may wait for one that is new.
+	find(ctx context.Context, id string) (verifyingKey, bool)
+	// lookup is find without the wait.
+	lookup(id string) (verifyingKey, bool)
+	// settled reports whether a key that is not known is none.
+	settled() bool
+	// rules are what a token must be beside signed and not expired.
+	rules() []jwt.ParseOption
+	caller(token jwt.Token) (*Caller, error)
+}
+
+func (k *Keys) rules() []jwt.ParseOption { return []jwt.ParseOption{jwt.WithAudience(audience)} }
+
+func (k *Keys) caller(token jwt.Token) (*Caller, error) { return callerOf(token) }
+
+// VerifierOptions say whose tokens are accepted.
+type VerifierOptions struct {
+	Keys     *Keys     // our own tokens; nil accepts none
+	External []*Issuer // the tokens of others
+	Clients  *Clients  // whose tokens are refused once they are disabled; nil knows none
+	Now      func() time.Time
+}
+
+// Verifier checks access tokens: the signature, with a key of the issuer that
+// the token names and an algorithm that is pinned to the key, then "iss",
+// "aud", "exp" and "nbf". It remembers the tokens it has verified, by their
+// hash and while they and their keys are valid, since a signature costs a
+// hundred times what a look-up does. It is safe for concurrent use.
+type Verifier struct {
+	authorities []authority
+	clients     *Clients
+	now         func() time.Time
+	cache       *lru.Cache[[sha256.Size]byte, verified]
+}
+
+// verified is a token that was good, and by which key.
+type verified struct {
+	caller *Caller
+	by     authority
+	keyID  string
+}
+
+// NewVerifier returns a Verifier for these options.
+func NewVerifier(opts VerifierOptions) *Verifier {
+	v := &Verifier{clients: opts.Clients, now: opts.Now}
+	if v.now == nil {
+		v.now = time.Now //nolint:forbidigo // the nil default
+	}
+	if opts.Keys != nil {
+		v.authorities = append(v.authorities, opts.Keys)
+	}
+	for _, issuer := range opts.External {
+		v.authorities = append(v.authorities, issuer)
+	}
+	var err error
+	if v.cache, err = lru.New[[sha256.Size]byte, verified](cachedTokens); err != nil {
+		panic(err) // only a cache of no size
+	}
+	return v
+}
+
+// Verify returns whom an access token names, or ErrInvalidToken, or
+// ErrUnavailable for one that may be good later. It may wait a
+// second for a key that is new. The Caller is shared by all requests with the
+// token.
+func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	if len(token) > maxToken {
 		return nil, ErrInvalidToken
 	}
 	hash := sha256.Sum256([]byte(token))
-	if c, ok := v.cache.Get(hash); ok && v.now().Before(c.Expires) {
-		return c, nil
+	known, ok := v.cache.Get(hash)
+	if !ok || !v.stillGood(known) {
+		var err error
+		if known, err = v.parse(ctx, token); err != nil {
+			v.cache.Remove(hash)
+			return nil, err
+		}
+		v.cache.Add(hash, known)
 	}
-	c, err := v.parse(token)
-	if err != nil {
-		v.cache.Remove(hash)
-		return nil, err
+	if v.clients != nil && v.clients.Revoked(known.caller.ClientID) {
+		return nil, ErrInvalidToken
 	}
-	v.cache.Add(hash, c)
-	return c, nil
+	return known.caller, nil
 }
 
-// parse verifies a token. The key set pins the algorithm: each key is only
-// tried for the "alg" and "kid" that it has itself.
-func (v *Verifier) parse(token string) (*Caller, error) {
-	parsed, err := jwt.Parse([]byte(token),
-		jwt.WithKeySet(v.keys),
+func (v *Verifier) stillGood(known verified) bool {
+	_, ok := known.by.lookup(known.keyID)
+	return ok && v.now().Before(known.caller.Expires)
+}
+
+// parse verifies a token that is not known.
+func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
+	h, err := readHeader(token)
+	if err != nil {
+		return verified{}, ErrInvalidToken
+	}
+	by := v.authority(h.issuer)
+	if by == nil {
+		return verified{}, ErrInvalidToken
+	}
+	key, ok := by.find(ctx, h.keyID)
+	if !ok && !by.settled() {
+		return verified{}, ErrUnavailable
+	}
+	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
+		return verified{}, ErrInvalidToken
+	}
+	parsed, err := jwt.Parse([]byte(token), append(by.rules(),
+		jwt.WithKey(h.algorithm, key.key),
 		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ
 		jwt.WithValidator(jwt.IsExpirationValid()),
 		jwt.WithValidator(jwt.IsNbfValid()),
 		jwt.WithRequiredClaim(jwt.ExpirationKey),
-		jwt.WithIssuer(v.issuer),
-		jwt.WithAudience(audience),
+		jwt.WithIssuer(h.issuer),
 		jwt.WithClock(jwt.ClockFunc(v.now)),
-	)
+	)...)
 	if err != nil {
-		return nil, ErrInvalidToken // the library's text may repeat parts of the token
+		return verified{}, ErrInvalidToken // the library's text may repeat parts of the token
 	}
-	return callerFrom(parsed)
+	caller, err := by.caller(parsed)
+	if err != nil {
+		return verified{}, ErrInvalidToken
+	}
+	return verified{caller: caller, by: by, keyID: h.keyID}, nil
 }
 
-func callerFrom(token jwt.Token) (*Caller, error) {
-	c := &Caller{}
-	c.Issuer, _ = token.Issuer()
-	c.Subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	var scope string
-	if err := claim(token, scopeClaim, &scope); err != nil {
-		return nil, err
-	}
-	c.Scopes = strings.Fields(scope)
-	if err := errors.Join(claim(token, clientClaim, &c.ClientID), confirmed(token, &c.Thumbprint)); err != nil {
-		return nil, ErrInvalidToken
-	}
-	if !token.Has(companyClaim) {
-		return c, nil
-	}
-	var text string
-	if err := claim(token, companyClaim, &text); err != nil {
-		return nil, err
-	}
-	company, err := uuid.Parse(text)
-	if err != nil {
-		return nil, ErrInvalidToken
-	}
-	c.Company = &company
-	return c, nil
-}
-
-// claim reads a text claim; an absent one leaves it empty.
-func claim(token jwt.Token, name string, into *string) error {
-	if token.Has(name) && token.Get(name, into) != nil {
-		return ErrInvalidToken
+func (v *Verifier) authority(issuer string) authority {
+	for _, a := range v.authorities {
+		if a.issues(issuer) {
+			return a
+		}
 	}
 	return nil
 }
 
-// confirmed reads the thumbprint that a token is bound to. A token that is
-// bound to anything else is one that we cannot check.
-func confirmed(token jwt.Token, into *string) error {
-	if !token.Has(confirmation) {
-		return nil
+// header is what a token says of itself, before anything is verified.
+type header struct {
+	issuer, keyID string
+	algorithm     jwa.SignatureAlgorithm
+}
+
+// readHeader reads a token in the compact form, the only one that is accepted.
+func readHeader(token string) (h header, err error) {
+	message, err := jws.Parse([]byte(token), jws.WithCompact())
+	if err != nil {
+		return h, err
 	}
-	var members map[string]any
-	if err := token.Get(confirmation, &members); err != nil {
-		return ErrInvalidToken
+	protected := message.Signatures()[0].ProtectedHeaders()
+	if protected.Has(jws.CriticalKey) {
+		return h, ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
 	}
-	text, ok := members[thumbprint].(string)
-	if !ok || text == "" {
-		return ErrInvalidToken
+	h.keyID, _ = protected.KeyID()
+	h.algorithm, _ = protected.Algorithm()
+	var payload struct {
+		Issuer string `json:"iss"`
 	}
-	*into = text
-	return nil
+	err = json.Unmarshal(message.Payload(), &payload)
+	h.issuer = payload.Issuer
+	return h, err
 }

@@ -49,7 +49,21 @@ type Log struct {
 
 // Auth is about the access tokens that the daemon issues and accepts.
 type Auth struct {
-	Issuer string `yaml:"issuer"`
+	Issuer       string          `yaml:"issuer"`
+	Builtin      bool            `yaml:"builtin"`
+	SecretChecks int             `yaml:"secret_checks"`
+	Issuers      []TrustedIssuer `yaml:"issuers"`
+	KeepKeys     time.Duration   `yaml:"keep_keys"`
+}
+
+// TrustedIssuer is another issuer whose tokens are accepted.
+type TrustedIssuer struct {
+	Issuer       string   `yaml:"issuer"`
+	JWKSURL      string   `yaml:"jwks_url"`
+	Audience     string   `yaml:"audience"`
+	Scopes       []string `yaml:"scopes"`
+	ScopeClaim   string   `yaml:"scope_claim"`
+	CompanyClaim string   `yaml:"company_claim"`
 }
 
 // Events limits what is accepted and how long it is kept.
@@ -184,6 +198,9 @@ func (t TLS) CertificateRequired() map[string]bool {
 	return required
 }
 
+// DefaultIssuer is the issuer of a daemon that was told no other.
+const DefaultIssuer = "spendhook"
+
 // Default returns the settings of a daemon that was told nothing.
 func Default() Config {
 	return Config{
@@ -193,7 +210,7 @@ func Default() Config {
 		Redis:         "embedded",
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
-		Auth:          Auth{Issuer: "spendhook"},
+		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, SecretChecks: 1, KeepKeys: 24 * time.Hour},
 		Events: Events{
 			Retention:        7 * 24 * time.Hour,
 			MaxFuture:        5 * time.Minute,

@@ -22,7 +22,10 @@ const (
 	maxMetadata  = 512 << 10 // a request has at most 1 MiB
 	maxCatalogue = 1000
 	maxRate      = 1_000_000
+	maxIssuers   = 20
 )
+
+var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
 var eventName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
@@ -53,7 +56,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.oneOf("log.format", c.Log.Format, "auto", "json", "text", "color")
 	v.notEmpty("data_dir", c.DataDir)
 	v.notEmpty("redis", c.Redis.Reveal())
-	v.notEmpty("auth.issuer", c.Auth.Issuer)
+	v.auth(c)
 	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
 	v.publicURL(c.PublicURL)
 	v.events(c.Events)
@@ -141,6 +144,56 @@ func (v checker) schedule(d Delivery, retention time.Duration) {
 	if total > retention {
 		v.Add("delivery.schedule", "TOO_LONG", "takes up to %v with its jitter, longer than events.retention (%v) keeps the event: shorten it or raise events.retention",
 			total.Round(time.Second), retention)
+	}
+}
+
+func (v checker) auth(c *Config) {
+	a := c.Auth
+	v.issuerName("auth.issuer", a.Issuer)
+	v.number("auth.secret_checks", a.SecretChecks, 1, 16)
+	v.between("auth.keep_keys", a.KeepKeys, time.Minute, 30*day)
+	v.number("auth.issuers", len(a.Issuers), 0, maxIssuers)
+	switch {
+	case !a.Builtin && len(a.Issuers) == 0:
+		v.Add("auth.builtin", "INVALID", "nobody could get a token: leave it on, or name the issuers to trust in auth.issuers")
+	case !a.Builtin && c.Dev:
+		v.Add("auth.builtin", "INVALID", "dev prints a token of the built-in issuer: leave it on")
+	}
+	seen := map[string]bool{a.Issuer: a.Builtin, DefaultIssuer: a.Builtin, c.PublicURL: a.Builtin && c.PublicURL != ""}
+	for i, issuer := range a.Issuers {
+		key := fmt.Sprintf("auth.issuers[%d]", i)
+		v.trusted(key, issuer, c.Dev)
+		if seen[issuer.Issuer] {
+			v.Add(key+".issuer", "DUPLICATE", "is the name of another issuer too, or our own")
+		}
+		seen[issuer.Issuer] = true
+	}
+}
+
+// trusted asks for TLS: whoever answers for jwks_url decides who everybody is.
+func (v checker) trusted(key string, i TrustedIssuer, dev bool) {
+	v.issuerName(key+".issuer", i.Issuer)
+	v.notEmpty(key+".audience", i.Audience)
+	v.number(key+".scopes", len(i.Scopes), 1, 50)
+	for n, name := range i.Scopes {
+		if !scope.MatchString(name) {
+			v.Add(fmt.Sprintf("%s.scopes[%d]", key, n), "INVALID", "want a scope such as events:write")
+		}
+	}
+	u, err := url.Parse(i.JWKSURL)
+	switch {
+	case err != nil || u.Hostname() == "" || u.User != nil || (u.Scheme != "https" && u.Scheme != "http"):
+		v.Add(key+".jwks_url", "INVALID", "want an address such as https://login.example.com/.well-known/jwks.json")
+	case u.Scheme == "http" && !dev:
+		v.unsafe(key+".jwks_url", "whoever is on the way could replace the keys: use https")
+	}
+}
+
+// issuerName has no "|", which divides it from the subject in what is kept.
+func (v checker) issuerName(key, name string) {
+	v.notEmpty(key, name)
+	if strings.Contains(name, "|") || len(name) > 500 {
+		v.Add(key, "INVALID", "want at most 500 characters, without |")
 	}
 }
 

@@ -18,6 +18,21 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AccessTokenTokenType.
+const (
+	AccessTokenTokenTypeBearer AccessTokenTokenType = "Bearer"
+)
+
+// Valid indicates whether the value is a known member of the AccessTokenTokenType enum.
+func (e AccessTokenTokenType) Valid() bool {
+	switch e {
+	case AccessTokenTokenTypeBearer:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AuditActorKind.
 const (
 	AuditActorKindCli    AuditActorKind = "cli"
@@ -48,6 +63,45 @@ func (e AuditEntryOutcome) Valid() bool {
 	case AuditEntryOutcomeSuccess:
 		return true
 	case AuditEntryOutcomeUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AuthorizationServerGrantTypesSupported.
+const (
+	AuthorizationServerGrantTypesSupportedClientCredentials AuthorizationServerGrantTypesSupported = "client_credentials"
+)
+
+// Valid indicates whether the value is a known member of the AuthorizationServerGrantTypesSupported enum.
+func (e AuthorizationServerGrantTypesSupported) Valid() bool {
+	switch e {
+	case AuthorizationServerGrantTypesSupportedClientCredentials:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AuthorizationServerTokenEndpointAuthMethodsSupported.
+const (
+	AuthorizationServerTokenEndpointAuthMethodsSupportedClientSecretBasic       AuthorizationServerTokenEndpointAuthMethodsSupported = "client_secret_basic"
+	AuthorizationServerTokenEndpointAuthMethodsSupportedClientSecretPost        AuthorizationServerTokenEndpointAuthMethodsSupported = "client_secret_post"
+	AuthorizationServerTokenEndpointAuthMethodsSupportedSelfSignedTLSClientAuth AuthorizationServerTokenEndpointAuthMethodsSupported = "self_signed_tls_client_auth"
+	AuthorizationServerTokenEndpointAuthMethodsSupportedTLSClientAuth           AuthorizationServerTokenEndpointAuthMethodsSupported = "tls_client_auth"
+)
+
+// Valid indicates whether the value is a known member of the AuthorizationServerTokenEndpointAuthMethodsSupported enum.
+func (e AuthorizationServerTokenEndpointAuthMethodsSupported) Valid() bool {
+	switch e {
+	case AuthorizationServerTokenEndpointAuthMethodsSupportedClientSecretBasic:
+		return true
+	case AuthorizationServerTokenEndpointAuthMethodsSupportedClientSecretPost:
+		return true
+	case AuthorizationServerTokenEndpointAuthMethodsSupportedSelfSignedTLSClientAuth:
+		return true
+	case AuthorizationServerTokenEndpointAuthMethodsSupportedTLSClientAuth:
 		return true
 	default:
 		return false
@@ -426,6 +480,36 @@ func (e LocationStatus) Valid() bool {
 	}
 }
 
+// Defines values for OAuthErrorError.
+const (
+	OAuthErrorErrorInvalidClient          OAuthErrorError = "invalid_client"
+	OAuthErrorErrorInvalidRequest         OAuthErrorError = "invalid_request"
+	OAuthErrorErrorInvalidScope           OAuthErrorError = "invalid_scope"
+	OAuthErrorErrorServerError            OAuthErrorError = "server_error"
+	OAuthErrorErrorTemporarilyUnavailable OAuthErrorError = "temporarily_unavailable"
+	OAuthErrorErrorUnsupportedGrantType   OAuthErrorError = "unsupported_grant_type"
+)
+
+// Valid indicates whether the value is a known member of the OAuthErrorError enum.
+func (e OAuthErrorError) Valid() bool {
+	switch e {
+	case OAuthErrorErrorInvalidClient:
+		return true
+	case OAuthErrorErrorInvalidRequest:
+		return true
+	case OAuthErrorErrorInvalidScope:
+		return true
+	case OAuthErrorErrorServerError:
+		return true
+	case OAuthErrorErrorTemporarilyUnavailable:
+		return true
+	case OAuthErrorErrorUnsupportedGrantType:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ReimbursementStatus.
 const (
 	ReimbursementStatusAPPROVED          ReimbursementStatus = "APPROVED"
@@ -522,6 +606,21 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 	}
 }
 
+// Defines values for TokenRequestGrantType.
+const (
+	TokenRequestGrantTypeClientCredentials TokenRequestGrantType = "client_credentials"
+)
+
+// Valid indicates whether the value is a known member of the TokenRequestGrantType enum.
+func (e TokenRequestGrantType) Valid() bool {
+	switch e {
+	case TokenRequestGrantTypeClientCredentials:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WebhookKeyAlgorithm.
 const (
 	WebhookKeyAlgorithmEd25519 WebhookKeyAlgorithm = "ed25519"
@@ -536,6 +635,24 @@ func (e WebhookKeyAlgorithm) Valid() bool {
 		return false
 	}
 }
+
+// AccessToken defines model for AccessToken.
+type AccessToken struct {
+	// AccessToken A JWT.
+	AccessToken string `json:"access_token"`
+
+	// ExpiresIn Seconds.
+	//
+	// Example: 3600
+	ExpiresIn int `json:"expires_in"`
+
+	// Scope Example: deliveries:read events:write
+	Scope     string               `json:"scope"`
+	TokenType AccessTokenTokenType `json:"token_type"`
+}
+
+// AccessTokenTokenType defines model for AccessToken.TokenType.
+type AccessTokenTokenType string
 
 // AmountValue defines model for AmountValue.
 type AmountValue struct {
@@ -641,6 +758,29 @@ type AuditTarget struct {
 	// Kind Example: card
 	Kind string `json:"kind"`
 }
+
+// AuthorizationServer defines model for AuthorizationServer.
+type AuthorizationServer struct {
+	GrantTypesSupported []AuthorizationServerGrantTypesSupported `json:"grant_types_supported"`
+	Issuer              string                                   `json:"issuer"`
+	JwksURI             string                                   `json:"jwks_uri"`
+
+	// ResponseTypesSupported None: there is no authorization endpoint.
+	ResponseTypesSupported []string `json:"response_types_supported"`
+	ScopesSupported        []string `json:"scopes_supported"`
+	ServiceDocumentation   string   `json:"service_documentation"`
+
+	// TLSClientCertificateBoundAccessTokens RFC 8705 section 3.3.
+	TLSClientCertificateBoundAccessTokens bool                                                   `json:"tls_client_certificate_bound_access_tokens"`
+	TokenEndpoint                         string                                                 `json:"token_endpoint"`
+	TokenEndpointAuthMethodsSupported     []AuthorizationServerTokenEndpointAuthMethodsSupported `json:"token_endpoint_auth_methods_supported"`
+}
+
+// AuthorizationServerGrantTypesSupported defines model for AuthorizationServer.GrantTypesSupported.
+type AuthorizationServerGrantTypesSupported string
+
+// AuthorizationServerTokenEndpointAuthMethodsSupported defines model for AuthorizationServer.TokenEndpointAuthMethodsSupported.
+type AuthorizationServerTokenEndpointAuthMethodsSupported string
 
 // Card defines model for Card.
 type Card struct {
@@ -1099,6 +1239,15 @@ type Merchant struct {
 // Example: 1500.5
 type Money = jsontext.Value
 
+// OAuthError defines model for OAuthError.
+type OAuthError struct {
+	Error            OAuthErrorError `json:"error"`
+	ErrorDescription string          `json:"error_description"`
+}
+
+// OAuthErrorError defines model for OAuthError.Error.
+type OAuthErrorError string
+
 // PaymentDetail defines model for PaymentDetail.
 type PaymentDetail struct {
 	// MarkedAsPaidBy The user who marked it paid.
@@ -1351,6 +1500,23 @@ type TestResult struct {
 	EventID   string  `json:"eventId"`
 }
 
+// TokenRequest Unknown parameters are ignored, one that is there twice is an error.
+type TokenRequest struct {
+	ClientID     *string `json:"client_id,omitempty"`
+	ClientSecret *string `json:"client_secret,omitempty"`
+
+	// GrantType May be left out.
+	GrantType *TokenRequestGrantType `json:"grant_type,omitempty"`
+
+	// Scope Scopes, separated by spaces, each one of the client's; without it the token has all of them.
+	//
+	// Example: events:write deliveries:read
+	Scope *string `json:"scope,omitempty"`
+}
+
+// TokenRequestGrantType May be left out.
+type TokenRequestGrantType string
+
 // ValidationStatus defines model for ValidationStatus.
 type ValidationStatus struct {
 	Comment string              `json:"comment,omitempty"`
@@ -1456,6 +1622,12 @@ type NotAcceptable = Problem
 
 // NotFound RFC 9457 problem details.
 type NotFound = Problem
+
+// OAuthLater defines model for OAuthLater.
+type OAuthLater = OAuthError
+
+// OAuthUnauthorized defines model for OAuthUnauthorized.
+type OAuthUnauthorized = OAuthError
 
 // PayloadTooLarge RFC 9457 problem details.
 type PayloadTooLarge = Problem
@@ -1962,6 +2134,9 @@ type LockCardJSONRequestBody = CardLock
 // SetCardThresholdJSONRequestBody defines body for SetCardThreshold for application/json ContentType.
 type SetCardThresholdJSONRequestBody = CardThreshold
 
+// IssueTokenFormdataRequestBody defines body for IssueToken for application/x-www-form-urlencoded ContentType.
+type IssueTokenFormdataRequestBody = TokenRequest
+
 // ReceiveEventJSONRequestBody defines body for ReceiveEvent for application/json ContentType.
 type ReceiveEventJSONRequestBody = WebhookEvent
 
@@ -2094,6 +2269,9 @@ type ServerInterface interface {
 	// GetJwks The keys that verify this daemon's access tokens
 	// (GET /.well-known/jwks.json)
 	GetJwks(w http.ResponseWriter, r *http.Request)
+	// GetAuthorizationServer Where and how to get access tokens
+	// (GET /.well-known/oauth-authorization-server)
+	GetAuthorizationServer(w http.ResponseWriter, r *http.Request)
 	// GetWebhookKeys The keys that verify a company's `v1a` signatures
 	// (GET /.well-known/webhook-keys/{companyUuid})
 	GetWebhookKeys(w http.ResponseWriter, r *http.Request, companyUUID openapi_types.UUID)
@@ -2227,6 +2405,9 @@ type ServerInterface interface {
 	// ListReimbursements List reimbursements, the latest updated first
 	// (GET /api/v3/reimbursements)
 	ListReimbursements(w http.ResponseWriter, r *http.Request, params ListReimbursementsParams)
+	// IssueToken Get an access token
+	// (POST /oauth/token)
+	IssueToken(w http.ResponseWriter, r *http.Request)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -2243,6 +2424,20 @@ func (siw *ServerInterfaceWrapper) GetJwks(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetJwks(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetAuthorizationServer operation middleware
+func (siw *ServerInterfaceWrapper) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetAuthorizationServer(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4658,6 +4853,20 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 	handler.ServeHTTP(w, r)
 }
 
+// IssueToken operation middleware
+func (siw *ServerInterfaceWrapper) IssueToken(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.IssueToken(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -4858,6 +5067,10 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/.well-known/jwks.json", wrapper.GetJwks).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/.well-known/oauth-authorization-server", wrapper.GetAuthorizationServer).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/oauth/token", wrapper.IssueToken).Methods(http.MethodPost)
 
 	return r
 }

@@ -36,7 +36,6 @@ type daemon struct {
 	peers       *peer.Resolver
 	replica     *replicaID
 	keyring     *seal.Keyring
-	keys        *auth.KeyStore
 	registry    *prometheus.Registry
 	storage     *storage.Store
 	database    *databaseWatch
@@ -47,6 +46,9 @@ type daemon struct {
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
 	publisher   *events.Publisher
+	verifier    *auth.Verifier
+	keys        *auth.Keys // nil without the built-in issuer, as tokens is
+	tokens      *auth.Endpoint
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 
@@ -60,7 +62,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*da
 	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	for _, step := range []func(context.Context) error{
-		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase,
+		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
 		d.openStores, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -79,7 +81,7 @@ func (d *daemon) close(ctx context.Context) error {
 }
 
 func (d *daemon) openDataDir(context.Context) (err error) {
-	if d.keys, err = openKeys(d.cfg); err != nil {
+	if err = makeDataDir(d.cfg); err != nil {
 		return err
 	}
 	if d.replica, err = claimReplicaID(d.cfg.DataDir); err != nil {

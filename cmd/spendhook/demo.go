@@ -28,15 +28,15 @@ const (
 	demoPatience = 10 * time.Second // for the first deliveries
 )
 
-func (d *daemon) developerToken() (string, error) {
-	return d.keys.Mint(auth.Grant{
+func (d *daemon) developerToken(ctx context.Context) (string, error) {
+	return d.keys.Mint(ctx, auth.Grant{
 		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour,
 		Scopes: []string{
 			"events:read", "events:write", "subscribers:read", "subscribers:write",
 			"deliveries:read", "deliveries:write", "cards:read", "cards:write",
 			"reimbursements:read", "locations:read", "billing:read", "operator",
 		},
-	}, time.Now())
+	})
 }
 
 // demo subscribes a receiver of its own, emits a few events, shows what

@@ -1,6 +1,91 @@
 package main
 
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/auth"
+)
+
 // keysCmd is about the keys that the daemon keeps.
 type keysCmd struct {
+	Rotate    keysRotateCmd    `cmd:"" help:"Add a key for access tokens, which signs once everybody knows it. Tokens of the keys before stay valid."`
+	List      keysListCmd      `cmd:"" help:"List the keys that sign access tokens and what each is for."`
 	Reencrypt keysReencryptCmd `cmd:"" help:"Seal every stored secret under the current encryption key."`
+}
+
+type keysRotateCmd struct {
+	storageFlags
+
+	Now  bool `help:"Sign in 15 seconds, when every replica knows the key, instead of ten minutes, when every verifier does."`
+	JSON bool `name:"json" help:"Print one JSON object a line."`
+}
+
+// Run adds a key and prints all. Running daemons follow by themselves.
+func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
+	store, keys, err := c.openAuthTools(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what was written is committed
+	if err := keys.Rotate(ctx, c.Now); err != nil {
+		return err
+	}
+	return printKeys(term.out, keys.List(), c.JSON)
+}
+
+type keysListCmd struct {
+	storageFlags
+
+	JSON bool `name:"json" help:"Print one JSON object a line."`
+}
+
+// Run prints the keys, in the order in which they sign.
+func (c *keysListCmd) Run(ctx context.Context, term *console) error {
+	store, keys, err := c.openAuthTools(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what was written is committed
+	return printKeys(term.out, keys.List(), c.JSON)
+}
+
+func printKeys(out io.Writer, list []auth.KeyInfo, asJSON bool) error {
+	if asJSON {
+		for _, key := range list {
+			if err := writeLine(out, key); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KEY\tSTATE\tSIGNS FROM\tGONE AT")
+	for _, key := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", key.ID, key.State, shortTime(&key.SignsFrom), shortTime(key.GoneAt))
+	}
+	return w.Flush()
+}
+
+// shortTime is for people; nil is "-".
+func shortTime(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// writeLine writes v as one line of JSON.
+func writeLine(out io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(line, '\n'))
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 
+	"spendhook/auth"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
@@ -18,7 +19,7 @@ import (
 )
 
 type keysReencryptCmd struct {
-	configFlags
+	storageFlags
 
 	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
 	DryRun bool   `help:"Only say what is to be done."`
@@ -36,7 +37,7 @@ type resealer interface {
 func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cfg, err := c.loadWith(map[string]string{"redis": c.Redis})
+	cfg, err := c.loadWith(map[string]string{"redis": c.Redis, "storage.url": c.Storage})
 	if err != nil {
 		return err
 	}
@@ -44,6 +45,11 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
+	database, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = database.Close() }() // what was written is committed
 	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.Reveal(), DataDir: cfg.DataDir, Attach: true})
 	if err != nil {
 		return err
@@ -51,6 +57,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	stores := []resealer{
 		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}),
 		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}),
+		auth.SealedKeys{Store: database, Keyring: ring},
 	}
 	err = c.begin(ctx, r, ring)
 	if err == nil {

@@ -36,6 +36,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
 	Token       tokenCmd       `cmd:"" help:"Mint an access token with the daemon's own key."`
+	Client      oauthClientCmd `cmd:"" help:"Manage the OAuth clients that get access tokens."`
 	Emit        emitCmd        `cmd:"" help:"Send one event from flags, or many as NDJSON."`
 	Listen      listenCmd      `cmd:"" help:"Receive deliveries, verify them and print them."`
 	Replay      replayCmd      `cmd:"" help:"Deliver again: an event, a delivery, or all a subscriber missed."`
@@ -45,7 +46,7 @@ type commands struct {
 	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import."`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
-	Keys        keysCmd        `cmd:"" help:"Look after the encryption keys."`
+	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
 	Audit       auditCmd       `cmd:"" help:"Export who changed what."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`

@@ -5,7 +5,6 @@ import (
 
 	"spendhook/api"
 	"spendhook/audit"
-	"spendhook/auth"
 	"spendhook/cardjobs"
 	"spendhook/dispatcher"
 	"spendhook/events"
@@ -127,7 +126,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Deliveries: d.dispatcher, Recovery: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
-		Keys: d.keys, Verifier: auth.NewVerifier(d.keys, nil),
+		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
 		Audit:  d.audit,
 		Limits: requestLimits(d.cfg.Limits, d.redis.Client()),
 		Peers:  d.peers, CertificateRequired: d.cfg.TLS.CertificateRequired(),

@@ -71,7 +71,7 @@ func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
 	if !d.cfg.Dev {
 		return nil
 	}
-	token, err := d.developerToken()
+	token, err := d.developerToken(ctx)
 	if err != nil {
 		return err
 	}

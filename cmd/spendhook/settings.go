@@ -1,13 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api"
-	"spendhook/auth"
 	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
@@ -46,15 +44,6 @@ func (f configFlags) read(load loader, overrides map[string]string) (*config.Con
 	}
 	cfg, err := load(f.Config, os.Environ(), given)
 	return &cfg, err
-}
-
-// openKeys opens the daemon's token key, in a data directory that is made
-// when it is not there.
-func openKeys(cfg *config.Config) (*auth.KeyStore, error) {
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	return auth.OpenKeys(cfg.DataDir, cfg.Auth.Issuer)
 }
 
 func newCatalogue(cfg *config.Config) *events.Catalogue {

@@ -134,16 +134,17 @@ func TestMutualTLS(t *testing.T) {
 	}
 	d.wantCode(t, without, d.token, "/api/v1/events", http.StatusOK, "")
 
-	keys, err := auth.OpenKeys(h.dir, "spendhook")
+	store, keys, err := storageFlags{configFlags: configFlags{DataDir: h.dir}}.openAuthTools(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer store.Close()
 	company := uuid.MustParse(testCompany)
 	mint := func(cert *x509.Certificate) string {
 		t.Helper()
-		token, err := keys.Mint(auth.Grant{
+		token, err := keys.Mint(t.Context(), auth.Grant{
 			Subject: "test", Company: &company, Scopes: strings.Fields(everyScope), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
-		}, time.Now())
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

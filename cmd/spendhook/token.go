@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -8,10 +10,11 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/auth"
+	"spendhook/storage"
 )
 
 type tokenCmd struct {
-	configFlags
+	storageFlags
 
 	Company *uuid.UUID    `help:"Company that the token is tied to; without it the token needs the scope platform or operator to see any."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'."`
@@ -19,20 +22,28 @@ type tokenCmd struct {
 	Subject string        `default:"cli" help:"Whom the token names as its user."`
 }
 
-// Run prints a token signed by the key in the data directory. The key is made
-// when there is none yet, so that a token can be minted before the first start.
-func (c *tokenCmd) Run(term *console) error {
-	cfg, err := c.load()
+// Run prints a token signed by the daemon's key. The key is made when there is
+// none yet, so that a token can be minted before the first start, and the one
+// that the data directory knows does while the database is away.
+func (c *tokenCmd) Run(ctx context.Context, term *console) error {
+	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
 	if err != nil {
 		return err
 	}
-	keys, err := openKeys(cfg)
+	store, err := openStorage(cfg, nil)
 	if err != nil {
 		return err
 	}
-	token, err := keys.Mint(auth.Grant{
-		Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL,
-	}, time.Now())
+	defer func() { _ = store.Close() }() // what was written is committed
+	if err := store.Migrate(ctx); err != nil && !errors.Is(err, storage.ErrUnavailable) {
+		return err
+	}
+	keys, err := c.openKeys(ctx, store)
+	if err != nil {
+		return err
+	}
+	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
+	token, err := keys.Mint(ctx, grant)
 	if err != nil {
 		return usageError(err.Error())
 	}

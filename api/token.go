@@ -1,0 +1,151 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"spendhook/api/gen"
+	"spendhook/auth"
+	"spendhook/internal/clientcert"
+	"spendhook/internal/peer"
+)
+
+// basicRealm challenges a client that could not be authenticated.
+const basicRealm = `Basic realm="spendhook", charset="UTF-8"`
+
+// IssueToken is POST /oauth/token (RFC 6749 section 4.4).
+func (s *server) IssueToken(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Tokens == nil {
+		s.failToken(w, r, noIssuer())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
+	defer cancel()
+	token, err := s.opts.Tokens.Issue(ctx, tokenRequest(r))
+	if err != nil {
+		s.failToken(w, r, err)
+		return
+	}
+	s.sendToken(w, r, http.StatusOK, nil, gen.AccessToken{
+		AccessToken: token.AccessToken, TokenType: gen.AccessTokenTokenTypeBearer,
+		ExpiresIn: int(token.ExpiresIn / time.Second), Scope: strings.Join(token.Scopes, " "),
+	})
+}
+
+func tokenRequest(r *http.Request) auth.TokenRequest {
+	req := auth.TokenRequest{Authorization: r.Header.Values("Authorization"), Form: raw(r), Address: peer.Address(r.Context())}
+	if cert := clientcert.From(r.Context()); cert != nil {
+		req.Certificate = clientcert.Thumbprint(cert)
+	}
+	return req
+}
+
+func noIssuer() *problem {
+	return newProblem(http.StatusNotFound, "NO_BUILTIN_ISSUER", "This daemon issues no tokens; ask the issuer that it trusts.")
+}
+
+func (s *server) sendToken(w http.ResponseWriter, r *http.Request, status int, header http.Header, content any) {
+	body, err := encode(content)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	send(w, response{status: status, header: header, body: body})
+}
+
+// failToken answers with an error as OAuth clients expect it (RFC 6749 section
+// 5.2), where the rest of the API has problem documents.
+func (s *server) failToken(w http.ResponseWriter, r *http.Request, err error) {
+	p, code := problemOf(err), gen.OAuthErrorError("")
+	if refusal, ok := errors.AsType[*auth.TokenError](err); ok {
+		p, code = refusalProblem(refusal), oauthCodes[refusal.Code]
+	}
+	if code == "" {
+		code = oauthError(p.status)
+	}
+	s.logFailure(r, w.Header().Get("X-Request-Id"), p)
+	s.sendToken(w, r, p.status, p.header, gen.OAuthError{Error: code, ErrorDescription: p.detail})
+}
+
+// oauthError is the error of what was refused before it was looked at.
+func oauthError(status int) gen.OAuthErrorError {
+	switch {
+	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
+		return gen.OAuthErrorErrorTemporarilyUnavailable
+	case status >= http.StatusInternalServerError:
+		return gen.OAuthErrorErrorServerError
+	default:
+		return gen.OAuthErrorErrorInvalidRequest
+	}
+}
+
+// oauthCodes are the errors that have a code of RFC 6749 of their own.
+var oauthCodes = map[auth.Code]gen.OAuthErrorError{
+	auth.InvalidClient:        gen.OAuthErrorErrorInvalidClient,
+	auth.InvalidScope:         gen.OAuthErrorErrorInvalidScope,
+	auth.UnsupportedGrantType: gen.OAuthErrorErrorUnsupportedGrantType,
+}
+
+func refusalProblem(refusal *auth.TokenError) *problem {
+	p := newProblem(refusalStatus(refusal.Code), string(refusal.Code), "%s", refusal.Description)
+	p.header = http.Header{}
+	p.cause = refusal.Unwrap()
+	if p.status == http.StatusUnauthorized {
+		p.header.Set("WWW-Authenticate", basicRealm)
+	}
+	if refusal.RetryAfter > 0 {
+		seconds := (refusal.RetryAfter + time.Second - 1) / time.Second
+		p.header.Set("Retry-After", strconv.Itoa(int(seconds)))
+	}
+	return p
+}
+
+func refusalStatus(code auth.Code) int {
+	switch code {
+	case auth.InvalidClient:
+		return http.StatusUnauthorized
+	case auth.TooManyFailures:
+		return http.StatusTooManyRequests
+	case auth.Busy, auth.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusBadRequest
+	}
+}
+
+// GetAuthorizationServer is GET /.well-known/oauth-authorization-server.
+func (s *server) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) {
+	s.do(w, r, func(context.Context, *caller) (reply, error) {
+		if s.opts.Keys == nil {
+			return reply{}, noIssuer()
+		}
+		return ok(s.metadata()).with("Cache-Control", cacheable), nil
+	})
+}
+
+// metadata is RFC 8414 section 2, with the members of RFC 8705 section 3.3. A
+// client's certificate is known by its thumbprint, whoever signed it.
+func (s *server) metadata() gen.AuthorizationServer {
+	return gen.AuthorizationServer{
+		Issuer:                 s.opts.Keys.Issuer(),
+		TokenEndpoint:          s.opts.PublicURL + "/oauth/token",
+		JwksURI:                s.opts.PublicURL + "/.well-known/jwks.json",
+		ServiceDocumentation:   s.opts.PublicURL + "/docs",
+		ScopesSupported:        auth.KnownScopes(),
+		ResponseTypesSupported: []string{},
+		GrantTypesSupported: []gen.AuthorizationServerGrantTypesSupported{
+			gen.AuthorizationServerGrantTypesSupportedClientCredentials,
+		},
+		TokenEndpointAuthMethodsSupported: []gen.AuthorizationServerTokenEndpointAuthMethodsSupported{
+			gen.AuthorizationServerTokenEndpointAuthMethodsSupportedClientSecretBasic,
+			gen.AuthorizationServerTokenEndpointAuthMethodsSupportedClientSecretPost,
+			gen.AuthorizationServerTokenEndpointAuthMethodsSupportedTLSClientAuth,
+			gen.AuthorizationServerTokenEndpointAuthMethodsSupportedSelfSignedTLSClientAuth,
+		},
+		TLSClientCertificateBoundAccessTokens: true,
+	}
+}

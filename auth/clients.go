@@ -1,0 +1,251 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/alexedwards/argon2id"
+	"github.com/google/uuid"
+
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+const (
+	clientPrefix, secretPrefix = "shc_", "shs_"
+	maxCertificates            = 50
+	maxName                    = 255
+	// MaxOverlap bounds how long the secret before a rotation stays good.
+	MaxOverlap = 30 * 24 * time.Hour
+
+	usedResolution = time.Minute
+	maxUsed        = 10_000
+)
+
+// hashParams are the least that OWASP recommends of argon2id: 19 MiB, two
+// passes. The secrets have 256 random bits, so more would buy nothing.
+var hashParams = &argon2id.Params{Memory: 19 << 10, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+
+var (
+	clientID    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+	thumbprints = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+)
+
+// Clients are the OAuth clients. They are safe for concurrent use.
+type Clients struct {
+	store   *storage.Store
+	now     func() time.Time
+	revoked atomic.Pointer[map[string]bool]
+
+	mu   sync.Mutex
+	used map[string]time.Time // since the last Sync
+}
+
+// NewClients are those of a database; nil now means time.Now.
+func NewClients(store *storage.Store, now func() time.Time) *Clients {
+	if now == nil {
+		now = time.Now //nolint:forbidigo // the nil default
+	}
+	c := &Clients{store: store, now: now, used: map[string]time.Time{}}
+	c.revoked.Store(&map[string]bool{})
+	return c
+}
+
+// Revoked reports whether tokens of the client are refused, as far as the last
+// Sync knows.
+func (c *Clients) Revoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
+
+// Sync learns which clients were disabled or deleted, while tokens of theirs
+// may still be valid, and notes which were used. When it fails, what is known
+// stays.
+func (c *Clients) Sync(ctx context.Context) error {
+	alive := c.now().Add(-TokenTTL - 2*clockSlack)
+	ids, err := c.store.RevokedClients(ctx, alive)
+	if err != nil {
+		return err
+	}
+	revoked := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		revoked[id] = true
+	}
+	c.revoked.Store(&revoked)
+	if err := c.flushUsed(ctx); err != nil {
+		return err
+	}
+	return c.store.PurgeClients(ctx, alive.Add(-pruneSlack))
+}
+
+// touch remembers that a client was used, for the next Sync to note.
+func (c *Clients) touch(client storage.Client) {
+	now := c.now()
+	if client.LastUsedAt != nil && now.Sub(*client.LastUsedAt) < usedResolution {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.used) < maxUsed { // while the database is away; what is left out is only told late
+		c.used[client.ID] = now
+	}
+}
+
+func (c *Clients) flushUsed(ctx context.Context) error {
+	c.mu.Lock()
+	used := c.used
+	c.used = map[string]time.Time{}
+	c.mu.Unlock()
+	if len(used) == 0 {
+		return nil
+	}
+	return c.store.TouchClients(ctx, used)
+}
+
+// NewClient is what an operator says of a client.
+type NewClient struct {
+	Name         string
+	Company      *uuid.UUID // nil ties it to none
+	Scopes       []string
+	Certificates []string // "x5t#S256" of those it may present
+	NoSecret     bool     // it authenticates by certificate only
+}
+
+func (n NewClient) check() error {
+	problems := &invalid.Error{}
+	if strings.TrimSpace(n.Name) == "" || len(n.Name) > maxName || strings.ContainsFunc(n.Name, func(r rune) bool { return r < ' ' || r == '\uFFFD' }) {
+		problems.Add("name", "INVALID", "must be 1 to %d bytes of text", maxName)
+	}
+	if len(n.Scopes) == 0 {
+		problems.Add("scope", "REQUIRED", "at least one is needed")
+	}
+	if err := checkScopes(n.Scopes); err != nil {
+		problems.Add("scope", "INVALID", "%s", err)
+	}
+	if n.Company != nil && (slices.Contains(n.Scopes, scopePlatform) || slices.Contains(n.Scopes, scopeOperator)) {
+		problems.Add("scope", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", scopePlatform, scopeOperator)
+	}
+	if len(n.Certificates) > maxCertificates {
+		problems.Add("certificate", "TOO_MANY", "at most %d", maxCertificates)
+	}
+	for _, print := range n.Certificates {
+		if !thumbprints.MatchString(print) {
+			problems.Add("certificate", "INVALID", "must be an x5t#S256 thumbprint, 43 characters of base64url")
+		}
+	}
+	if n.NoSecret && len(n.Certificates) == 0 {
+		problems.Add("certificate", "REQUIRED", "a client without a secret needs one")
+	}
+	return problems.OrNil()
+}
+
+// Create makes a client. Its secret, "" for one without, is told here only. The
+// error is an *invalid.Error for what a client cannot be.
+func (c *Clients) Create(ctx context.Context, n NewClient) (client storage.Client, secret string, err error) {
+	if err := n.check(); err != nil {
+		return client, "", err
+	}
+	id := make([]byte, 12)
+	_, _ = rand.Read(id) // it never fails
+	now := c.now()
+	client = storage.Client{
+		ID: clientPrefix + hex.EncodeToString(id), Name: n.Name, Company: n.Company,
+		Scopes: unique(n.Scopes), Certificates: unique(n.Certificates), CreatedAt: now, UpdatedAt: now,
+	}
+	if !n.NoSecret {
+		if secret, client.SecretHash, err = newSecret(); err != nil {
+			return client, "", err
+		}
+	}
+	return client, secret, c.store.CreateClient(ctx, client)
+}
+
+func unique(list []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+func newSecret() (secret, hash string, err error) {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // it never fails
+	secret = secretPrefix + base64.RawURLEncoding.EncodeToString(random)
+	hash, err = argon2id.CreateHash(secret, hashParams)
+	return secret, hash, err
+}
+
+// RotateSecret gives a client a new secret, told here only. The one it had is
+// good for overlap more; the one before that no longer is. It returns
+// storage.ErrNotFound for an unknown client.
+func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client storage.Client, secret string, err error) {
+	if overlap < 0 || overlap > MaxOverlap {
+		return client, "", fmt.Errorf("the overlap must be 0 to %v", MaxOverlap)
+	}
+	secret, hash, err := newSecret()
+	if err != nil {
+		return client, "", err
+	}
+	client, err = c.store.ChangeClient(ctx, id, func(s *storage.Client) error {
+		now := c.now()
+		s.OldSecretHash, s.OldSecretUntil = s.SecretHash, now.Add(overlap)
+		if overlap == 0 {
+			s.OldSecretHash = ""
+		}
+		s.SecretHash, s.UpdatedAt = hash, now
+		return nil
+	})
+	return client, secret, err
+}
+
+// SetDisabled disables or enables a client. A disabled one gets no token, and
+// its tokens are refused once every replica has looked (SyncInterval). Enabled
+// again, those that have not expired are good again. It returns
+// storage.ErrNotFound for an unknown client.
+func (c *Clients) SetDisabled(ctx context.Context, id string, disabled bool) (storage.Client, error) {
+	return c.store.ChangeClient(ctx, id, func(s *storage.Client) error {
+		now := c.now()
+		switch {
+		case disabled == (s.RevokedAt != nil):
+			return nil
+		case disabled:
+			s.RevokedAt = &now
+		default:
+			s.RevokedAt = nil
+		}
+		s.UpdatedAt = now
+		return nil
+	})
+}
+
+// Delete deletes a client, with the effect that SetDisabled has on its tokens.
+func (c *Clients) Delete(ctx context.Context, id string) error { return c.store.DeleteClient(ctx, id) }
+
+// Get reads a client, or returns storage.ErrNotFound.
+func (c *Clients) Get(ctx context.Context, id string) (storage.Client, error) {
+	return c.store.Client(ctx, id)
+}
+
+// Each calls do for every client, the first created first, until it errs.
+func (c *Clients) Each(ctx context.Context, do func(storage.Client) error) error {
+	const page = 500
+	var last *storage.Client
+	for {
+		list, err := c.store.Clients(ctx, last, page)
+		if err != nil {
+			return err
+		}
+		for _, client := range list {
+			if err := do(client); err != nil {
+				return err
+			}
+		}
+		if len(list) < page {
+			return nil
+		}
+		last = &list[page-1]
+	}
+}

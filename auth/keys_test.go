@@ -1,0 +1,418 @@
+package auth
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/internal/seal"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/storage"
+)
+
+func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
+	t.Parallel()
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			store := open(t, c)
+			replicas := make([]*Keys, 6)
+			var wg sync.WaitGroup
+			for i := range replicas {
+				o := KeysOptions{Store: store, Dir: t.TempDir(), Keyring: sealtest.Keyring(), Now: c.Now}
+				wg.Go(func() {
+					var err error
+					if replicas[i], err = OpenKeys(t.Context(), o); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			for _, k := range replicas {
+				if list := k.List(); len(list) != 1 || list[0].ID != replicas[0].List()[0].ID {
+					t.Errorf("keys %v and %v", list, replicas[0].List())
+				}
+			}
+		})
+	}
+}
+
+// The keys of two replicas are rotated while both mint and verify all the time,
+// each looking at the database at its own moments.
+func TestRotationRefusesNoToken(t *testing.T) {
+	t.Parallel()
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			store := open(t, c)
+			one, other := newReplica(t, store, c), newReplica(t, store, c)
+			// Nobody may ask the database out of turn: the published keys must do.
+			one.keys.refresh.every, other.keys.refresh.every = 1e6*time.Hour, 1e6*time.Hour
+			never := func(r *replica) { r.keys.refresh.last = c.Now() }
+			never(one)
+			never(other)
+			var tokens []string
+			signers := map[string]bool{}
+			for second := range 4800 / 7 {
+				c.add(7 * time.Second)
+				switch second {
+				case 10, 300:
+					if err := one.keys.Rotate(t.Context(), false); err != nil {
+						t.Fatal(err)
+					}
+				case 120, 121, 500:
+					if err := other.keys.Rotate(t.Context(), true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// Each looks at least every 2*SyncInterval, which is late.
+				if second%2 == 0 {
+					one.sync()
+				} else {
+					other.sync()
+				}
+				tokens = append(tokens, one.mint(TokenTTL), other.mint(TokenTTL))
+				for _, r := range []*replica{one, other} {
+					signers[r.keys.known.Load().rows[signerAt(r.keys.known.Load().rows, c.Now())].ID] = true
+					for _, at := range []int{len(tokens) - 1, len(tokens) - 2, len(tokens) / 2} {
+						if age := len(tokens)/2 - at/2; age*7 < 3590 && !r.accepts(tokens[at]) {
+							t.Fatalf("second %d: a token of %d s is refused", second*7, age*7)
+						}
+					}
+				}
+			}
+			if len(signers) != 5 { // the second hurried one hastened the first
+				t.Errorf("%d keys have signed, want 5", len(signers))
+			}
+		})
+	}
+}
+
+func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	r := newReplica(t, sqlite(t, c), c)
+	first := r.keys.List()[0].ID
+	if err := r.keys.Rotate(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.keys.Rotate(t.Context(), false); !errors.Is(err, ErrKeyWaiting) {
+		t.Errorf("rotated twice: %v", err)
+	}
+	published := func() (ids []string) {
+		for _, key := range r.keys.JWKS() {
+			id, _ := key.KeyID()
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	if ids := published(); len(ids) != 2 || ids[0] != first {
+		t.Fatalf("published %v", ids)
+	}
+	old := r.mint(TokenTTL)
+	c.add(publishLead)
+	if list := r.keys.List(); list[0].State != KeyRetired || list[1].State != KeySigning || !r.accepts(old) {
+		t.Errorf("%+v", list)
+	}
+	if since := r.keys.SigningSince(); !since.Equal(c.Now()) {
+		t.Errorf("signs since %v", since)
+	}
+	c.add(TokenTTL + clockSlack + time.Second)
+	if ids := published(); len(ids) != 1 || ids[0] == first {
+		t.Errorf("published %v", ids)
+	}
+	c.add(pruneSlack)
+	r.sync()
+	if rows, err := r.store.TokenKeys(t.Context()); err != nil || len(rows) != 1 {
+		t.Errorf("the database keeps %v, %v", rows, err)
+	}
+}
+
+func TestKeyOutlivesItsLongestToken(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	r := newReplica(t, sqlite(t, c), c)
+	token := r.mint(100 * time.Hour)
+	r.sync()
+	if err := r.keys.Rotate(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	c.add(99 * time.Hour)
+	r.sync()
+	if !r.accepts(token) {
+		t.Error("a token is refused before it expires: its key is gone")
+	}
+	c.add(time.Hour + time.Second)
+	if r.accepts(token) || len(r.keys.JWKS()) != 1 {
+		t.Error("the key stays for ever")
+	}
+}
+
+func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store := sqlite(t, c)
+	one, other := newReplica(t, store, c), newReplica(t, store, c)
+	if err := one.keys.Rotate(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	c.add(hurriedLead)
+	if token := one.mint(TokenTTL); !other.accepts(token) {
+		t.Error("a key that the database has is not found")
+	}
+	reads := 0
+	other.keys.opts.Store = counted{store, &reads}
+	for range 100 {
+		if _, ok := other.keys.find(t.Context(), "made up"); ok {
+			t.Error("found")
+		}
+	}
+	if reads != 0 {
+		t.Errorf("the database is asked %d times at once", reads)
+	}
+	c.add(SyncInterval)
+	other.keys.find(t.Context(), "made up")
+	if reads != 1 {
+		t.Errorf("the database is asked %d times a while later", reads)
+	}
+}
+
+type counted struct {
+	*storage.Store
+	reads *int
+}
+
+func (c counted) TokenKeys(ctx context.Context) ([]storage.TokenKey, error) {
+	*c.reads++
+	return c.Store.TokenKeys(ctx)
+}
+
+func TestDatabaseAwayFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store, dir := &away{Store: sqlite(t, c)}, t.TempDir()
+	first := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now})
+	token, err := first.Mint(t.Context(), Grant{TTL: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := newReplica(t, sqlite(t, c), c).mint(time.Hour)
+	judge := NewVerifier(VerifierOptions{Keys: first, Now: c.Now})
+	if _, err := judge.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a key that the database may have: %v", err)
+	}
+	// It is restarted, the database comes back and makes the key everybody's.
+	second := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now})
+	store.back = true
+	if err := second.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	replica := openTestKeys(t, KeysOptions{Store: store, Now: c.Now})
+	if _, err := NewVerifier(VerifierOptions{Keys: replica, Now: c.Now}).Verify(t.Context(), token); err != nil {
+		t.Errorf("a token from before the database was there: %v", err)
+	}
+	// And goes away again.
+	store.back = false
+	if second.Sync(t.Context()) == nil {
+		t.Error("no error")
+	}
+	if token, err = second.Mint(t.Context(), Grant{TTL: TokenTTL}); err != nil {
+		t.Error(err)
+	}
+	third := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now})
+	if _, err := NewVerifier(VerifierOptions{Keys: third, Now: c.Now}).Verify(t.Context(), token); err != nil {
+		t.Errorf("a token after a restart without the database: %v", err)
+	}
+}
+
+// oldKey writes the key file of an older version, and a token signed with it.
+func oldKey(t *testing.T, dir string, now time.Time) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: bytes})
+	if err := os.WriteFile(filepath.Join(dir, oldKeyFile), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	imported, err := importKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := claims(ourIssuer, Grant{Subject: "cli", TTL: 240 * time.Hour}, now).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := jwt.Sign(built, jwt.WithKey(jwa.ES256(), imported.private))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func TestOldKeyFileIsImportedOnce(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store, dir, otherDir := &away{Store: sqlite(t, c)}, t.TempDir(), t.TempDir()
+	token := oldKey(t, dir, c.Now())
+	otherToken := oldKey(t, otherDir, c.Now())
+	first := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now}) // while the database is away
+	if _, err := os.Stat(filepath.Join(dir, oldKeyFile)); err != nil {
+		t.Errorf("the file is gone before the database has the key: %v", err)
+	}
+	store.back = true
+	if err := first.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := openTestKeys(t, KeysOptions{Store: store, Dir: otherDir, Now: c.Now})
+	if err := first.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{dir, otherDir} {
+		if _, err := os.Stat(filepath.Join(dir, oldKeyFile)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the key is still there in clear: %v", err)
+		}
+	}
+	for _, keys := range []*Keys{first, second} {
+		v := NewVerifier(VerifierOptions{Keys: keys, Now: c.Now})
+		for _, token := range []string{token, otherToken} {
+			if _, err := v.Verify(t.Context(), token); err != nil {
+				t.Errorf("a token from before the upgrade: %v", err)
+			}
+		}
+	}
+	if list := second.List(); len(list) != 2 || list[1].State != KeySigning || list[1].ID != first.List()[1].ID {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestPrivateKeysAreSealed(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store, dir := sqlite(t, c), t.TempDir()
+	openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now})
+	rows, err := store.TokenKeys(t.Context())
+	if err != nil || !seal.IsSealed(rows[0].Sealed) {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	path := filepath.Join(dir, keysFile)
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), rows[0].Sealed) {
+		t.Errorf("%s has %s, %v", path, text, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	_, err = OpenKeys(t.Context(), KeysOptions{Store: store, Dir: t.TempDir(), Keyring: sealtest.Ring("other"), Now: c.Now})
+	if !errors.Is(err, seal.ErrUnknownKey) || !strings.Contains(err.Error(), rows[0].ID) {
+		t.Errorf("with another encryption key: %v", err)
+	}
+}
+
+func TestReseal(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store := sqlite(t, c)
+	before := openTestKeys(t, KeysOptions{Store: store, Now: c.Now})
+	dir := t.TempDir()
+	both := sealtest.Ring("new", "test")
+	openTestKeys(t, KeysOptions{Store: store, Dir: dir, Keyring: both, Now: c.Now})
+	for _, want := range []int64{1, 0} {
+		count := &seal.Count{}
+		if err := (SealedKeys{Store: store, Keyring: both}).Reseal(t.Context(), count); err != nil || count.Resealed != want || count.Seen != 1 {
+			t.Errorf("%+v, %v, want %d resealed", count, err, want)
+		}
+	}
+	count := &seal.Count{}
+	if err := (SealedKeys{Store: store, Keyring: sealtest.Ring("other")}).Reseal(t.Context(), count); err != nil || count.Left["new"] != 1 {
+		t.Errorf("%+v, %v: what does not open is left", count, err)
+	}
+	alone := sealtest.Ring("new")
+	after := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Keyring: alone, Now: c.Now})
+	if after.List()[0].ID != before.List()[0].ID {
+		t.Error("another key")
+	}
+	// One whose file is still under the old key does with the database.
+	stale := t.TempDir()
+	if err := writeKeysFile(stale, before.known.Load().rows); err != nil {
+		t.Fatal(err)
+	}
+	openTestKeys(t, KeysOptions{Store: store, Dir: stale, Keyring: alone, Now: c.Now})
+	if _, err := OpenKeys(t.Context(), KeysOptions{Store: &away{}, Dir: func() string {
+		dir := t.TempDir()
+		_ = writeKeysFile(dir, before.known.Load().rows)
+		return dir
+	}(), Keyring: alone, Now: c.Now}); !errors.Is(err, seal.ErrUnknownKey) {
+		t.Errorf("without the database: %v", err)
+	}
+}
+
+func TestBadKeyFilesAreErrors(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store := sqlite(t, c)
+	for name, text := range map[string]string{
+		"empty": "", "not PEM": "hunter2", "not PKCS 8": "-----BEGIN PRIVATE KEY-----\naHVudGVyMg==\n-----END PRIVATE KEY-----\n",
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, oldKeyFile)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := OpenKeys(t.Context(), KeysOptions{Store: store, Dir: dir, Keyring: sealtest.Keyring()})
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	dir := t.TempDir()
+	oldKey(t, dir, c.Now())
+	if err := os.Chmod(filepath.Join(dir, oldKeyFile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenKeys(t.Context(), KeysOptions{Store: store, Dir: dir, Keyring: sealtest.Keyring()}); err == nil {
+		t.Error("a key that everyone can read is accepted")
+	}
+	if _, err := OpenKeys(t.Context(), KeysOptions{Store: store, Dir: filepath.Join(t.TempDir(), "none"), Keyring: sealtest.Keyring()}); err == nil {
+		t.Error("a missing directory is accepted")
+	}
+	damaged := t.TempDir() // of what the database has too, so it is only told
+	if err := os.WriteFile(filepath.Join(damaged, keysFile), []byte("[{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openTestKeys(t, KeysOptions{Store: store, Dir: damaged})
+}
+
+func TestMintRefusesWhatNoTokenHas(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	keys := openTestKeys(t, KeysOptions{Store: sqlite(t, c), Now: c.Now})
+	if _, err := keys.Mint(t.Context(), Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}); err == nil {
+		t.Error("an unknown scope is minted")
+	}
+	if _, err := keys.Mint(t.Context(), Grant{TTL: 0}); err == nil {
+		t.Error("a token of no life is minted")
+	}
+}

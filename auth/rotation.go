@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"spendhook/storage"
+)
+
+const (
+	// TokenTTL is how long the tokens of the token endpoint are valid.
+	TokenTTL = time.Hour
+	// SyncInterval is how often a daemon looks for what others changed: it is
+	// within how long a rotation, or a disabled client, is known everywhere.
+	SyncInterval = 5 * time.Second
+
+	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
+	hurriedLead = 3 * SyncInterval // every replica has seen the key by then
+	clockSlack  = 5 * time.Minute
+	pruneSlack  = 24 * time.Hour // a clock that is ahead must not delete what others need
+	importedTTL = 30 * 24 * time.Hour
+	maxKeys     = 16
+)
+
+// KeyState is where a signing key is in its life.
+type KeyState string
+
+// The states, in their order. A key that is gone is not listed.
+const (
+	KeyNext    KeyState = "next"    // published, so that verifiers know it before its first token
+	KeySigning KeyState = "signing" // signs, and is published
+	KeyRetired KeyState = "retired" // published until its last token has expired
+	KeyGone    KeyState = "gone"
+)
+
+var (
+	// ErrKeyWaiting says that the last rotation has not taken effect yet.
+	ErrKeyWaiting = errors.New("the next key is already published and waits for its time")
+	// ErrTooManyKeys says that keys were rotated faster than their tokens expire.
+	ErrTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired", maxKeys)
+)
+
+// signerAt is the index of the key that signs: the last one whose time has
+// come, or else the first. The keys are in the order in which they sign.
+func signerAt(keys []storage.TokenKey, now time.Time) int {
+	for i, k := range slices.Backward(keys) {
+		if !k.SignsFrom.After(now) {
+			return i
+		}
+	}
+	return 0
+}
+
+// goneAt is when the last token of a key has expired; false for the last key.
+func goneAt(keys []storage.TokenKey, i int) (time.Time, bool) {
+	if i+1 >= len(keys) {
+		return time.Time{}, false
+	}
+	at := keys[i+1].SignsFrom.Add(TokenTTL + clockSlack)
+	if keys[i].TokensUntil.After(at) {
+		at = keys[i].TokensUntil
+	}
+	return at, true
+}
+
+func stateOf(keys []storage.TokenKey, i int, now time.Time) KeyState {
+	signer := signerAt(keys, now)
+	switch at, ends := goneAt(keys, i); {
+	case i > signer:
+		return KeyNext
+	case i == signer:
+		return KeySigning
+	case ends && now.After(at):
+		return KeyGone
+	default:
+		return KeyRetired
+	}
+}
+
+// prune drops the keys that have been gone for long.
+func prune(keys []storage.TokenKey, now time.Time) []storage.TokenKey {
+	kept := make([]storage.TokenKey, 0, len(keys))
+	for i, k := range keys {
+		if stateOf(keys, i, now.Add(-pruneSlack)) != KeyGone {
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}
+
+// rotate adds next, to sign when verifiers know it. In a hurry that is as soon
+// as every replica does, and a key that waits already is taken instead.
+func rotate(keys []storage.TokenKey, next storage.TokenKey, now time.Time, hurry bool) ([]storage.TokenKey, error) {
+	lead := publishLead
+	if hurry {
+		lead = hurriedLead
+	}
+	last := len(keys) - 1
+	switch waiting := last > signerAt(keys, now); {
+	case waiting && !hurry:
+		return nil, ErrKeyWaiting
+	case waiting:
+		if soon := now.Add(lead); soon.Before(keys[last].SignsFrom) {
+			keys[last].SignsFrom = soon
+		}
+		return keys, nil
+	case len(prune(keys, now.Add(pruneSlack))) >= maxKeys:
+		return nil, ErrTooManyKeys
+	}
+	next.SignsFrom = now.Add(lead)
+	return append(keys, next), nil
+}
+
+// adopt adds the keys of a data directory: all of them to a database that has
+// none, and else those that were imported from an older version, before the
+// rest, so that the tokens that they have signed stay valid.
+func adopt(keys, local []storage.TokenKey, imported func(id string) bool) []storage.TokenKey {
+	if len(keys) == 0 {
+		return local
+	}
+	first := keys[0].SignsFrom
+	for _, k := range local {
+		has := slices.ContainsFunc(keys, func(o storage.TokenKey) bool { return o.ID == k.ID })
+		if !has && imported(k.ID) {
+			k.SignsFrom = first.Add(-time.Millisecond)
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,124 @@
+package auth
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"spendhook/storage"
+)
+
+var noon = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
+
+// row is a key that signs from a time after noon.
+func row(id string, from time.Duration) storage.TokenKey {
+	return storage.TokenKey{ID: id, SignsFrom: noon.Add(from), TokensUntil: noon.Add(from)}
+}
+
+func TestKeyStates(t *testing.T) {
+	t.Parallel()
+	long := row("long", -3*time.Hour)
+	long.TokensUntil = noon.Add(time.Hour)
+	for name, c := range map[string]struct {
+		keys []storage.TokenKey
+		want []KeyState
+	}{
+		"the only key":         {[]storage.TokenKey{row("a", -1000*time.Hour)}, []KeyState{KeySigning}},
+		"a clock that is late": {[]storage.TokenKey{row("a", time.Minute)}, []KeyState{KeySigning}},
+		"the next one waits":   {[]storage.TokenKey{row("a", -time.Hour), row("b", 1)}, []KeyState{KeySigning, KeyNext}},
+		"the next one's time":  {[]storage.TokenKey{row("a", -time.Hour), row("b", 0)}, []KeyState{KeyRetired, KeySigning}},
+		"its last token": {
+			[]storage.TokenKey{row("a", -9*time.Hour), row("b", -TokenTTL-clockSlack)},
+			[]KeyState{KeyRetired, KeySigning},
+		},
+		"gone": {
+			[]storage.TokenKey{row("a", -9*time.Hour), row("b", -TokenTTL-clockSlack-1)},
+			[]KeyState{KeyGone, KeySigning},
+		},
+		"a long token": {[]storage.TokenKey{long, row("b", -2*time.Hour)}, []KeyState{KeyRetired, KeySigning}},
+		"all four": {
+			[]storage.TokenKey{row("a", -9*time.Hour), row("b", -3*time.Hour), row("c", -time.Minute), row("d", time.Minute)},
+			[]KeyState{KeyGone, KeyRetired, KeySigning, KeyNext},
+		},
+	} {
+		var got []KeyState
+		for i := range c.keys {
+			got = append(got, stateOf(c.keys, i, noon))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func ids(keys []storage.TokenKey) []string {
+	list := []string{}
+	for _, k := range keys {
+		list = append(list, k.ID)
+	}
+	return list
+}
+
+// A clock that is a day ahead still deletes nothing that others need.
+func TestPruneKeepsADayMore(t *testing.T) {
+	t.Parallel()
+	end := TokenTTL + clockSlack + pruneSlack
+	keys := []storage.TokenKey{row("a", -1000*time.Hour), row("b", -end-1), row("c", -end)}
+	if got := ids(prune(keys, noon)); !slices.Equal(got, []string{"b", "c"}) {
+		t.Errorf("kept %v", got)
+	}
+	if got := ids(prune(keys[:1], noon.Add(1e6*time.Hour))); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("the last key is pruned: %v", got)
+	}
+}
+
+func TestRotate(t *testing.T) {
+	t.Parallel()
+	signing, waiting := row("a", -time.Hour), row("b", time.Minute)
+	many := []storage.TokenKey{}
+	for i := range maxKeys {
+		many = append(many, row(string(rune('a'+i)), time.Duration(i-maxKeys)*time.Second))
+	}
+	for name, c := range map[string]struct {
+		keys  []storage.TokenKey
+		hurry bool
+		from  time.Duration // of the last key after it
+		want  []string
+		err   error
+	}{
+		"published first":          {keys: []storage.TokenKey{signing}, from: publishLead, want: []string{"a", "new"}},
+		"in a hurry":               {keys: []storage.TokenKey{signing}, hurry: true, from: hurriedLead, want: []string{"a", "new"}},
+		"one waits":                {keys: []storage.TokenKey{signing, waiting}, err: ErrKeyWaiting},
+		"one waits, in a hurry":    {keys: []storage.TokenKey{signing, waiting}, hurry: true, from: hurriedLead, want: []string{"a", "b"}},
+		"one comes soon, in haste": {keys: []storage.TokenKey{signing, row("b", time.Second)}, hurry: true, from: time.Second, want: []string{"a", "b"}},
+		"too many":                 {keys: many, err: ErrTooManyKeys},
+	} {
+		got, err := rotate(slices.Clone(c.keys), row("new", 0), noon, c.hurry)
+		if !errors.Is(err, c.err) || err == nil && !slices.Equal(ids(got), c.want) {
+			t.Errorf("%s: %v, %v, want %v, %v", name, ids(got), err, c.want, c.err)
+		}
+		if err == nil && !got[len(got)-1].SignsFrom.Equal(noon.Add(c.from)) {
+			t.Errorf("%s: signs from %v", name, got[len(got)-1].SignsFrom)
+		}
+	}
+	if publishLead <= 5*time.Minute || hurriedLead <= 2*SyncInterval {
+		t.Error("verifiers do not know the key in time")
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	local := []storage.TokenKey{row("old", 0), row("mine", 0)}
+	imported := func(id string) bool { return id == "old" }
+	if got := ids(adopt(nil, local, imported)); !slices.Equal(got, []string{"old", "mine"}) {
+		t.Errorf("an empty database has %v", got)
+	}
+	got := adopt([]storage.TokenKey{row("theirs", -time.Hour)}, local, imported)
+	if !slices.Equal(ids(got), []string{"theirs", "old"}) || !got[1].SignsFrom.Before(got[0].SignsFrom) {
+		t.Errorf("%v: only the imported one comes, and never signs", got)
+	}
+	if again := adopt(got, local, imported); len(again) != 2 {
+		t.Errorf("imported twice: %v", ids(again))
+	}
+}

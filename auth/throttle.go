@@ -1,0 +1,51 @@
+package auth
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// refreshTimeout bounds how long a request waits for keys that may be new.
+const refreshTimeout = time.Second
+
+// throttle runs something at most once in a while for all who ask for it. Those
+// who ask while it runs wait for it.
+type throttle struct {
+	every time.Duration
+
+	mu      sync.Mutex
+	last    time.Time
+	running chan struct{} // closed when the run ends; nil while there is none
+}
+
+// do returns once a run has ended that began after the call or was under way,
+// or at once when the last one was a short while ago.
+func (t *throttle) do(ctx context.Context, now time.Time, run func(context.Context)) {
+	t.mu.Lock()
+	if done := t.running; done != nil {
+		t.mu.Unlock()
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+		return
+	}
+	if !t.last.IsZero() && now.Sub(t.last).Abs() < t.every {
+		t.mu.Unlock()
+		return
+	}
+	done := make(chan struct{})
+	t.last, t.running = now, done
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		t.running = nil
+		t.mu.Unlock()
+		close(done)
+	}()
+	// For all who wait: the first one's going away is not theirs.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
+	defer cancel()
+	run(ctx)
+}

@@ -1,0 +1,49 @@
+package auth
+
+import "time"
+
+// Code says why a token request was refused: of RFC 6749 section 5.2 where that
+// has one.
+type Code string
+
+// The codes. The last three are no fault of the request.
+const (
+	InvalidRequest       Code = "invalid_request"
+	InvalidClient        Code = "invalid_client"
+	InvalidScope         Code = "invalid_scope"
+	UnsupportedGrantType Code = "unsupported_grant_type"
+	TooManyFailures      Code = "too_many_failures"
+	Busy                 Code = "busy"
+	Unavailable          Code = "unavailable"
+)
+
+func refusalCodes() []string {
+	return []string{
+		string(InvalidRequest), string(InvalidClient), string(InvalidScope), string(UnsupportedGrantType),
+		string(TooManyFailures), string(Busy), string(Unavailable),
+	}
+}
+
+// TokenError is why a token request gets no token.
+type TokenError struct {
+	Code        Code
+	Description string // repeats nothing of the request
+	// RetryAfter is when the same request may do better; 0: never.
+	RetryAfter time.Duration
+	cause      error
+}
+
+// Error is the description.
+func (r *TokenError) Error() string { return r.Description }
+
+// Unwrap is the failure behind the refusal, nil when the request is at fault.
+func (r *TokenError) Unwrap() error { return r.cause }
+
+func refuse(code Code, description string) *TokenError {
+	return &TokenError{Code: code, Description: description}
+}
+
+// invalidClient never says which part of the credentials is wrong.
+func invalidClient() *TokenError {
+	return refuse(InvalidClient, "The client is unknown, disabled, or its credentials are wrong.")
+}

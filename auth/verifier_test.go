@@ -1,0 +1,217 @@
+package auth
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jws"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+)
+
+// sign makes a token that no Keys would.
+func sign(t *testing.T, now time.Time, edit func(jwt.Token) error, alg jwa.SignatureAlgorithm, key any) string {
+	t.Helper()
+	token, err := jwt.NewBuilder().Issuer(ourIssuer).Audience([]string{audience}).Subject("x").
+		Expiration(now.Add(time.Hour)).Claim(scopeClaim, allScopes).Build()
+	if err := errors.Join(err, edit(token)); err != nil {
+		t.Fatal(err)
+	}
+	signed, err := jwt.Sign(token, jwt.WithKey(alg, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func nothing(jwt.Token) error { return nil }
+
+func set(name string, value any) func(jwt.Token) error {
+	return func(token jwt.Token) error { return token.Set(name, value) }
+}
+
+func TestForgedTokensAreRefused(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	r := newReplica(t, sqlite(t, c), c)
+	now, kid := c.Now(), r.keys.List()[0].ID
+	own := r.keys.known.Load().keys[kid].private
+	es256 := jwa.ES256()
+	if !r.accepts(sign(t, now, nothing, es256, own)) {
+		t.Fatal("a good token is refused")
+	}
+	stranger := newReplica(t, sqlite(t, c), c)
+	foreign, err := stranger.keys.known.Load().keys[stranger.keys.List()[0].ID].private.Clone()
+	if err := errors.Join(err, foreign.Set(jwk.KeyIDKey, kid)); err != nil {
+		t.Fatal(err)
+	}
+	part := base64.RawURLEncoding.EncodeToString
+	none := part([]byte(`{"alg":"none","kid":"`+kid+`"}`)) + "." +
+		part(fmt.Appendf(nil, `{"iss":%q,"aud":["spendhook"],"exp":%d}`, ourIssuer, now.Unix()+60)) + "."
+	flat, err := jws.Sign([]byte(`{}`), jws.WithKey(es256, own), jws.WithJSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := jws.NewHeaders()
+	if err := errors.Join(headers.Set("crit", []string{"x"}), headers.Set("x", 1)); err != nil {
+		t.Fatal(err)
+	}
+	payload, _ := json.Marshal(map[string]any{"iss": ourIssuer, "aud": "spendhook", "exp": now.Unix() + 60})
+	crit, err := jws.Sign(payload, jws.WithKey(es256, own, jws.WithProtectedHeaders(headers)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]string{
+		"alg none":             none,
+		"another's key":        sign(t, now, nothing, es256, foreign),
+		"HS256 by public key":  sign(t, now, nothing, jwa.HS256(), hmacKey(t, r.keys, kid)),
+		"issuer":               sign(t, now, set("iss", "https://evil.test"), es256, own),
+		"no issuer":            sign(t, now, func(token jwt.Token) error { return token.Remove("iss") }, es256, own),
+		"audience":             sign(t, now, set("aud", "other"), es256, own),
+		"expired":              sign(t, now, set("exp", now.Add(-time.Second)), es256, own),
+		"no expiry":            sign(t, now, func(token jwt.Token) error { return token.Remove("exp") }, es256, own),
+		"not yet valid":        sign(t, now, set("nbf", now.Add(time.Hour)), es256, own),
+		"company":              sign(t, now, set(companyClaim, "x"), es256, own),
+		"company no text":      sign(t, now, set(companyClaim, 7), es256, own),
+		"scope no text":        sign(t, now, set(scopeClaim, []int{1}), es256, own),
+		"client no text":       sign(t, now, set(clientClaim, 7), es256, own),
+		"bound to a key":       sign(t, now, set(confirmation, map[string]any{"jkt": "x"}), es256, own),
+		"bound to nothing":     sign(t, now, set(confirmation, map[string]any{thumbprint: ""}), es256, own),
+		"bound, but no object": sign(t, now, set(confirmation, "x"), es256, own),
+		"not compact":          string(flat),
+		"a critical extension": string(crit),
+		"too long":             strings.Repeat("x", maxToken+1),
+		"empty":                "",
+	} {
+		if r.accepts(token) {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// hmacKey is the public key taken for an HMAC secret, the classic confusion.
+func hmacKey(t *testing.T, keys *Keys, kid string) jwk.Key {
+	t.Helper()
+	var public any
+	if err := jwk.Export(keys.known.Load().keys[kid].public, &public); err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := jwk.Import(der)
+	if err := errors.Join(err, key.Set(jwk.KeyIDKey, kid)); err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestMintedTokenSaysWhatWasGranted(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	r := newReplica(t, sqlite(t, c), c)
+	client, _ := r.client(NewClient{})
+	token, err := r.keys.Mint(t.Context(), Grant{
+		Subject: "s", ClientID: client.ID, Company: client.Company, Scopes: []string{"events:read", "platform"}, Thumbprint: "tp", TTL: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.verifier.Verify(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Issuer != ourIssuer || got.Subject != "s" || got.ClientID != client.ID || *got.Company != *client.Company ||
+		!got.May("platform") || got.May("events:write") || got.Thumbprint != "tp" || !got.Expires.Equal(c.Now().Add(time.Hour)) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTokensOfAnOldIssuerNameAreGood(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	r := newReplica(t, sqlite(t, c), c)
+	token := r.mint(time.Hour)
+	r.keys.opts.Issuer, r.keys.opts.OldIssuers = "https://new.test", []string{ourIssuer}
+	if !r.accepts(token) {
+		t.Error("refused")
+	}
+}
+
+func TestCachedTokenEnds(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	r := newReplica(t, sqlite(t, c), c)
+	token := r.mint(time.Minute)
+	first, err := r.verifier.Verify(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := r.verifier.Verify(t.Context(), token); again != first {
+		t.Error("the token was verified anew")
+	}
+	c.add(time.Minute)
+	if r.accepts(token) {
+		t.Error("an expired token is accepted from the cache")
+	}
+	token = r.mint(time.Hour)
+	if !r.accepts(token) {
+		t.Fatal("refused")
+	}
+	r.keys.refresh.last = c.Now() // it was looked for just now
+	r.keys.known.Store(&keySet{rows: r.keys.known.Load().rows[:0]})
+	if r.accepts(token) {
+		t.Error("a token is accepted from the cache although its key is gone")
+	}
+}
+
+func TestTokensOfARevokedClientStop(t *testing.T) {
+	t.Parallel()
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			store := open(t, c)
+			r, elsewhere := newReplica(t, store, c), newReplica(t, store, c)
+			gone, _ := r.client(NewClient{})
+			off, _ := r.client(NewClient{})
+			token := func(id string) string {
+				token, err := r.keys.Mint(t.Context(), Grant{ClientID: id, TTL: TokenTTL})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return token
+			}
+			goneToken, offToken, cli := token(gone.ID), token(off.ID), token("")
+			if !r.accepts(goneToken) || !r.accepts(offToken) {
+				t.Fatal("refused")
+			}
+			if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, true); err != nil {
+				t.Fatal(err)
+			}
+			if err := elsewhere.clients.Delete(t.Context(), gone.ID); err != nil {
+				t.Fatal(err)
+			}
+			c.add(TokenTTL - time.Second) // as late as it can matter
+			r.sync()
+			if r.accepts(goneToken) || r.accepts(offToken) || !r.accepts(cli) {
+				t.Error("a token of a disabled or deleted client is accepted, or another one is not")
+			}
+			if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, false); err != nil {
+				t.Fatal(err)
+			}
+			r.sync()
+			if !r.accepts(offToken) || r.accepts(goneToken) {
+				t.Error("enabled again")
+			}
+		})
+	}
+}

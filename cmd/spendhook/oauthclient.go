@@ -1,0 +1,284 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/auth"
+	"spendhook/internal/clientcert"
+	"spendhook/storage"
+)
+
+type oauthClientCmd struct {
+	Create       clientCreateCmd  `cmd:"" help:"Create a client. Its secret is printed once."`
+	List         clientListCmd    `cmd:"" help:"List the clients."`
+	Show         clientShowCmd    `cmd:"" help:"Show one client."`
+	RotateSecret clientRotateCmd  `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while."`
+	Disable      clientDisableCmd `cmd:"" help:"Give a client no more tokens; those it has stop within seconds."`
+	Enable       clientEnableCmd  `cmd:"" help:"Enable a client that was disabled."`
+	Delete       clientDeleteCmd  `cmd:"" help:"Delete a client; the tokens it has stop within seconds."`
+}
+
+// shownClient is a client as it is printed. The hashes are nobody's business.
+type shownClient struct {
+	ID             string     `json:"clientId"`
+	Secret         string     `json:"clientSecret,omitempty"` // when it was just made
+	Name           string     `json:"name"`
+	Company        *uuid.UUID `json:"companyUuid"`
+	Scopes         []string   `json:"scopes"`
+	Certificates   []string   `json:"certificates"`
+	HasSecret      bool       `json:"hasSecret"`
+	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
+	Disabled       bool       `json:"disabled"`
+	CreatedAt      time.Time  `json:"createdAt"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+	LastUsedAt     *time.Time `json:"lastUsedAt"`
+}
+
+func newShownClient(c storage.Client, secret string) shownClient {
+	s := shownClient{
+		ID: c.ID, Secret: secret, Name: c.Name, Company: c.Company, Scopes: c.Scopes, Certificates: c.Certificates,
+		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
+		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), LastUsedAt: c.LastUsedAt,
+	}
+	if c.OldSecretHash != "" && c.OldSecretUntil.After(time.Now()) {
+		s.OldSecretUntil = &c.OldSecretUntil
+	}
+	return s
+}
+
+// print writes the client as one JSON object or as lines.
+func (s shownClient) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		return writeLine(out, s)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(name, value string) { fmt.Fprintf(w, "%s\t%s\n", name, value) }
+	line("client id", s.ID)
+	if s.Secret != "" {
+		line("client secret", s.Secret)
+	}
+	line("name", s.Name)
+	line("company", s.company())
+	line("scopes", strings.Join(s.Scopes, " "))
+	line("certificates", cmp.Or(strings.Join(s.Certificates, " "), "-"))
+	if s.OldSecretUntil != nil {
+		line("old secret until", shortTime(s.OldSecretUntil))
+	}
+	line("state", s.state())
+	line("created", shortTime(&s.CreatedAt))
+	line("last used", shortTime(s.LastUsedAt))
+	return w.Flush()
+}
+
+func (s shownClient) company() string {
+	if s.Company == nil {
+		return "-"
+	}
+	return s.Company.String()
+}
+
+func (s shownClient) state() string {
+	if s.Disabled {
+		return "disabled"
+	}
+	return "enabled"
+}
+
+// withClients opens the clients for the time of do.
+func (f storageFlags) withClients(ctx context.Context, do func(*auth.Clients) error) error {
+	store, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what was written is committed
+	return do(auth.NewClients(store, nil))
+}
+
+// oneClient are the flags and argument of a command about one client.
+type oneClient struct {
+	storageFlags
+
+	ID   string `arg:"" name:"client-id" help:"The client's id."`
+	JSON bool   `name:"json" help:"Print a JSON object."`
+}
+
+// run prints the client that do returns.
+func (c oneClient) run(ctx context.Context, term *console, do func(*auth.Clients) (storage.Client, string, error)) error {
+	return c.withClients(ctx, func(clients *auth.Clients) error {
+		client, secret, err := do(clients)
+		if err != nil {
+			return c.explain(err)
+		}
+		return newShownClient(client, secret).print(term.out, c.JSON)
+	})
+}
+
+func (c oneClient) explain(err error) error {
+	if errors.Is(err, storage.ErrNotFound) {
+		return errors.New("there is no client with this id")
+	}
+	return err
+}
+
+type clientCreateCmd struct {
+	storageFlags
+
+	Name        string     `required:"" help:"What the client is, for people."`
+	Company     *uuid.UUID `help:"Company that the client is tied to; without it, it may name any."`
+	Scope       []string   `required:"" help:"Scopes that its tokens may have, such as events:write; may repeat."`
+	Certificate []string   `placeholder:"FILE|THUMBPRINT" help:"Certificate that it may present, as a PEM file or by its x5t#S256; may repeat."`
+	NoSecret    bool       `help:"It authenticates by certificate only."`
+	JSON        bool       `name:"json" help:"Print a JSON object."`
+}
+
+// Run creates a client and prints it, with its secret.
+func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
+	n := auth.NewClient{Name: c.Name, Company: c.Company, NoSecret: c.NoSecret}
+	for _, scopes := range c.Scope {
+		n.Scopes = append(n.Scopes, strings.Fields(scopes)...)
+	}
+	for _, text := range c.Certificate {
+		thumbprint, err := thumbprintOf(text)
+		if err != nil {
+			return err
+		}
+		n.Certificates = append(n.Certificates, thumbprint)
+	}
+	return c.withClients(ctx, func(clients *auth.Clients) error {
+		client, secret, err := clients.Create(ctx, n)
+		if err != nil {
+			return err
+		}
+		if err := newShownClient(client, secret).print(term.out, c.JSON); err != nil {
+			return errors.Join(err, clients.Delete(ctx, client.ID)) // nobody has seen its secret
+		}
+		if secret != "" {
+			fmt.Fprintln(term.err, "Keep the secret: it is not shown again.")
+		}
+		if c.Company == nil {
+			fmt.Fprintln(term.err, "The client is tied to no company: it may name any.")
+		}
+		return nil
+	})
+}
+
+var thumbprintForm = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+
+// thumbprintOf is the x5t#S256 of a certificate in a PEM file, or the text
+// itself when it is one.
+func thumbprintOf(text string) (string, error) {
+	if thumbprintForm.MatchString(text) {
+		return text, nil
+	}
+	data, err := os.ReadFile(text)
+	if err != nil {
+		return "", fmt.Errorf("certificate: %w", err)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return "", fmt.Errorf("certificate: %s is not a PEM certificate", text)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("certificate: %s: %w", text, err)
+	}
+	return clientcert.Thumbprint(cert), nil
+}
+
+type clientListCmd struct {
+	storageFlags
+
+	JSON bool `name:"json" help:"Print one JSON object a line."`
+}
+
+// Run prints all clients, the first created first.
+func (c *clientListCmd) Run(ctx context.Context, term *console) error {
+	return c.withClients(ctx, func(clients *auth.Clients) error {
+		if c.JSON {
+			return clients.Each(ctx, func(s storage.Client) error { return writeLine(term.out, newShownClient(s, "")) })
+		}
+		w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "CLIENT\tNAME\tCOMPANY\tSTATE\tLAST USED\tSCOPES")
+		err := clients.Each(ctx, func(client storage.Client) error {
+			s := newShownClient(client, "")
+			_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n",
+				s.ID, s.Name, s.company(), s.state(), shortTime(s.LastUsedAt), strings.Join(s.Scopes, " "))
+			return err
+		})
+		return errors.Join(err, w.Flush())
+	})
+}
+
+type clientShowCmd struct{ oneClient }
+
+// Run prints the client.
+func (c *clientShowCmd) Run(ctx context.Context, term *console) error {
+	return c.run(ctx, term, func(clients *auth.Clients) (storage.Client, string, error) {
+		client, err := clients.Get(ctx, c.ID)
+		return client, "", err
+	})
+}
+
+type clientRotateCmd struct {
+	oneClient
+
+	Overlap time.Duration `default:"24h" help:"How long the old secret is good beside the new one."`
+}
+
+// Run prints the client with its new secret.
+func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
+	return c.run(ctx, term, func(clients *auth.Clients) (storage.Client, string, error) {
+		return clients.RotateSecret(ctx, c.ID, c.Overlap)
+	})
+}
+
+type clientDisableCmd struct{ oneClient }
+
+// Run prints the client, disabled.
+func (c *clientDisableCmd) Run(ctx context.Context, term *console) error {
+	return c.setDisabled(ctx, term, true)
+}
+
+type clientEnableCmd struct{ oneClient }
+
+// Run prints the client, enabled.
+func (c *clientEnableCmd) Run(ctx context.Context, term *console) error {
+	return c.setDisabled(ctx, term, false)
+}
+
+func (c oneClient) setDisabled(ctx context.Context, term *console, disabled bool) error {
+	return c.run(ctx, term, func(clients *auth.Clients) (storage.Client, string, error) {
+		client, err := clients.SetDisabled(ctx, c.ID, disabled)
+		return client, "", err
+	})
+}
+
+type clientDeleteCmd struct {
+	storageFlags
+
+	ID string `arg:"" name:"client-id" help:"The client's id."`
+}
+
+// Run deletes the client.
+func (c *clientDeleteCmd) Run(ctx context.Context, term *console) error {
+	return c.withClients(ctx, func(clients *auth.Clients) error {
+		if err := clients.Delete(ctx, c.ID); err != nil {
+			return oneClient{}.explain(err)
+		}
+		_, err := fmt.Fprintln(term.out, "deleted")
+		return err
+	})
+}

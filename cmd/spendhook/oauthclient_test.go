@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/api/gen"
+	"spendhook/internal/pgtest"
+)
+
+// auth runs a command about keys or clients on the daemon's database.
+func (h house) auth(tb testing.TB, args ...string) result {
+	tb.Helper()
+	return command(tb, "", append(args, "--data-dir", h.dir, "--storage", h.database)...)
+}
+
+func unmarshal[T any](tb testing.TB, text string) T {
+	tb.Helper()
+	var into T
+	if err := json.Unmarshal([]byte(text), &into); err != nil {
+		tb.Fatalf("%v: %s", err, text)
+	}
+	return into
+}
+
+// ask sends a form to the token endpoint.
+func (r *running) ask(tb testing.TB, id, secret, form string) (int, string) {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, r.api+"/oauth/token", strings.NewReader(form))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(id)+":"+url.QueryEscape(secret))))
+	return exchange(tb, req)
+}
+
+// statusWith is that of a list of events with a token.
+func (r *running) statusWith(tb testing.TB, token string) int {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, r.api+"/api/v1/events", nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	code, _ := exchange(tb, req)
+	return code
+}
+
+func exchange(tb testing.TB, req *http.Request) (int, string) {
+	tb.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// A client's life beside running daemons, from the command line, on each
+// database.
+func TestClientsBesideTheDaemon(t *testing.T) {
+	t.Parallel()
+	for name, database := range map[string]func() string{
+		"sqlite": func() string { return "" }, "postgres": func() string { return pgtest.Start(t).URL() },
+	} {
+		url := database()
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, sharedRedis(t), quickRetries)
+			h.database = url
+			d := h.start(t)
+			made := h.auth(t, "client", "create", "--name", "ledger", "--company", developerCompany.String(), "--scope", "events:read", "--scope", "events:write cards:read", "--json")
+			made.want(t, exitOK, `"clientSecret":"shs_`, "Keep the secret")
+			client := unmarshal[shownClient](t, made.stdout)
+
+			code, body := d.ask(t, client.ID, client.Secret, "scope=events:read")
+			if code != http.StatusOK {
+				t.Fatalf("%d %s", code, body)
+			}
+			token := unmarshal[gen.AccessToken](t, body).AccessToken
+			if code := d.statusWith(t, token); code != http.StatusOK {
+				t.Errorf("the token: %d", code)
+			}
+			rotated := unmarshal[shownClient](t, h.auth(t, "client", "rotate-secret", client.ID, "--overlap", "0s", "--json").stdout)
+			if code, body := d.ask(t, client.ID, client.Secret, ""); code != http.StatusUnauthorized {
+				t.Errorf("the old secret: %d %s", code, body)
+			}
+			if code, body := d.ask(t, client.ID, rotated.Secret, ""); code != http.StatusOK {
+				t.Errorf("the new secret: %d %s", code, body)
+			}
+
+			h.auth(t, "client", "disable", client.ID).want(t, exitOK, "disabled", "")
+			if code, body := d.ask(t, client.ID, rotated.Secret, ""); code != http.StatusUnauthorized {
+				t.Errorf("disabled: %d %s", code, body)
+			}
+			eventually(t, patience, "its token is refused", func() bool { return d.statusWith(t, token) == http.StatusUnauthorized })
+			h.auth(t, "client", "enable", client.ID).want(t, exitOK, "enabled", "")
+			eventually(t, patience, "its token is good again", func() bool { return d.statusWith(t, token) == http.StatusOK })
+
+			for _, secret := range []string{client.Secret, rotated.Secret, "$argon2id"} {
+				for _, args := range [][]string{{"client", "list"}, {"client", "list", "--json"}, {"client", "show", client.ID}} {
+					if out := h.auth(t, args...); strings.Contains(out.stdout, secret) || !strings.Contains(out.stdout, "ledger") {
+						t.Errorf("%v: %+v", args, out)
+					}
+				}
+			}
+			h.auth(t, "client", "delete", client.ID).want(t, exitOK, "deleted", "")
+			h.auth(t, "client", "show", client.ID).want(t, exitFailure, "", "there is no client with this id")
+			h.auth(t, "client", "delete", client.ID).want(t, exitFailure, "", "there is no client with this id")
+			eventually(t, patience, "its token is refused", func() bool { return d.statusWith(t, token) == http.StatusUnauthorized })
+
+			wantRotation(t, h, d)
+			_, metrics := get(t, d.admin+"/metrics")
+			if !strings.Contains(metrics, `spendhook_token_requests_total{result="issued"} 2`) || !strings.Contains(metrics, "\nspendhook_token_key_age_seconds ") {
+				t.Error("the metrics do not tell of the tokens")
+			}
+		})
+	}
+}
+
+// wantRotation rotates the keys and awaits the new one's first token.
+func wantRotation(t *testing.T, h house, d *running) {
+	t.Helper()
+	minted := h.auth(t, "token", "--scope", "events:read platform")
+	minted.want(t, exitOK, ".", "")
+	h.auth(t, "keys", "rotate").want(t, exitOK, "next", "")
+	h.auth(t, "keys", "rotate").want(t, exitFailure, "", "waits for its time")
+	h.auth(t, "keys", "rotate", "--now").want(t, exitOK, "signing", "")
+	h.auth(t, "keys", "list", "--json").want(t, exitOK, `"state":"next"`, "")
+	eventually(t, patience, "the daemon publishes both keys", func() bool {
+		_, jwks := get(t, d.api+"/.well-known/jwks.json")
+		return strings.Count(jwks, `"kid"`) == 2
+	})
+	if code := d.statusWith(t, strings.TrimSpace(minted.stdout)); code != http.StatusOK {
+		t.Errorf("a token of the command line: %d", code)
+	}
+}
+
+// A client that has no secret gets its token by its certificate, and the token
+// is good with that certificate only.
+func TestTokenByCertificate(t *testing.T) {
+	t.Parallel()
+	certs := newDevCerts(t)
+	h := newHouse(t, sharedRedis(t), "")
+	d := h.startSecure(t, certs.serveFlags()...)
+	made := h.auth(t, "client", "create", "--name", "till", "--company", testCompany, "--scope", "subscribers:read", "--no-secret", "--certificate", certs.path("client.pem"), "--json")
+	made.want(t, exitOK, `"hasSecret":false`, "")
+	form := url.Values{"client_id": {unmarshal[shownClient](t, made.stdout).ID}}
+	ask := func(client *http.Client) (int, string) {
+		t.Helper()
+		resp, err := client.PostForm(d.api+"/oauth/token", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(body)
+	}
+	with, without := certs.client(t, certs.pair(t)), certs.client(t)
+	if code, body := ask(without); code != http.StatusUnauthorized {
+		t.Errorf("without the certificate: %d %s", code, body)
+	}
+	code, body := ask(with)
+	if code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	token := unmarshal[gen.AccessToken](t, body).AccessToken
+	d.wantCode(t, with, token, "/api/v1/subscribers", http.StatusOK, "")
+	d.wantCode(t, without, token, "/api/v1/event-types", http.StatusUnauthorized, "TOKEN_INVALID")
+}
+
+func TestClientCommandsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	h := house{dir: t.TempDir()}
+	broken := filepath.Join(h.dir, "broken.pem")
+	if err := os.WriteFile(broken, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	create := []string{"client", "create", "--name", "n"}
+	h.auth(t, append(create, "--scope", "events:all")...).want(t, exitFailure, "", "scope: unknown scope")
+	h.auth(t, append(create, "--scope", "platform", "--company", developerCompany.String())...).want(t, exitFailure, "", "beyond one company")
+	h.auth(t, append(create, "--scope", "platform", "--certificate", broken)...).want(t, exitFailure, "", "is not a PEM certificate")
+	h.auth(t, append(create, "--scope", "platform", "--certificate", "none.pem")...).want(t, exitFailure, "", "none.pem")
+	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificate: a client without a secret needs one")
+	h.auth(t, "client", "list").want(t, exitOK, "CLIENT", "")
+	h.auth(t, append(create, "--scope", "platform", "--no-secret", "--certificate", strings.Repeat("A", 43))...).want(t, exitOK, "client id", "it may name any")
+	h.auth(t, "client", "rotate-secret", "x").want(t, exitFailure, "", "there is no client")
+	off := filepath.Join(h.dir, "off.yml")
+	if err := os.WriteFile(off, []byte("auth: {builtin: false, issuers: [{issuer: a, audience: b, scopes: [platform], jwks_url: 'https://a.example.com'}]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.auth(t, "keys", "list", "--config", off).want(t, exitFailure, "", "auth.builtin is off")
+}
