@@ -134,6 +134,8 @@ func (w *twoCompanies) forged() map[string]string {
 		"HS256 with the public DER":     alg("HS256", hs256(der)),
 		"HS256 with the public PEM":     alg("HS256", hs256(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))),
 		"HS256 with nothing":            alg("HS256", hs256(nil)),
+		"ES384 in name":                 alg("ES384", own),
+		"a critical header":             good.with(map[string]any{"crit": []string{"x"}, "x": 1}, nil).token(own),
 		"another's key with the kid":    good.token(es256(w.t, stranger)),
 		"another's key, another kid":    good.with(map[string]any{"kid": "mine"}, nil).token(es256(w.t, stranger)),
 		"another's key without a kid":   good.with(map[string]any{"kid": nil}, nil).token(es256(w.t, stranger)),
