@@ -109,10 +109,13 @@ type Cards struct {
 	Concurrency int `yaml:"concurrency"`
 }
 
-// Egress says which addresses may be called besides public https ones.
+// Egress says which addresses may be called besides public https ones, and the
+// proxy that deliveries go through; none when ProxyURL is empty.
 type Egress struct {
-	AllowHTTP  bool           `yaml:"allow_http"`
-	AllowCIDRs []netip.Prefix `yaml:"allow_cidrs"`
+	AllowHTTP   bool           `yaml:"allow_http"`
+	AllowCIDRs  []netip.Prefix `yaml:"allow_cidrs"`
+	ProxyURL    Secret         `yaml:"proxy_url"`
+	ProxyCAFile string         `yaml:"proxy_ca_file"`
 }
 
 // Encryption has the keys of the secrets in Redis and SQL, each as text or as

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/seal"
 )
@@ -297,6 +298,7 @@ func (v checker) egress(c *Config) {
 	if c.Egress.AllowHTTP && !c.Dev {
 		v.unsafe("egress.allow_http", "events would cross the network in clear: set it to false, or use dev on this machine")
 	}
+	v.proxy(c.Egress)
 	for i, prefix := range c.Egress.AllowCIDRs {
 		key := fmt.Sprintf("egress.allow_cidrs[%d]", i)
 		switch {
@@ -311,6 +313,19 @@ func (v checker) egress(c *Config) {
 func (v checker) limit(key string, rate, burst int) {
 	v.number(key+"_rate", rate, 0, maxRate)
 	v.number(key+"_burst", burst, 1, maxRate)
+}
+
+// proxy never repeats the address, which may hold a password.
+func (v checker) proxy(e Egress) {
+	if e.ProxyURL == "" {
+		if e.ProxyCAFile != "" {
+			v.Add("egress.proxy_ca_file", "INVALID", "is given without egress.proxy_url")
+		}
+		return
+	}
+	if _, err := egress.NewProxy(e.ProxyURL.Reveal(), nil); err != nil {
+		v.Add("egress.proxy_url", "INVALID", "%v", err)
+	}
 }
 
 // encryption never repeats a key. Files are read when they are used.

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"fmt"
+	"os"
 
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/cardjobs"
+	"spendhook/config"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/egress"
@@ -19,6 +23,24 @@ const registryCompanies = 10_000
 
 func (d *daemon) guard() *egress.Guard {
 	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs})
+}
+
+// egressProxy is nil when deliveries go directly.
+func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
+	if cfg.Egress.ProxyURL == "" {
+		return nil, nil
+	}
+	var roots *x509.CertPool
+	if file := cfg.Egress.ProxyCAFile; file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("egress.proxy_ca_file: %w", err)
+		}
+		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("egress.proxy_ca_file: %s holds no certificate", file)
+		}
+	}
+	return egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), roots)
 }
 
 func (d *daemon) openStores(context.Context) error {
@@ -74,8 +96,12 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	client := d.redis.Client()
 	policy := deliveryPolicy(d.cfg)
+	proxy, err := egressProxy(d.cfg)
+	if err != nil {
+		return nil, err
+	}
 	sender := dispatcher.NewSender(dispatcher.SenderOptions{
-		Guard: d.guard(), Version: readBuild().version,
+		Guard: d.guard(), Proxy: proxy, Version: readBuild().version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
 	d.stop.add("sender", func(context.Context) error {

@@ -28,12 +28,9 @@ var ErrRefused = errors.New("destination address is refused")
 // lookupTimeout bounds the name resolution of Check.
 const lookupTimeout = 5 * time.Second
 
-// azureWire is Azure's in-guest metadata and DNS address; it lies in a public
-// range, so that no registry of special-purpose addresses lists it.
-var azureWire = netip.MustParsePrefix("168.63.129.16/32")
-
 // metadata are the addresses at which clouds hand out credentials to whoever
-// asks from inside a machine. An allowed range opens one of them only when it
+// asks from inside a machine; Azure's lies in a public range, so that no
+// registry of special-purpose addresses lists it. An allowed range opens one of them only when it
 // is that single address.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), // AWS, Google, Azure, OpenStack, Oracle and others
@@ -85,7 +82,6 @@ func New(o Options) *Guard {
 		addresses: ssrf.New(
 			ssrf.WithAnyPort(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
-			ssrf.WithDeniedV4Prefixes(azureWire),
 		),
 	}
 	for _, addr := range metadata {

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
 )
 
@@ -81,7 +82,7 @@ func TestControlRefusesSpecialAddresses(t *testing.T) {
 
 func TestCheckRefusesOtherSpellingsOfIPv4(t *testing.T) {
 	t.Parallel()
-	g := egress.New(egress.Options{Resolver: resolverOf(t)})
+	g := egress.New(egress.Options{Resolver: dnstest.Resolver(t)})
 	for _, host := range []string{
 		"2130706433", "0x7f000001", "0X7F000001", "017700000001", "127.1", "127.0.1", "0177.0.0.1",
 		"0x7f.0.0.1", "127.0.0.0x1", "127.0.0.1.", "127.000.000.001", "1.2.3.4.5", "256.1.1.1", "0x", "8.8",
@@ -156,11 +157,11 @@ func TestAllowancesOpenNoMoreThanTheyName(t *testing.T) {
 
 func TestCheckResolvesNames(t *testing.T) {
 	t.Parallel()
-	public := egress.New(egress.Options{Resolver: resolverOf(t, "93.184.216.34")})
+	public := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "93.184.216.34")})
 	if err := public.Check(t.Context(), "hooks.example.com."); err != nil {
 		t.Errorf("a public name: %v", err)
 	}
-	inside := egress.New(egress.Options{Resolver: resolverOf(t, "10.0.0.9")})
+	inside := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "10.0.0.9")})
 	err := inside.Check(t.Context(), "hooks.example.com.")
 	if !errors.Is(err, egress.ErrRefused) {
 		t.Fatalf("a name inside: %v, want ErrRefused", err)
@@ -172,7 +173,7 @@ func TestCheckResolvesNames(t *testing.T) {
 
 func TestCheckAcceptsNamesThatDoNotResolve(t *testing.T) {
 	t.Parallel()
-	g := egress.New(egress.Options{Resolver: resolverOf(t)})
+	g := egress.New(egress.Options{Resolver: dnstest.Resolver(t)})
 	if err := g.Check(t.Context(), "soon.example.com."); err != nil {
 		t.Errorf("an unknown name: %v", err)
 	}
@@ -191,7 +192,7 @@ func TestRebindingMakesNoConnection(t *testing.T) {
 	_, port, _ := net.SplitHostPort(receiver)
 	const name = "rebind.example.com."
 
-	resolver := resolverOf(t, "93.184.216.34", "127.0.0.1")
+	resolver := dnstest.Resolver(t, "93.184.216.34", "127.0.0.1")
 	g := egress.New(egress.Options{Resolver: resolver})
 	if err := g.Check(t.Context(), name); err != nil {
 		t.Fatalf("Check before the rebinding: %v", err)

@@ -1,0 +1,92 @@
+// Package dnstest has a DNS server for tests.
+package dnstest
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+type server struct {
+	conn    net.PacketConn
+	mu      sync.Mutex
+	answers []netip.Addr
+	asked   map[dnsmessage.Type]int
+}
+
+// Resolver returns a resolver that asks a DNS server of the test. For every
+// name, the n-th look-up is answered with the n-th address, IPv4 or IPv6, and
+// all later ones with the last; without addresses every name is unknown.
+func Resolver(tb testing.TB, answers ...string) *net.Resolver {
+	tb.Helper()
+	conn, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp4", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &server{conn: conn, asked: map[dnsmessage.Type]int{}}
+	for _, a := range answers {
+		s.answers = append(s.answers, netip.MustParseAddr(a))
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); s.serve() }()
+	tb.Cleanup(func() {
+		_ = conn.Close() // that ends serve
+		<-done
+	})
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp4", conn.LocalAddr().String())
+	}}
+}
+
+func (s *server) serve() {
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := s.conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		if answer, err := s.answer(buf[:n]); err == nil {
+			_, _ = s.conn.WriteTo(answer, from) // a lost answer fails the test by its timeout
+		}
+	}
+}
+
+func (s *server) answer(query []byte) ([]byte, error) {
+	var p dnsmessage.Parser
+	header, err := p.Start(query)
+	if err != nil {
+		return nil, err
+	}
+	q, err := p.Question()
+	if err != nil {
+		return nil, err
+	}
+	msg := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: header.ID, Response: true, Authoritative: true},
+		Questions: []dnsmessage.Question{q},
+	}
+	s.fill(&msg, q)
+	return msg.Pack()
+}
+
+func (s *server) fill(msg *dnsmessage.Message, q dnsmessage.Question) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.answers) == 0 {
+		msg.RCode = dnsmessage.RCodeNameError
+		return
+	}
+	n := min(s.asked[q.Type], len(s.answers)-1) // A and AAAA are asked at once, each once for a look-up
+	s.asked[q.Type]++
+	header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+	switch addr := s.answers[n]; {
+	case q.Type == dnsmessage.TypeA && addr.Is4():
+		msg.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: addr.As4()}}}
+	case q.Type == dnsmessage.TypeAAAA && addr.Is6():
+		msg.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}}}
+	}
+}
