@@ -63,7 +63,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*da
 	d.connections = connlimit.NewMetrics(d.registry)
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
-		d.openStores, d.openPipeline, d.openCardJobs, d.openIntake,
+		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, d.close(ctx))

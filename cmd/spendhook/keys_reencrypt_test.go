@@ -243,6 +243,16 @@ func clientPair(t *testing.T) tls.Certificate {
 	return both
 }
 
+func clientInput(t *testing.T) subscribers.CertificateInput {
+	t.Helper()
+	pair := clientPair(t)
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return subscribers.CertificateInput{Chain: pemText("CERTIFICATE", pair.Certificate[0]), PrivateKey: pemText("PRIVATE KEY", der)}
+}
+
 func pemText(kind string, der []byte) string {
 	text := base64.StdEncoding.EncodeToString(der)
 	return "-----BEGIN " + kind + "-----\n" + text + "\n-----END " + kind + "-----\n"
@@ -319,7 +329,15 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if n := sealedUnder(t, client, oldID); n != 0 {
 		t.Errorf("%d are still under the old key", n)
 	}
+	if _, err := store.SetCertificate(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
+		t.Fatal(err)
+	}
+	command(t, "", reencrypt(both)...).want(t, exitOK, "sealed anew 1\n", "")
 	d := fresh.start(t)
+	eventually(t, patience, "the end of a certificate is told", func() bool {
+		_, metrics := get(t, d.admin+"/metrics")
+		return strings.Contains(metrics, "\nspendhook_egress_certificates_ending 1\n") && strings.Contains(d.stderr.String(), one.CompanyUUID.String())
+	})
 	d.stop(t)
 	read, err := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: ringOf(t, after)}).Get(t.Context(), one.CompanyUUID, one.UUID)
 	if err != nil || read.Unusable() != nil || read.Secrets[0].Key != one.Secrets[0].Key {
