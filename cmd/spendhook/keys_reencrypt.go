@@ -10,7 +10,9 @@ import (
 	"slices"
 	"syscall"
 
+	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/config"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
@@ -66,7 +68,22 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	if err == nil && !c.DryRun {
 		err = forgetOldKeys(ctx, term, r, ring)
 	}
-	return errors.Join(err, r.Close())
+	return errors.Join(err, r.Close(), c.record(ctx, cfg, term, ring.CurrentID(), err))
+}
+
+// record tells the audit log.
+func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term *console, key string, failure error) error {
+	if c.DryRun {
+		return nil
+	}
+	e := audit.Entry{Action: "keys.reencrypt", Target: audit.Target{Kind: "encryption_key", IDs: []string{key}}}
+	if c.Forget != "" {
+		e.Detail = "gave up key " + c.Forget
+	}
+	if failure != nil {
+		e.Outcome = audit.Unknown
+	}
+	return recordChange(ctx, cfg, term.err, e)
 }
 
 // begin notes the current key before anything is sealed under it, so that no

@@ -13,7 +13,7 @@ local stored = tonumber(redis.call('GET', KEYS[1]) or 0)
 local full = math.min(math.max(stored, now), now + burst * cost)
 
 -- The little that is added is for what division loses of a whole token.
-local leased = math.min(want, math.floor(burst - (full - now) / cost + 1e-6))
+local leased = math.max(0, math.min(want, math.floor(burst - (full - now) / cost + 1e-6)))
 full = math.ceil(full + leased * cost)
 if full > now then
   local left = math.ceil((full - now) / 1000) + 1000
