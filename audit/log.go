@@ -142,8 +142,7 @@ func (l *Log) run(ctx context.Context) {
 		case <-look.C:
 			l.emptySpool(ctx)
 		case <-l.closing:
-			l.writeRest(ctx)
-			return
+			return // Record itself keeps what is still in the queue
 		}
 	}
 }
@@ -159,17 +158,6 @@ func (l *Log) gather(first *pending) []*pending {
 		}
 	}
 	return batch
-}
-
-func (l *Log) writeRest(ctx context.Context) {
-	for {
-		select {
-		case p := <-l.queue:
-			l.write(ctx, l.gather(p))
-		default:
-			return
-		}
-	}
 }
 
 func (l *Log) write(ctx context.Context, batch []*pending) {

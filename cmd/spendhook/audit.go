@@ -86,6 +86,22 @@ func (c *auditExportCmd) query() url.Values {
 	return query
 }
 
+// record tells the audit log of a change that this command has made.
+func (f configFlags) record(ctx context.Context, term *console, e audit.Entry) error {
+	cfg, err := f.load()
+	if err != nil {
+		return err
+	}
+	return recordChange(ctx, cfg, term.err, e)
+}
+
+// recordClient tells it of a change of a client.
+func (f configFlags) recordClient(ctx context.Context, term *console, action, id string, company *uuid.UUID) error {
+	return f.record(ctx, term, audit.Entry{
+		Action: action, Target: audit.Target{Kind: "client", IDs: []string{id}}, CompanyUUID: company,
+	})
+}
+
 // recordChange keeps a change that was made by the command line: in the Redis of
 // the settings, or, when that is the daemon's own or away, in the data directory,
 // for the daemon to move there. A change that was made is not undone when its

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/api/gen"
+	"spendhook/audit"
 )
 
 // What the API and the command line change is exported by one who may see it.
@@ -65,6 +66,45 @@ func TestAuditExportThatFails(t *testing.T) {
 	export := []string{"audit", "export", "--url", server.URL, "--token", "t"}
 	command(t, "", export...).want(t, exitFailure, "", "403 INSUFFICIENT_SCOPE")
 	command(t, "", append(export, "--action", "cut")...).want(t, exitFailure, "{}", "not whole")
+}
+
+// Commands about clients and keys leave what they did, and no secret.
+func TestClientsAndKeysAreRecorded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		got := command(t, "", append(args, "--data-dir", dir)...)
+		got.want(t, exitOK, "", "")
+		return got.stdout
+	}
+	var made struct{ ClientID, ClientSecret string }
+	if err := json.Unmarshal([]byte(run("client", "create", "--name", "n", "--scope", "events:write", "--json")), &made, json.MatchCaseInsensitiveNames(true)); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"show", "rotate-secret", "disable", "enable", "delete"} {
+		run("client", verb, made.ClientID)
+	}
+	run("keys", "rotate")
+	text, err := os.ReadFile(filepath.Join(dir, "audit-pending.ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var actions []string
+	for line := range strings.Lines(string(text)) {
+		var e audit.Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		actions = append(actions, e.Action)
+		if strings.HasPrefix(e.Action, "client.") && e.Target.IDs[0] != made.ClientID {
+			t.Errorf("%+v", e)
+		}
+	}
+	want := "client.create client.rotate-secret client.disable client.enable client.delete keys.rotate"
+	if got := strings.Join(actions, " "); got != want || strings.Contains(string(text), made.ClientSecret) {
+		t.Errorf("%s\n%s", got, text)
+	}
 }
 
 // An import that changes something is recorded also where Redis is away.

@@ -52,10 +52,6 @@ func (c *importCmd) record(ctx context.Context, term *console, total storage.Rep
 	if total.Imported == 0 && failure == nil {
 		return nil
 	}
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
 	e := audit.Entry{
 		Action: "spend.import", Target: audit.Target{Kind: "file", IDs: c.Files},
 		Detail: fmt.Sprintf("imported %d, refused %d", total.Imported, total.Refused),
@@ -63,7 +59,7 @@ func (c *importCmd) record(ctx context.Context, term *console, total storage.Rep
 	if failure != nil {
 		e.Outcome = audit.Unknown // some lines may be there that are not counted
 	}
-	return recordChange(ctx, cfg, term.err, e)
+	return c.configFlags.record(ctx, term, e)
 }
 
 // source is one input of an import; size is 0 when it is unknown.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"spendhook/audit"
 	"spendhook/auth"
 )
 
@@ -36,7 +38,12 @@ func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
 	if err := keys.Rotate(ctx, c.Now); err != nil {
 		return err
 	}
-	return printKeys(term.out, keys.List(), c.JSON)
+	list := keys.List()
+	e := audit.Entry{Action: "keys.rotate", Target: audit.Target{Kind: "token_key"}}
+	for _, key := range list {
+		e.Target.IDs = append(e.Target.IDs, key.ID)
+	}
+	return errors.Join(printKeys(term.out, list, c.JSON), c.record(ctx, term, e))
 }
 
 type keysListCmd struct {

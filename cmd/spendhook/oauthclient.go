@@ -115,14 +115,18 @@ type oneClient struct {
 	JSON bool   `name:"json" help:"Print a JSON object."`
 }
 
-// run prints the client that do returns.
-func (c oneClient) run(ctx context.Context, term *console, do func(*auth.Clients) (storage.Client, string, error)) error {
+// run prints the client that do returns, and records the action, unless it is "".
+func (c oneClient) run(ctx context.Context, term *console, action string, do func(*auth.Clients) (storage.Client, string, error)) error {
 	return c.withClients(ctx, func(clients *auth.Clients) error {
 		client, secret, err := do(clients)
 		if err != nil {
 			return c.explain(err)
 		}
-		return newShownClient(client, secret).print(term.out, c.JSON)
+		err = newShownClient(client, secret).print(term.out, c.JSON)
+		if action == "" {
+			return err
+		}
+		return errors.Join(err, c.recordClient(ctx, term, action, client.ID, client.Company))
 	})
 }
 
@@ -171,7 +175,7 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 		if c.Company == nil {
 			fmt.Fprintln(term.err, "The client is tied to no company: it may name any.")
 		}
-		return nil
+		return c.recordClient(ctx, term, "client.create", client.ID, client.Company)
 	})
 }
 
@@ -226,7 +230,7 @@ type clientShowCmd struct{ oneClient }
 
 // Run prints the client.
 func (c *clientShowCmd) Run(ctx context.Context, term *console) error {
-	return c.run(ctx, term, func(clients *auth.Clients) (storage.Client, string, error) {
+	return c.run(ctx, term, "", func(clients *auth.Clients) (storage.Client, string, error) {
 		client, err := clients.Get(ctx, c.ID)
 		return client, "", err
 	})
@@ -240,7 +244,7 @@ type clientRotateCmd struct {
 
 // Run prints the client with its new secret.
 func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
-	return c.run(ctx, term, func(clients *auth.Clients) (storage.Client, string, error) {
+	return c.run(ctx, term, "client.rotate-secret", func(clients *auth.Clients) (storage.Client, string, error) {
 		return clients.RotateSecret(ctx, c.ID, c.Overlap)
 	})
 }
@@ -260,7 +264,11 @@ func (c *clientEnableCmd) Run(ctx context.Context, term *console) error {
 }
 
 func (c oneClient) setDisabled(ctx context.Context, term *console, disabled bool) error {
-	return c.run(ctx, term, func(clients *auth.Clients) (storage.Client, string, error) {
+	action := "client.enable"
+	if disabled {
+		action = "client.disable"
+	}
+	return c.run(ctx, term, action, func(clients *auth.Clients) (storage.Client, string, error) {
 		client, err := clients.SetDisabled(ctx, c.ID, disabled)
 		return client, "", err
 	})
@@ -279,6 +287,6 @@ func (c *clientDeleteCmd) Run(ctx context.Context, term *console) error {
 			return oneClient{}.explain(err)
 		}
 		_, err := fmt.Fprintln(term.out, "deleted")
-		return err
+		return errors.Join(err, c.recordClient(ctx, term, "client.delete", c.ID, nil))
 	})
 }
