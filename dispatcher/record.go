@@ -114,6 +114,14 @@ func (r *record) log(res Result) {
 	}
 }
 
+// has reports whether an attempt is in the log. There is only one at a time, so
+// no other began in the same moment.
+func (r *record) has(res Result) bool {
+	return slices.ContainsFunc(r.Attempts, func(a attemptRecord) bool {
+		return a.Started == res.StartedAt.UnixMilli() && a.Duration == res.Duration.Milliseconds() && a.Code == res.StatusCode && a.Error == res.Class
+	})
+}
+
 func (r *record) delivery(of ref) Delivery {
 	d := Delivery{
 		EventID: of.ID, EventType: r.EventType, CompanyUUID: of.Company, SubscriberUUID: of.Subscriber,

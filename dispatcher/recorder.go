@@ -189,7 +189,7 @@ func (r *recorder) try(ctx context.Context, todo []*outcome, settled map[events.
 	for i, outcomes := range order {
 		for j, o := range outcomes {
 			switch rec := found[i][j]; {
-			case rec == nil:
+			case rec == nil, o.result != nil && rec.has(*o.result): // the latter: by a try whose answer was lost
 				done = append(done, o)
 			case rec.Status == StatusDelivered || rec.Status == StatusCancelled:
 				// Somebody else brought it to its end: it stays there.

@@ -148,3 +148,42 @@ func TestDeliveredConflictsAreTold(t *testing.T) {
 		}
 	}
 }
+
+// The answer of a record is lost, and before it is tried again the delivery is
+// handed out and begun anew: the attempt is counted once.
+func TestAttemptIsCountedOnceThoughItsRecordWasLost(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	policy := Policy{Schedule: []time.Duration{time.Millisecond, time.Minute}, Retention: time.Hour, DeadRetention: time.Hour}
+	s := NewStore(redistest.New(t), policy)
+	r := &recorder{store: s, replica: "replica", now: func() time.Time { return now }}
+	res := Result{StartedAt: now, Duration: time.Millisecond, StatusCode: 500, Class: ClassHTTP5xx}
+	delivery := ref{Ref: events.Ref{Company: uuid.New(), ID: "evt"}, Subscriber: uuid.New()}
+	o := &outcome{
+		work:   work{ref: delivery, base: &record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}},
+		result: &res,
+		apply: func(rec record, now time.Time) record {
+			return decide(rec, res, policy, now, func() float64 { return 0.5 })
+		},
+	}
+	if conflicts, done, err := r.try(t.Context(), []*outcome{o}, nil); err != nil || len(conflicts) > 0 || len(done) != 1 {
+		t.Fatalf("recorded: %v, %v, %v", conflicts, done, err)
+	}
+	stamp := now.Add(time.Second)
+	due, err := s.claim(t.Context(), stamp, 10)
+	if err != nil || len(due) != 1 {
+		t.Fatalf("due: %v, %v", due, err)
+	}
+	begun, err := s.begin(t.Context(), "replica", "task", stamp.UnixMilli(), []ref{delivery})
+	if err != nil || len(begun) != 1 || begun[0].rec.Count != 1 {
+		t.Fatalf("begun: %+v, %v", begun, err)
+	}
+	conflicts, done, err := r.try(t.Context(), []*outcome{o}, nil)
+	if err != nil || len(conflicts) > 0 || len(done) != 1 {
+		t.Errorf("recorded again: %d conflicts, %d done, %v", len(conflicts), len(done), err)
+	}
+	recs, err := s.get(t.Context(), []ref{delivery})
+	if err != nil || recs[0].Count != 1 || recs[0].Status != StatusDelivering {
+		t.Errorf("the delivery is %+v, %v", recs[0], err)
+	}
+}
