@@ -66,6 +66,9 @@ func (d *daemon) restart(ctx context.Context) (*daemon, error) {
 	return startDaemon(ctx, o)
 }
 
+// sealingKey is the same for replicas, as it must be.
+const sealingKey = "YmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtYmVuY2gtMTI="
+
 func (o daemonOptions) configuration() string {
 	return fmt.Sprintf(`dev: true
 listen: %s
@@ -77,7 +80,8 @@ subscribers: {max_per_company: 1000}
 limits: {client_rate: 1000000, client_burst: 1000000, company_rate: 1000000, company_burst: 1000000}
 delivery: {%s}
 storage: {url: %q}
-`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings, o.storage)
+encryption: {key: "%s"}
+`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings, o.storage, sealingKey)
 }
 
 // configure writes the daemon's configuration and returns its file.
