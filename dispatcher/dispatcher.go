@@ -30,7 +30,6 @@ type Options struct {
 	Policy      Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
-	AttemptTimeout      time.Duration // the Sender's; default 15 s
 	Concurrency         int           // attempts in flight; default 2,048
 	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
 	SignEd25519         bool          // add v1a signatures
@@ -49,7 +48,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.AttemptTimeout = orDuration(o.AttemptTimeout, 15*time.Second)
 	o.LostAfter = orDuration(o.LostAfter, 100*time.Millisecond)
 	o.MaxWait = orDuration(o.MaxWait, 250*time.Millisecond)
 	o.ClockEvery = orDuration(o.ClockEvery, 500*time.Millisecond)

@@ -380,7 +380,7 @@ func TestLostQueueIsRebuilt(t *testing.T) {
 func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := build(t, client, func(o *Options) { o.AttemptTimeout = time.Minute })
+	h := build(t, client, func(o *Options) { o.Sender = testSender(time.Minute) })
 	entered := make(chan struct{}, 10)
 	var hang atomic.Bool
 	hang.Store(true)
@@ -410,7 +410,7 @@ func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
 
 func TestHungEndpointDoesNotSlowOthers(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), func(o *Options) { o.AttemptTimeout = time.Hour })
+	h := build(t, redistest.New(t), func(o *Options) { o.Sender = testSender(time.Hour) })
 	h.start()
 	release := make(chan struct{})
 	hung := receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	o := Options{
 		Store:  NewStore(client, policy),
 		Events: eventStore, Subscribers: subs, Registry: subscribers.NewRegistry(subs, 100),
-		Policy: policy, Replica: uuid.NewString(), AttemptTimeout: 2 * time.Second,
+		Policy: policy, Replica: uuid.NewString(),
 		ClockEvery: 10 * time.Millisecond, BeatEvery: 50 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -58,10 +58,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		o.Queue = NewQueue(QueueOptions{Client: client, CheckInterval: 5 * time.Millisecond, StopTimeout: time.Second, Logger: o.Logger})
 	}
 	if o.Sender == nil {
-		o.Sender = NewSender(SenderOptions{
-			Guard:   egress.New(egress.Options{AllowLoopback: true}),
-			Timeout: o.AttemptTimeout, ConnectTimeout: time.Second, Version: "test",
-		})
+		o.Sender = testSender(2 * time.Second)
 	}
 	d, err := New(o)
 	if err != nil {
@@ -72,6 +69,14 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	t.Cleanup(h.publisher.Close)
 	t.Cleanup(o.Sender.Close)
 	return h
+}
+
+// testSender reaches loopback.
+func testSender(timeout time.Duration) *Sender {
+	return NewSender(SenderOptions{
+		Guard:   egress.New(egress.Options{AllowLoopback: true}),
+		Timeout: timeout, ConnectTimeout: time.Second, Version: "test",
+	})
 }
 
 func (h *house) start() {

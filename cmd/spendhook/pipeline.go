@@ -115,7 +115,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		Store: dispatcher.NewStore(client, policy), Queue: queue, Events: d.events,
 		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(d.subscribers, registryCompanies),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
-		AttemptTimeout: d.cfg.Delivery.AttemptTimeout, Concurrency: d.cfg.Delivery.Concurrency,
+		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,
 		Logger: d.log, Registerer: d.registry,
 	})
