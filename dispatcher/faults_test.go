@@ -127,7 +127,7 @@ func patient(o *Options) {
 
 func TestNothingIsLostWhenRedisIsKilled(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--appendfsync", "always"}})
+	server := redistest.Start(t, redistest.Options{AOF: true})
 	h := build(t, server.Client(), patient)
 	rc := receive(t, unsteady)
 	sub := h.subscribe(rc.URL)

@@ -37,7 +37,7 @@ func BenchmarkAccept(b *testing.B) {
 		{"64 callers, one by one, 64 committers", 64, 1, 64},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true}).Client(), func(o *events.PublisherOptions) {
+			bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec"}}).Client(), func(o *events.PublisherOptions) {
 				o.MaxBatch, o.Committers = bench.maxBatch, bench.committers
 			})
 			var n atomic.Int64
@@ -61,7 +61,7 @@ func BenchmarkAccept(b *testing.B) {
 
 // Arrays of 1,000.
 func BenchmarkAcceptArray(b *testing.B) {
-	bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true}).Client(), func(*events.PublisherOptions) {})
+	bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec"}}).Client(), func(*events.PublisherOptions) {})
 	n := 0
 	for b.Loop() {
 		batch := make([]events.Event, 1000)

@@ -233,7 +233,7 @@ func (in *intake) resumes(tb testing.TB) {
 // everything that was accepted is delivered.
 func TestRedisComesBack(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--appendfsync", "always"}})
+	server := redistest.Start(t, redistest.Options{AOF: true})
 	d := newHouse(t, server.URL(), quickRetries).start(t)
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")

@@ -14,7 +14,7 @@ import (
 
 // Options shape a private server; the zero value keeps nothing over a restart.
 type Options struct {
-	AOF  bool     // append-only file, fsync every second: data survives Kill
+	AOF  bool     // append-only file, synced before each answer: what was answered survives Kill
 	TCP  bool     // listen on 127.0.0.1 too, at a port that stays over restarts
 	Args []string // further redis-server arguments, after the others
 }
@@ -36,7 +36,7 @@ func Start(tb testing.TB, o Options) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, dir: shortTempDir(tb)}
 	if o.AOF {
-		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", "everysec")
+		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", "always")
 	}
 	if o.TCP {
 		s.port = freePort(tb)
