@@ -18,6 +18,7 @@ type endpoint struct {
 	latencies []uint32 // µs from sent to received, of the first time each
 	repeats   int64    // acknowledged once more
 	afterMark int64    // see tally.AfterMark; µs
+	late      int64    // see tally.Watched; µs
 }
 
 func newEndpoint(of *receiver) *endpoint {
@@ -30,19 +31,22 @@ func (e *endpoint) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.attempts.Store(0)
-	e.seen, e.latencies, e.repeats, e.afterMark = nil, nil, 0, 0
+	e.seen, e.latencies, e.repeats, e.afterMark, e.late = nil, nil, 0, 0, 0
 }
 
 // maxEvents of a run are told apart.
 const maxEvents = 1 << 25
 
 // take counts an acknowledged delivery that came at now.
-func (e *endpoint) take(id eventID, now time.Time, mark int64) {
+func (e *endpoint) take(id eventID, now time.Time, mark int64, watched bool) {
 	if id.n >= maxEvents {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if watched {
+		e.late = max(e.late, now.UnixMicro()-mark)
+	}
 	word, bit := int(id.n/64), uint64(1)<<(id.n%64)
 	for len(e.seen) <= word {
 		e.seen = append(e.seen, 0)
@@ -67,6 +71,7 @@ type tally struct {
 	P50       int64 `json:"p50"`
 	P99       int64 `json:"p99"`
 	AfterMark int64 `json:"after_mark"` // from the mark until the last first delivery of an event sent before it
+	Watched   int64 `json:"watched"`    // from the mark until the last delivery, first or repeated, of an event that is watched
 }
 
 func tallyOf(list []*endpoint, latency bool) tally {
@@ -78,6 +83,7 @@ func tallyOf(list []*endpoint, latency bool) tally {
 		t.Distinct += int64(len(e.latencies))
 		t.Repeats += e.repeats
 		t.AfterMark = max(t.AfterMark, e.afterMark)
+		t.Watched = max(t.Watched, e.late)
 		if latency {
 			all = append(all, e.latencies...)
 		}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -23,8 +24,9 @@ type receiverCmd struct {
 
 // receiver is the state of the receiving process.
 type receiver struct {
-	run       atomic.Int64 // ids of other runs are not counted
-	mark      atomic.Int64 // unix µs; see tally.AfterMark
+	run       atomic.Int64                   // ids of other runs are not counted
+	mark      atomic.Int64                   // unix µs; see tally.AfterMark
+	watched   atomic.Pointer[map[int64]bool] // numbers of events; see tally.Watched
 	endpoints []*endpoint
 }
 
@@ -39,6 +41,7 @@ func (c *receiverCmd) Run(ctx context.Context, term *console) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Life)
 	defer cancel()
 	r := &receiver{}
+	r.reset(0)
 	failed := make(chan error, c.Endpoints+1)
 	at := addresses{}
 	for range c.Endpoints {
@@ -103,7 +106,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if id, ok := parseEventID(req.Header.Get("webhook-id")); ok && id.run == e.of.run.Load() {
-		e.take(id, now, e.of.mark.Load())
+		e.take(id, now, e.of.mark.Load(), (*e.of.watched.Load())[id.n])
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -120,15 +123,33 @@ func (r *receiver) controls() http.Handler {
 		r.reset(run)
 	})
 	mux.HandleFunc("POST /mark", func(http.ResponseWriter, *http.Request) { r.mark.Store(time.Now().UnixMicro()) })
+	mux.HandleFunc("POST /watch", r.watch)
 	mux.HandleFunc("POST /mode/{from}/{to}", r.setMode)
 	mux.HandleFunc("GET /tally/{from}/{to}", r.getTally)
 	return mux
+}
+
+// watch takes the ids of events, one a line.
+func (r *receiver) watch(w http.ResponseWriter, req *http.Request) {
+	text, err := io.ReadAll(io.LimitReader(req.Body, 64<<20))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	watched := map[int64]bool{}
+	for line := range strings.FieldsSeq(string(text)) {
+		if id, ok := parseEventID(line); ok && id.run == r.run.Load() {
+			watched[id.n] = true
+		}
+	}
+	r.watched.Store(&watched)
 }
 
 // reset forgets everything and begins a run; the modes stay.
 func (r *receiver) reset(run int64) {
 	r.run.Store(run)
 	r.mark.Store(0)
+	r.watched.Store(&map[int64]bool{})
 	for _, e := range r.endpoints {
 		e.reset()
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 )
 
 // receiverProcess is a receiver as the bench sees it.
@@ -41,6 +42,11 @@ func (r *receiverProcess) reset(ctx context.Context, run int64) error {
 }
 
 func (r *receiverProcess) mark(ctx context.Context) error { return r.post(ctx, "/mark", nil) }
+
+// watch tells the events whose deliveries tally.Watched is of, by their ids.
+func (r *receiverProcess) watch(ctx context.Context, ids []string) error {
+	return r.post(ctx, "/watch", []byte(strings.Join(ids, "\n")))
+}
 
 // set has the first n endpoints answer so.
 func (r *receiverProcess) set(ctx context.Context, n int, m mode) error {

@@ -64,6 +64,25 @@ func TestReceiverAfterMark(t *testing.T) {
 	}
 }
 
+func TestReceiverWatches(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(1)
+	now := time.Now()
+	ids := [...]eventID{{1, 0, now}, {1, 1, now}}
+	deliver(t.Context(), r.endpoints[0], ids[0])
+	r.mark.Store(now.Add(-2 * time.Second).UnixMicro())
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/watch", strings.NewReader(ids[0].String()+"\nnonsense"))
+	r.controls().ServeHTTP(httptest.NewRecorder(), req)
+	deliver(t.Context(), r.endpoints[0], ids[1])
+	if got := tallyOf(r.endpoints, false).Watched; got != 0 {
+		t.Errorf("watched: %d µs after nothing watched came", got)
+	}
+	deliver(t.Context(), r.endpoints[0], ids[0])
+	if got := time.Duration(tallyOf(r.endpoints, false).Watched) * time.Microsecond; got < 2*time.Second || got > time.Minute {
+		t.Errorf("watched: %v, want a little over 2 s", got)
+	}
+}
+
 func TestReceiverModes(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(1)

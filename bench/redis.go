@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -64,10 +65,26 @@ func (r *redisServer) pending(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(said, 10, 64)
 }
 
-// inFlight counts the references that a replica has noted as in flight.
-func (r *redisServer) inFlight(ctx context.Context, replica string) (int, error) {
-	said, err := r.ask(ctx, "HVALS", "sh:inflight:"+replica)
-	return len(strings.Fields(said)), err
+// inFlightScript finds the ids of the events in what a replica has noted as in
+// flight, and in the tasks that have been taken from the queues and not ended.
+const inFlightScript = `local ids = {}
+local function find(text)
+  for id in string.gmatch(text or '', 'bench%-%d+%-%d+%-%d+') do ids[#ids + 1] = id end
+end
+for _, noted in ipairs(redis.call('HVALS', 'sh:inflight:' .. ARGV[1])) do find(noted) end
+for _, queue in ipairs(redis.call('SMEMBERS', 'asynq:queues')) do
+  for _, task in ipairs(redis.call('LRANGE', 'asynq:{' .. queue .. '}:active', 0, -1)) do
+    find(redis.call('HGET', 'asynq:{' .. queue .. '}:t:' .. task, 'msg'))
+  end
+end
+return ids`
+
+// inFlight is the ids of the events that a replica which just died had in flight.
+func (r *redisServer) inFlight(ctx context.Context, replica string) ([]string, error) {
+	said, err := r.ask(ctx, "EVAL", inFlightScript, "0", replica)
+	ids := strings.Fields(said)
+	slices.Sort(ids)
+	return slices.Compact(ids), err
 }
 
 // usedMemory is Redis's own account of its data, in bytes.

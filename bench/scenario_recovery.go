@@ -17,37 +17,40 @@ const (
 
 // takeover kills one of two replicas at full load.
 func takeover(ctx context.Context, b *bench) error {
-	return b.recovery(ctx, "takeover", 2, b.Rounds, "killed to delivered by the other", 5)
+	return b.recovery(ctx, "takeover", 2, b.Rounds, "killed to attempted by the other", 5)
 }
 
 // restart kills the only replica, and starts it again.
 func restart(ctx context.Context, b *bench) error {
-	return b.recovery(ctx, "restart", 1, b.Kills, "ready again to delivered", 2)
+	return b.recovery(ctx, "restart", 1, b.Kills, "ready again to attempted", 2)
 }
 
 // recovery kills a replica so many times, each on a stack of its own.
 func (b *bench) recovery(ctx context.Context, name string, replicas, kills int, what string, goal float64) error {
-	var late, beyond []float64
+	var late, all, beyond []float64
 	for range kills {
 		k, err := b.kill(ctx, replicas)
 		if err != nil {
 			return err
 		}
-		b.note("%s: %d deliveries, recovered in %.2f s, %d repeats, at most %d were in flight",
-			name, k.deliveries, k.late.Seconds(), k.repeats, k.inFlight)
-		late, beyond = append(late, k.late.Seconds()), append(beyond, float64(max(0, k.repeats-k.inFlight)))
+		b.note("%s: %d deliveries, at most %d were in flight, attempted again in %.2f s, all delivered in %.2f s, %d repeats",
+			name, k.deliveries, k.inFlight, k.late.Seconds(), k.all.Seconds(), k.repeats)
+		late, all = append(late, k.late.Seconds()), append(all, k.all.Seconds())
+		beyond = append(beyond, float64(max(0, k.repeats-k.inFlight)))
 	}
 	b.add(name, what, "s", less, late...).goal(goal)
+	b.add(name, "the whole backlog delivered", "s", less, all...)
 	b.add(name, "repeats beyond what was in flight", "", less, beyond...).goal(0)
 	return nil
 }
 
 // killed is what a kill led to.
 type killed struct {
-	late       time.Duration // until the last event sent before the kill was delivered
+	late       time.Duration // until the last of what was in flight was attempted
+	all        time.Duration // until the last event sent before the kill was delivered
 	deliveries int64         // all of them: nothing is lost
 	repeats    int64
-	inFlight   int64 // deliveries that the victim had noted as in flight
+	inFlight   int64 // deliveries that the victim may have begun
 }
 
 func (b *bench) kill(ctx context.Context, replicas int) (k killed, err error) {
@@ -102,11 +105,11 @@ func (s *stack) strike(ctx context.Context, k *killed, again bool) (away time.Du
 	if err := s.receiver.mark(ctx); err != nil {
 		return 0, err
 	}
-	noted, err := s.redis.inFlight(ctx, id)
-	if err != nil {
+	ids, err := s.redis.inFlight(ctx, id)
+	if err = errors.Join(err, s.receiver.watch(ctx, ids)); err != nil {
 		return 0, err
 	}
-	k.inFlight = int64(noted) * recoverySubscribers
+	k.inFlight = int64(len(ids)) * recoverySubscribers
 	if !again {
 		s.daemons = s.daemons[:len(s.daemons)-1]
 		return 0, nil
@@ -129,6 +132,8 @@ func (s *stack) afterKill(ctx context.Context, k *killed, accepted int64, away t
 		return err
 	}
 	t, err := s.receiver.tally(ctx)
-	k.repeats, k.late = t.Repeats, max(0, time.Duration(t.AfterMark)*time.Microsecond-away)
+	k.repeats = t.Repeats
+	k.late = max(0, time.Duration(t.Watched)*time.Microsecond-away)
+	k.all = max(0, time.Duration(t.AfterMark)*time.Microsecond-away)
 	return err
 }

@@ -66,19 +66,20 @@ func (d *Dispatcher) handOut(ctx context.Context, refs []string, stamp time.Time
 			eventRefs = append(eventRefs, r)
 		}
 	}
+	again := d.Queue.again
 	return errors.Join(
-		d.enqueueChunks(ctx, taskDispatch, "", eventRefs, dispatchChunk),
-		d.enqueueChunks(ctx, taskAttempt, strconv.FormatInt(stamp.UnixMilli(), 10)+" ", deliveryRefs, attemptChunk),
-		d.enqueueChunks(ctx, taskJob, "", jobRefs, 1),
+		d.enqueueChunks(ctx, again, taskDispatch, "", eventRefs, dispatchChunk),
+		d.enqueueChunks(ctx, again, taskAttempt, strconv.FormatInt(stamp.UnixMilli(), 10)+" ", deliveryRefs, attemptChunk),
+		d.enqueueChunks(ctx, again, taskJob, "", jobRefs, 1),
 	)
 }
 
-// enqueueChunks makes tasks of size references each. All of them are open
-// already: what the queue refuses, the sweep finds.
-func (d *Dispatcher) enqueueChunks(ctx context.Context, kind, head string, refs []string, size int) error {
+// enqueueChunks makes tasks of size references each, for the queues that to
+// names. All of them are open already: what a queue refuses, the sweep finds.
+func (d *Dispatcher) enqueueChunks(ctx context.Context, to func() int, kind, head string, refs []string, size int) error {
 	for len(refs) > 0 {
 		n := min(len(refs), size)
-		if err := d.Queue.enqueue(ctx, kind, head+packRefs(refs[:n])); err != nil {
+		if err := d.Queue.enqueue(ctx, to(), kind, head+packRefs(refs[:n])); err != nil {
 			return err
 		}
 		refs = refs[n:]

@@ -79,7 +79,9 @@ type Dispatcher struct {
 	herald    *herald
 	metrics   *metrics
 	targets   *lru.Cache[*subscribers.Subscriber, *target]
-	nudge     chan struct{}    // wakes the clock
+	nudge     chan struct{} // wakes the clock
+	room      room
+	jobs      chan struct{}    // holds one for each job under way
 	recent    recent           // events accepted here that wait for their dispatch
 	testing   sync.Map         // subscribers that are being tested
 	suspects  map[string]int64 // the sweep's: open references that may be lost, and their stamps
@@ -110,6 +112,8 @@ func New(o Options) (*Dispatcher, error) {
 		endpoints: newEndpoints(endpointsOptions{Concurrency: o.Concurrency, PerEndpoint: o.EndpointConcurrency, Now: o.Now}),
 		targets:   targets,
 		nudge:     make(chan struct{}, 1),
+		jobs:      make(chan struct{}, maxJobs),
+		room:      room{limit: max(1, orInt(o.Concurrency, defaultConcurrency)/2)},
 	}
 	d.metrics = newMetrics(o.Registerer, d.endpoints, o.Queue.names)
 	d.intake, d.endIntake = context.WithCancel(context.Background())
@@ -133,7 +137,7 @@ func (d *Dispatcher) Enqueue(ctx context.Context, accepted []*events.Stored) err
 	for i, e := range accepted {
 		texts[i] = e.Ref().String()
 	}
-	return d.enqueueChunks(ctx, taskDispatch, "", texts, dispatchChunk)
+	return d.enqueueChunks(ctx, d.Queue.inTurn, taskDispatch, "", texts, dispatchChunk)
 }
 
 // dispatchChunk is how many events one task carries at most.

@@ -279,6 +279,43 @@ func TestRecoverDeliversWhatFailedAndWhatWasMissed(t *testing.T) {
 	}
 }
 
+func TestJobsLeaveRoomForRetries(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for range maxJobs {
+		h.jobs <- struct{}{}
+	}
+	var healed atomic.Bool
+	sub := h.subscribe(receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if !healed.Swap(true) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}).URL)
+	jobs := make([]Job, 2*32) // as many as a queue has workers, twice
+	for i := range jobs {
+		j, err := h.Recover(t.Context(), RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs[i] = j
+	}
+	h.reaches(h.emit(1)[0], sub, StatusDelivered)
+	for _, j := range jobs {
+		if got, err := h.Job(t.Context(), h.company, j.UUID); err != nil || got.Status != JobQueued {
+			t.Fatalf("a job has begun: %+v, %v", got, err)
+		}
+	}
+	for range maxJobs {
+		<-h.jobs
+	}
+	for _, j := range jobs {
+		eventually(t, func() bool {
+			got, err := h.Job(t.Context(), h.company, j.UUID)
+			return err == nil && got.Status == JobCompleted
+		}, "the job completes")
+	}
+}
+
 func (h *house) update(s subscribers.Subscriber, u subscribers.Update) {
 	h.t.Helper()
 	if _, err := h.Subscribers.Update(h.t.Context(), h.company, s.UUID, u); err != nil {

@@ -142,8 +142,23 @@ func (d *Dispatcher) startJob(ctx context.Context, j Job) (Job, error) {
 	return j, nil
 }
 
+const (
+	// maxJobs is how many jobs a replica walks at once, so that retries, which
+	// wait in the same queue, find a free worker.
+	maxJobs = 8
+	// jobAfter is when a job that found no room tries again.
+	jobAfter = time.Second
+)
+
 // runJob walks a job page by page until it is done or the daemon stops.
 func (d *Dispatcher) runJob(ctx context.Context, token, text string) error {
+	select {
+	case d.jobs <- struct{}{}:
+		defer func() { <-d.jobs }()
+	default:
+		_, err := d.Store.giveBack(ctx, d.Now().Add(jobAfter), []string{text})
+		return err
+	}
 	if err := d.walkJob(ctx, token, text); err != nil {
 		return d.failed(token, err)
 	}

@@ -32,13 +32,14 @@ func (h *house) look() {
 	}
 }
 
-func (h *house) queued() int {
+// queued counts the tasks that wait, of new events and of what is handed out again.
+func (h *house) queued() (fresh, again int) {
 	h.t.Helper()
 	states, err := h.Queue.states()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return states[0].pending
+	return states[0].pending, states[h.Queue.again()].pending
 }
 
 func TestBacklogIsNotTakenForLost(t *testing.T) {
@@ -48,8 +49,8 @@ func TestBacklogIsNotTakenForLost(t *testing.T) {
 	for range 3 {
 		h.look()
 	}
-	if n := h.queued(); n != 1 {
-		t.Errorf("%d tasks are queued, want the one of the emit", n)
+	if fresh, again := h.queued(); fresh != 1 || again != 0 {
+		t.Errorf("%d and %d tasks are queued, want the one of the emit", fresh, again)
 	}
 }
 
@@ -61,10 +62,28 @@ func TestLostWorkIsHandedOutAtTheSecondLook(t *testing.T) {
 	deleteQueue(t, client)
 	for look, want := range []int{0, 1, 1, 1} { // once handed out again, it waits in the queue
 		h.look()
-		if n := h.queued(); n != want {
-			t.Errorf("after look %d: %d tasks are queued, want %d", look+1, n, want)
+		if fresh, again := h.queued(); fresh != 0 || again != want {
+			t.Errorf("after look %d: %d and %d tasks are queued, want 0 and %d", look+1, fresh, again, want)
 		}
 	}
+}
+
+func TestWhatIsHandedOutAgainDoesNotWaitBehindNewEvents(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, nil)
+	for _, name := range h.Queue.names[:h.Queue.again()] { // as if they were endless
+		if err := client.Set(t.Context(), "asynq:{"+name+"}:paused", 1, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sub := h.subscribe(receive(t, nil).URL)
+	h.start()
+	id := h.emit(1)[0]
+	if _, err := h.Store.giveBack(t.Context(), time.Now(), []string{events.Ref{Company: h.company, ID: id}.String()}); err != nil {
+		t.Fatal(err)
+	}
+	h.reaches(id, sub, StatusDelivered)
 }
 
 func TestWorkOfTheFutureIsFoundOnceTheQueueIsEmpty(t *testing.T) {
@@ -80,8 +99,8 @@ func TestWorkOfTheFutureIsFoundOnceTheQueueIsEmpty(t *testing.T) {
 	}
 	h.look()
 	h.look()
-	if n := h.queued(); n != 1 {
-		t.Errorf("%d tasks are queued", n)
+	if fresh, again := h.queued(); fresh != 0 || again != 1 {
+		t.Errorf("%d and %d tasks are queued, want 0 and 1", fresh, again)
 	}
 }
 

@@ -28,12 +28,16 @@ const (
 // QueueOptions configures [NewQueue]. Zero values mean the defaults.
 type QueueOptions struct {
 	Client        redis.UniversalClient
-	Queues        int           // asynq queues, one server each; default 1
-	Concurrency   int           // tasks a server works on at once; default 32
+	Queues        int           // asynq queues of new events, one server each; default 1
+	Concurrency   int           // tasks a server begins at once; default 4
 	CheckInterval time.Duration // between two looks at an empty queue, which also waits for a task; default 1 ms
 	StopTimeout   time.Duration // how long tasks may go on once stopping; default 5 s
 	Logger        *slog.Logger
 }
+
+// queueAgain is the queue of what is handed out once more: retries, recovered
+// work and jobs. It does not wait behind a burst of new events, nor they behind it.
+const queueAgain = "spendhook-again"
 
 // Queue hands tasks to asynq and works on them, one asynq server for each
 // queue since a server takes in one task at a time. It is safe for concurrent
@@ -43,7 +47,7 @@ type Queue struct {
 	client    atomic.Pointer[asynq.Client]
 	inspector *asynq.Inspector
 	servers   []*asynq.Server
-	names     []string
+	names     []string // the last is queueAgain
 	wakers    []*waker
 	turn      atomic.Uint64
 }
@@ -53,8 +57,10 @@ func NewQueue(o QueueOptions) *Queue {
 	q := &Queue{redis: o.Client, inspector: asynq.NewInspectorFromRedisClient(o.Client)}
 	q.client.Store(asynq.NewClientFromRedisClient(o.Client))
 	for i := range max(o.Queues, 1) {
-		name := "spendhook" + strconv.Itoa(i)
-		q.names = append(q.names, name)
+		q.names = append(q.names, "spendhook"+strconv.Itoa(i))
+	}
+	q.names = append(q.names, queueAgain)
+	for _, name := range q.names {
 		w := &waker{UniversalClient: o.Client, nudge: make(chan struct{}, 1)}
 		q.wakers = append(q.wakers, w)
 		q.servers = append(q.servers, asynq.NewServerFromRedisClient(w, serverConfig(name, o)))
@@ -63,9 +69,13 @@ func NewQueue(o QueueOptions) *Queue {
 }
 
 func serverConfig(queue string, o QueueOptions) asynq.Config {
+	concurrency := orInt(o.Concurrency, 4)
+	if queue == queueAgain {
+		concurrency += maxJobs // a job stays
+	}
 	return asynq.Config{
 		Queues:                   map[string]int{queue: 1},
-		Concurrency:              orInt(o.Concurrency, 32),
+		Concurrency:              concurrency,
 		TaskCheckInterval:        orDuration(o.CheckInterval, time.Millisecond),
 		DelayedTaskCheckInterval: time.Second,
 		ShutdownTimeout:          orDuration(o.StopTimeout, 5*time.Second),
@@ -86,13 +96,19 @@ func retryDelay(_ int, err error, _ *asynq.Task) time.Duration {
 	return time.Second
 }
 
-// enqueue adds a task, to each queue in turn.
-func (q *Queue) enqueue(ctx context.Context, kind, payload string) error {
-	i := q.turn.Add(1) % uint64(len(q.names))
-	name := q.names[i]
+// inTurn is the index of the next queue for new events.
+func (q *Queue) inTurn() int {
+	return int(q.turn.Add(1) % uint64(len(q.names)-1)) //nolint:gosec // small
+}
+
+// again is the index of queueAgain.
+func (q *Queue) again() int { return len(q.names) - 1 }
+
+// enqueue adds a task to the i-th queue.
+func (q *Queue) enqueue(ctx context.Context, i int, kind, payload string) error {
 	defer q.wakers[i].wake()
 	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(kind, []byte(payload)),
-		asynq.Queue(name), asynq.MaxRetry(math.MaxInt32), asynq.Timeout(taskTimeout))
+		asynq.Queue(q.names[i]), asynq.MaxRetry(math.MaxInt32), asynq.Timeout(taskTimeout))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // ids are new, so that one is a repeat after a lost answer
 		return fmt.Errorf("enqueue %s: %w", kind, err)
 	}

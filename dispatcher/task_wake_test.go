@@ -50,7 +50,7 @@ func TestEmptyQueueIsLookedAtSeldomAndTasksAreTakenAtOnce(t *testing.T) {
 			t.Errorf("%d looks at an empty queue in a second", n)
 		}
 		began := time.Now()
-		if err := from.enqueue(t.Context(), taskDispatch, "payload"); err != nil {
+		if err := from.enqueue(t.Context(), 0, taskDispatch, "payload"); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-took; got != "payload" {
