@@ -44,6 +44,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	}
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
+	defer holdHeapFloor()()
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
 	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log))
 	if err != nil {
