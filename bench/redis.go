@@ -106,6 +106,25 @@ func infoNumber(info, name string) (int64, error) {
 	return 0, errors.New("no " + name + " in INFO")
 }
 
+// rewriteNoMore waits until Redis does not rewrite its file, and keeps it from
+// beginning; rewriteAgain lets it.
+func (r *redisServer) rewriteNoMore(ctx context.Context) error {
+	_, err := r.ask(ctx, "CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
+	return errors.Join(err, await(ctx, drainTime, func() (bool, error) {
+		info, err := r.ask(ctx, "INFO", "persistence")
+		if err != nil {
+			return false, err
+		}
+		busy, err := infoNumber(info, "aof_rewrite_in_progress")
+		return busy == 0, err
+	}))
+}
+
+func (r *redisServer) rewriteAgain(ctx context.Context) error {
+	_, err := r.ask(ctx, "CONFIG", "SET", "auto-aof-rewrite-percentage", "100")
+	return err
+}
+
 // pauseQueues keeps asynq from handing out tasks, so that a backlog builds up.
 func (r *redisServer) pauseQueues(ctx context.Context) error {
 	return r.eachQueue(ctx, func(key string) error {

@@ -21,6 +21,8 @@ func backlog(ctx context.Context, b *bench) error {
 		}
 		b.note("backlog: empty: accepts %.0f/s, drains %.0f/s; full: accepts %.0f/s, drains %.0f/s; %.0f and %.0f bytes an event; %.0f MB resident",
 			r.empty.accepts, r.empty.drains, r.full.accepts, r.full.drains, r.pendingBytes, r.deliveredBytes, r.resident/1e6)
+		b.note("backlog: CPU of an event accepted, empty and full: daemon %.1f, %.1f µs; redis %.1f, %.1f; rewriting its file %.1f, %.1f",
+			r.empty.daemon, r.full.daemon, r.empty.redis, r.full.redis, r.empty.rewriting, r.full.rewriting)
 		list = append(list, r)
 	}
 	add := func(name, unit string, way better, f func(backlogged) float64) *figure {
@@ -31,6 +33,7 @@ func backlog(ctx context.Context, b *bench) error {
 		return b.add("backlog", name, unit, way, values...)
 	}
 	add("accept rate, of empty", "", more, func(r backlogged) float64 { return r.full.accepts / r.empty.accepts }).goal(0.85)
+	add("the same while Redis does not rewrite its file", "", more, func(r backlogged) float64 { return r.calm / r.empty.accepts })
 	add("drain rate, of empty", "", more, func(r backlogged) float64 { return r.full.drains / r.empty.drains }).goal(0.85)
 	add("redis a pending event", "bytes", less, func(r backlogged) float64 { return r.pendingBytes }).goal(1.1 * 1024)
 	add("redis a delivered event", "bytes", less, func(r backlogged) float64 { return r.deliveredBytes }).goal(1.6 * 1024)
@@ -39,13 +42,18 @@ func backlog(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// flow is how fast events came in and went out.
-type flow struct{ accepts, drains float64 }
+// flow is how fast events came in and went out, and the CPU-µs that each cost
+// coming in.
+type flow struct {
+	accepts, drains          float64
+	daemon, redis, rewriting float64
+}
 
 // backlogged is one round. Bytes are Redis's, an event; resident is the most
 // that the daemon ever had in memory.
 type backlogged struct {
 	empty, full                  flow
+	calm                         float64 // accepts of a full store whose file Redis does not rewrite meanwhile
 	pendingBytes, deliveredBytes float64
 	resident                     float64
 }
@@ -69,7 +77,12 @@ func (b *bench) backlogRound(ctx context.Context) (r backlogged, err error) {
 		return r, err
 	}
 	big := pile{st: st}
-	if err := errors.Join(big.fill(ctx, b.Backlog-probe), big.fill(ctx, probe), big.drain(ctx)); err != nil {
+	err = errors.Join(big.fill(ctx, b.Backlog-2*probe), st.redis.rewriteNoMore(ctx), big.fill(ctx, probe), st.redis.rewriteAgain(ctx))
+	if err != nil {
+		return r, err
+	}
+	r.calm = big.accepts
+	if err := errors.Join(big.fill(ctx, probe), big.drain(ctx)); err != nil {
 		return r, err
 	}
 	r.empty, r.full = small.flow, big.flow
@@ -106,13 +119,21 @@ func (p *pile) fill(ctx context.Context, n int64) (err error) {
 	}
 	spec := piled(n, p.size)
 	spec.Targets, spec.Clients, spec.Run = p.st.targets(), bareClients, p.run
+	before, err := p.st.usage()
+	if err != nil {
+		return err
+	}
 	load, _, err := generate(ctx, spec)
 	if err != nil {
 		return err
 	}
-	if err := load.clean(); err != nil {
+	after, err := p.st.usage()
+	if err = errors.Join(err, load.clean()); err != nil {
 		return err
 	}
+	each := func(t time.Duration) float64 { return float64(t.Microseconds()) / float64(load.Accepted) }
+	cpu := after.since(before)
+	p.daemon, p.redis, p.rewriting = each(cpu.daemon), each(cpu.redis), each(cpu.rewrites)
 	p.size += load.Accepted
 	p.accepts = float64(load.Accepted) / load.Took.Seconds()
 	p.pendingBytes, err = p.perEvent(ctx)
