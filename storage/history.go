@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sort"
+	"strconv"
 
 	"github.com/uptrace/bun"
 )
@@ -67,12 +68,36 @@ func (o *ordinal) Scan(src any) error {
 }
 
 // count makes the history of the rows of q by the expression, or remembers it.
+// Of those who ask for the same at once, one counts for all.
 func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by string) (history, error) {
 	q = q.ColumnExpr("? AS at, count(*) AS n", bun.Safe(by)).GroupExpr("?", bun.Safe(by)).OrderExpr("1")
 	name := q.String()
-	if h, ok := s.histories.Get(name); ok && h.rev == rev {
+	known := func() (history, bool) {
+		h, ok := s.histories.Get(name)
+		return h, ok && h.rev == rev
+	}
+	if h, ok := known(); ok {
 		return h, nil
 	}
+	mine := false
+	v, err, _ := s.counting.Do(strconv.FormatInt(rev, 10)+" "+name, func() (any, error) {
+		mine = true
+		if h, ok := known(); ok { // another has just counted
+			return h, nil
+		}
+		h, err := countRows(ctx, q, rev)
+		if err == nil {
+			s.histories.Add(name, h)
+		}
+		return h, err
+	})
+	if err != nil && !mine && ctx.Err() == nil { // it was the other's time that ran out
+		return countRows(ctx, q, rev)
+	}
+	return v.(history), err
+}
+
+func countRows(ctx context.Context, q *bun.SelectQuery, rev int64) (history, error) {
 	var rows []struct {
 		At ordinal `bun:"at"`
 		N  int64   `bun:"n"`
@@ -86,6 +111,5 @@ func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by str
 		end += r.N
 		h.steps[i] = step{at: int(r.At), end: end}
 	}
-	s.histories.Add(name, h)
 	return h, nil
 }

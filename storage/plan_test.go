@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,16 +77,54 @@ func filledStore(t *testing.T, o Options) (*Store, uuid.UUID) {
 	if _, err := in.Run(t.Context(), &data); err != nil {
 		t.Fatal(err)
 	}
-	if s.postgres() { // so that index-only scans are worth it
-		if _, err := s.w.ExecContext(context.Background(), "VACUUM"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	cards, _, err := s.Cards(t.Context(), CardFilter{Page: Page{Size: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, cards[0].CompanyUUID
+}
+
+// countings counts the queries that count.
+type countings struct{ n atomic.Int64 }
+
+func (*countings) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+func (c *countings) AfterQuery(_ context.Context, e *bun.QueryEvent) {
+	if strings.Contains(e.Query, "GROUP BY") {
+		c.n.Add(1)
+	}
+}
+
+// Whatever is asked by many at once is counted once, and again after a change.
+func TestOneCountsForAll(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.New(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, company := filledStore(t, o)
+			var c countings
+			s.r = s.r.WithQueryHook(&c)
+			for round := range int64(2) {
+				var group sync.WaitGroup
+				for range 32 {
+					group.Go(func() {
+						_, total, err := s.Reimbursements(t.Context(), ReimbursementFilter{Company: &company, Statuses: []string{"PAID"}})
+						if err != nil || total == 0 {
+							t.Errorf("%d, %v", total, err)
+						}
+					})
+				}
+				group.Wait()
+				if n := c.n.Load(); n != round+1 {
+					t.Errorf("round %d: counted %d times", round, n)
+				}
+				q := s.w.NewUpdate().Table("companies").Set("reimbursements_rev = reimbursements_rev + 1").Where("uuid = ?", key(company))
+				if _, err := q.Exec(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 // wantIndex looks for the index in the plan, and for a scan of a whole table.

@@ -17,6 +17,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
+	"golang.org/x/sync/singleflight"
 )
 
 // Options configures Open. Zero values mean the defaults.
@@ -49,6 +50,7 @@ type Store struct {
 	w, r      *bun.DB // the same pool in PostgreSQL
 	migrated  atomic.Bool
 	histories *lru.Cache[string, history]
+	counting  singleflight.Group
 }
 
 // Open prepares a Store without reaching for the database: it errs only on
