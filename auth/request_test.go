@@ -3,7 +3,8 @@ package auth
 import (
 	"encoding/base64"
 	"net/url"
-	"slices"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -34,7 +35,7 @@ func TestParseRequest(t *testing.T) {
 		certificate string
 		code        Code // "" for a good one
 		id, secret  string
-		scopes      []string
+		scope       string
 	}{
 		"basic":                        {header: basic("id", secret), form: "grant_type=client_credentials", id: "id", secret: secret},
 		"basic, nothing in the body":   {header: basic("id", secret), id: "id", secret: secret},
@@ -44,7 +45,7 @@ func TestParseRequest(t *testing.T) {
 		"form":                         {form: "client_id=id&client_secret=" + url.QueryEscape(secret), id: "id", secret: secret},
 		"certificate":                  {form: "client_id=id", certificate: "tp", id: "id"},
 		"certificate beside a secret":  {form: "client_id=id&client_secret=s", certificate: "tp", id: "id", secret: "s"},
-		"scopes":                       {form: "client_id=id&client_secret=s&scope=a%20%20b", id: "id", secret: "s", scopes: []string{"a", "b"}},
+		"scopes":                       {form: "client_id=id&client_secret=s&scope=a%20%20b", id: "id", secret: "s", scope: "a  b"},
 		"an empty parameter is none":   {header: basic("id", "s"), form: "grant_type=&scope=&client_secret=", id: "id", secret: "s"},
 		"an unknown parameter":         {header: basic("id", "s"), form: "resource=x", id: "id", secret: "s"},
 		"nothing":                      {code: InvalidClient},
@@ -61,6 +62,8 @@ func TestParseRequest(t *testing.T) {
 		"an id twice":                  {form: "client_id=id&client_id=id&client_secret=s", code: InvalidRequest},
 		"a bad escape":                 {form: "client_id=%zz", code: InvalidRequest},
 		"a semicolon":                  {form: "client_id=id;client_secret=s", code: InvalidRequest},
+		"many parameters":              {form: "client_id=id&client_secret=s" + strings.Repeat("&", maxParameters-2), id: "id", secret: "s"},
+		"too many parameters":          {form: "client_id=id&client_secret=s" + strings.Repeat("&", maxParameters-1), code: InvalidRequest},
 		"not UTF-8":                    {form: "client_id=%ff&client_secret=s", code: InvalidRequest},
 		"JSON":                         {form: `{"client_id":"id"}`, code: InvalidClient},
 		"bearer":                       {header: []string{"Bearer x"}, code: InvalidClient},
@@ -80,8 +83,34 @@ func TestParseRequest(t *testing.T) {
 			t.Errorf("%s: %v", name, refusal)
 		case c.code != "" && (refusal == nil || refusal.Code != c.code):
 			t.Errorf("%s: %+v, %+v, want %s", name, got, refusal, c.code)
-		case c.code == "" && (got.id != c.id || got.secret != c.secret || !slices.Equal(got.scopes, c.scopes)):
+		case c.code == "" && (got.id != c.id || got.secret != c.secret || got.scope != c.scope):
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestHostileFormsAreCheap bounds the memory that reading a form takes by three
+// times its size: it is read before any limit applies.
+//
+//nolint:paralleltest // others' memory would be counted too
+func TestHostileFormsAreCheap(t *testing.T) {
+	var many strings.Builder
+	for i := 0; many.Len() < 32<<10-10; i++ {
+		many.WriteString(strconv.FormatInt(int64(i), 36) + "&")
+	}
+	for name, form := range map[string]string{
+		"parameters": many.String(),
+		"one name":   strings.Repeat("a&", 9999),
+		"scopes":     "client_id=id&client_secret=s&scope=" + strings.Repeat("a+", 15<<10),
+		"escapes":    "client_id=id&client_secret=" + strings.Repeat("%61", 10<<10),
+	} {
+		r := TokenRequest{Form: []byte(form)}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = parseRequest(r)
+		runtime.ReadMemStats(&after)
+		if used, limit := after.TotalAlloc-before.TotalAlloc, uint64(3*len(form)); used > limit {
+			t.Errorf("%s: %d bytes, want at most %d", name, used, limit)
 		}
 	}
 }

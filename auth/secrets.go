@@ -23,7 +23,7 @@ const (
 
 // unknownHash is what the secret of an unknown client is compared with, so that
 // it takes as long as that of a known one. No secret is taken for having it.
-const unknownHash = "$argon2id$v=19$m=19456,t=2,p=1$c3BlbmRob29rc3BlbmRobw$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+const unknownHash = "$argon2id$v=19$m=7168,t=5,p=1$c3BlbmRob29rc3BlbmRobw$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 // secrets compares client secrets with their hashes. What was right is
 // remembered for a while, by its HMAC under a key of this process, together
