@@ -53,6 +53,7 @@ func scenarios() []scenario {
 		{"always", "appendfsync always against everysec", always},
 		{"takeover", "kill -9 of one of two replicas", takeover},
 		{"restart", "kill -9 of a lone replica, and its restart", restart},
+		{"guess", "client secrets are guessed", guess},
 		{"spend", "the spend API on SQLite, then on PostgreSQL", spend},
 	}
 }

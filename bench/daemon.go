@@ -31,8 +31,11 @@ type daemonOptions struct {
 	program, dir, id, redis string
 	storage                 string // a database's URL; empty: SQLite in the data directory
 	settings                string
+	more                    string // further lines of it
 	address                 string // of the API; empty: a free port
 }
+
+func (o daemonOptions) config() string { return o.dataDir() + ".yml" }
 
 func (o daemonOptions) dataDir() string { return filepath.Join(o.dir, o.id) }
 
@@ -81,13 +84,12 @@ limits: {client_rate: 1000000, client_burst: 1000000, company_rate: 1000000, com
 delivery: {%s}
 storage: {url: %q}
 encryption: {key: "%s"}
-`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings, o.storage, sealingKey)
+%s`, cmp.Or(o.address, "127.0.0.1:0"), o.dataDir(), o.redis, o.settings, o.storage, sealingKey, o.more)
 }
 
 // configure writes the daemon's configuration and returns its file.
 func (o daemonOptions) configure() (string, error) {
-	file := o.dataDir() + ".yml"
-	return file, os.WriteFile(file, []byte(o.configuration()), 0o600)
+	return o.config(), os.WriteFile(o.config(), []byte(o.configuration()), 0o600)
 }
 
 func mint(ctx context.Context, program, config string) (string, error) {

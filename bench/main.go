@@ -26,6 +26,7 @@ type workerCmd struct {
 	Receiver receiverCmd `cmd:""`
 	Load     loadCmd     `cmd:""`
 	Ask      askCmd      `cmd:""`
+	Guess    guessCmd    `cmd:""`
 }
 
 // console is what a command reads and writes.

@@ -22,6 +22,7 @@ type stack struct {
 type stackOptions struct {
 	replicas int
 	delivery string // settings of the delivery section, as in YAML
+	more     string // further sections, each on a line
 }
 
 func startStack(ctx context.Context, s settings, o stackOptions) (_ *stack, err error) {
@@ -43,7 +44,7 @@ func startStack(ctx context.Context, s settings, o stackOptions) (_ *stack, err 
 	for i := range max(o.replicas, 1) {
 		d, err := startDaemon(ctx, daemonOptions{
 			program: s.Spendhook, dir: st.dir, id: fmt.Sprintf("daemon%d", i),
-			redis: st.redis.url(), settings: o.delivery,
+			redis: st.redis.url(), settings: o.delivery, more: o.more,
 		})
 		if err != nil {
 			return nil, err

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// guessSpec is what the process that guesses client secrets is to do; it reads
+// one from stdin. It ends after Guesses, or, when that comes later, For.
+type guessSpec struct {
+	URL        string        `json:"url"`        // of the token endpoint
+	From       string        `json:"from"`       // the address that it guesses from
+	Client     string        `json:"client"`     // whose secret
+	Everywhere bool          `json:"everywhere"` // as if each came from another address, at another client
+	Guesses    int64         `json:"guesses"`
+	Rate       float64       `json:"rate"` // guesses/s; 0: each connection as fast as it is answered
+	Conns      int           `json:"conns"`
+	For        time.Duration `json:"for"`
+}
+
+// guessResult is what became of the guesses; the process prints one.
+type guessResult struct {
+	Hashed  int64         `json:"hashed"`  // answered 401: the secret was compared
+	Limited int64         `json:"limited"` // answered 429, unseen
+	Busy    int64         `json:"busy"`    // answered 503: too many wait to be compared
+	Others  int64         `json:"others"`
+	Trouble string        `json:"trouble,omitempty"` // the first of the others
+	Took    time.Duration `json:"took"`
+}
+
+func (r guessResult) sent() int64 { return r.Hashed + r.Limited + r.Busy + r.Others }
+
+// clean is nil when all were refused, and nearly all of them unseen.
+func (r guessResult) clean() error {
+	switch {
+	case r.Others > 0:
+		return fmt.Errorf("%d guesses were neither compared nor refused: %s", r.Others, r.Trouble)
+	case r.Hashed > maxHashed:
+		return fmt.Errorf("%d guesses were compared", r.Hashed)
+	}
+	return nil
+}
+
+// guessLimit is far more than the guesses take.
+const guessLimit = 2 * time.Minute
+
+// guessed has a process guess.
+func (s *guessSpec) guessed(ctx context.Context, r *guessResult) error {
+	_, err := runWorker(ctx, "guess", s, r, guessLimit)
+	return err
+}
+
+// guessCmd is the process that guesses.
+type guessCmd struct{}
+
+// Run does what it reads from stdin.
+func (guessCmd) Run(ctx context.Context, term *console) error {
+	var spec guessSpec
+	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
+		return fmt.Errorf("read the spec: %w", err)
+	}
+	if err := yield(); err != nil {
+		return err
+	}
+	return json.NewEncoder(term.out).Encode(spec.run(ctx))
+}
+
+// yield has every other process go first: who guesses in earnest does it with
+// other cores than the daemon's. On Linux each thread has a policy of its own,
+// and a later one has that of the thread that made it.
+func yield() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	for _, thread := range threads {
+		id, e := strconv.Atoi(thread.Name())
+		if e == nil {
+			e = schedIdle(id)
+		}
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// schedIdle has a thread run only while nothing else wants its core
+// (SCHED_IDLE, whose one parameter is a priority of 0).
+func schedIdle(thread int) error {
+	const policy = 5
+	var priority int32
+	_, _, e := syscall.Syscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), policy, uintptr(unsafe.Pointer(&priority))) //nolint:gosec // as the system call wants it
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// guessing is a run under way.
+type guessing struct {
+	*guessSpec
+	client                        *http.Client
+	hashed, limited, busy, others atomic.Int64
+	trouble                       atomic.Pointer[string]
+}
+
+func (s *guessSpec) run(ctx context.Context) guessResult {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(s.From)}}
+	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: s.Conns}
+	defer transport.CloseIdleConnections()
+	g := &guessing{guessSpec: s, client: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
+	var next atomic.Int64
+	var all sync.WaitGroup
+	start := time.Now()
+	turn := turns(ctx, start, s.Rate, time.Hour)
+	for range s.Conns {
+		all.Go(func() {
+			for {
+				n := next.Add(1)
+				if _, ok := turn(); !ok || (n > s.Guesses && time.Since(start) >= s.For) {
+					return
+				}
+				g.guess(ctx, n)
+			}
+		})
+	}
+	all.Wait()
+	r := guessResult{
+		Hashed: g.hashed.Load(), Limited: g.limited.Load(), Busy: g.busy.Load(), Others: g.others.Load(), Took: time.Since(start),
+	}
+	if t := g.trouble.Load(); t != nil {
+		r.Trouble = *t
+	}
+	return r
+}
+
+func (g *guessing) guess(ctx context.Context, n int64) {
+	status, err := g.send(ctx, n)
+	switch {
+	case err == nil && status == http.StatusUnauthorized:
+		g.hashed.Add(1)
+	case err == nil && status == http.StatusTooManyRequests:
+		g.limited.Add(1)
+	case err == nil && status == http.StatusServiceUnavailable:
+		g.busy.Add(1)
+	default:
+		g.others.Add(1)
+		trouble := fmt.Sprintf("%d %v", status, err)
+		g.trouble.CompareAndSwap(nil, &trouble)
+	}
+}
+
+func (g *guessing) send(ctx context.Context, n int64) (status int, err error) {
+	client := g.Client
+	if g.Everywhere {
+		client = fmt.Sprintf("shc_%024x", n)
+	}
+	form := url.Values{"client_id": {client}, "client_secret": {"shs_" + strconv.FormatInt(n, 10)}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.URL, strings.NewReader(form.Encode()))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if g.Everywhere {
+		req.Header.Set("X-Forwarded-For", fmt.Sprintf("10.0.%d.%d", n>>8&0xff, n&0xff))
+	}
+	resp, err := g.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
+	return resp.StatusCode, err
+}
