@@ -4,7 +4,6 @@ package main
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,18 +11,14 @@ import (
 	"time"
 )
 
-// busy is what a p99 may be on a machine that does other things as well: a few
-// turns of the scheduler. Hashing a thousand secrets a second would need thirty
-// cores, and hold others up for far longer.
-const busy = 50 * time.Millisecond
-
-// TestGuessingHoldsNobodyUp sends 10,000 wrong secrets to the token endpoint, a
-// thousand a second, while other requests are timed: their p99 must stay under
-// three times what it was just before. Hashing them all would take minutes of a
-// CPU. Sent as fast as they go, they are refused as fast as the machine can make
-// them, and what is then measured is the guessers' own share of its cores.
+// TestGuessingHoldsNobodyUp sends 10,000 wrong secrets to the token endpoint as
+// fast as they go. No more of them may be compared than docs/tokens.md says, and
+// both other requests and the client itself go on. How fast they do is for the
+// bench to say (its scenario "guess"): here guessers, daemon and the race
+// detector share the cores.
 func TestGuessingHoldsNobodyUp(t *testing.T) {
-	const guesses, guessers, samples = 10_000, 8, 1500
+	const guesses, guessers = 10_000, 8
+	const atOnce, every = 10, 5 * time.Second
 	h := newHouse(t, sharedRedis(t), quickRetries)
 	d := h.startChild(t)
 	made := h.auth(t, "client", "create", "--name", "victim", "--company", developerCompany.String(), "--scope", "events:read", "--json")
@@ -33,37 +28,15 @@ func TestGuessingHoldsNobodyUp(t *testing.T) {
 		t.Fatalf("%d %s", code, body)
 	}
 
-	p99 := func(enough func(n int) bool) (time.Duration, int) {
-		var took []time.Duration
-		tick := time.NewTicker(3 * time.Millisecond)
-		defer tick.Stop()
-		for !enough(len(took)) {
-			<-tick.C
-			began := time.Now()
-			if status, _, body := d.do(t, http.MethodGet, "/api/v1/subscribers", ""); status != http.StatusOK {
-				t.Fatalf("%d %s", status, body)
-			}
-			took = append(took, time.Since(began))
-		}
-		slices.Sort(took)
-		return took[len(took)*99/100], len(took)
-	}
-	p99(func(n int) bool { return n >= 200 }) // warm
-	quiet, _ := p99(func(n int) bool { return n >= samples })
-
-	var left, refused, limited, others atomic.Int64
-	left.Store(guesses)
+	var next, compared, limited, others atomic.Int64
 	var group sync.WaitGroup
 	began := time.Now()
 	for range guessers {
 		group.Go(func() {
-			pace := time.NewTicker(guessers * time.Millisecond)
-			defer pace.Stop()
-			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
-				<-pace.C
+			for n := next.Add(1); n <= guesses; n = next.Add(1) {
 				switch code, _ := d.ask(t, client.ID, "shs_"+strconv.FormatInt(n, 10), ""); code {
 				case http.StatusUnauthorized:
-					refused.Add(1)
+					compared.Add(1)
 				case http.StatusTooManyRequests:
 					limited.Add(1)
 				default:
@@ -72,15 +45,24 @@ func TestGuessingHoldsNobodyUp(t *testing.T) {
 			}
 		})
 	}
-	loud, n := p99(func(int) bool { return left.Load() <= 0 })
-	group.Wait()
-	t.Logf("p99 quiet %v, while %d wrong secrets came in %v: %v (%d requests); %d hashed, %d limited, %d others",
-		quiet, guesses, time.Since(began).Round(time.Millisecond), loud, n, refused.Load(), limited.Load(), others.Load())
-	if limit := max(3*quiet, busy); loud >= limit {
-		t.Errorf("p99 %v, want below %v", loud, limit)
+	served := 0
+	for ; next.Load() <= guesses && !t.Failed(); served++ {
+		if status, _, body := d.do(t, http.MethodGet, "/api/v1/subscribers", ""); status != http.StatusOK {
+			t.Errorf("another request: %d %s", status, body)
+		}
+		if code, body := d.ask(t, client.ID, client.Secret, ""); code != http.StatusOK {
+			t.Errorf("the client itself: %d %s", code, body)
+		}
 	}
-	if refused.Load() > 200 || limited.Load() < guesses*9/10 {
-		t.Error("guesses are not limited")
+	group.Wait()
+	took := time.Since(began)
+	t.Logf("%d wrong secrets in %v: %d compared, %d limited, %d others; %d other requests, and as many tokens, meanwhile",
+		guesses, took.Round(time.Millisecond), compared.Load(), limited.Load(), others.Load(), served)
+	if most := atOnce + int64(took/every) + 1; compared.Load() > most {
+		t.Errorf("%d were compared, want at most %d", compared.Load(), most)
+	}
+	if compared.Load() < atOnce || others.Load() > 0 {
+		t.Error("guesses are neither compared nor limited")
 	}
 	if code, body := d.ask(t, client.ID, client.Secret, ""); code != http.StatusOK {
 		t.Errorf("the client itself afterwards: %d %s", code, body)
