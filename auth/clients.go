@@ -133,18 +133,22 @@ func (n NewClient) check() error {
 	if n.Company != nil && (slices.Contains(n.Scopes, scopePlatform) || slices.Contains(n.Scopes, scopeOperator)) {
 		problems.Add("scope", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", scopePlatform, scopeOperator)
 	}
-	if len(n.Certificates) > maxCertificates {
+	checkCertificates(problems, n.Certificates, !n.NoSecret)
+	return problems.OrNil()
+}
+
+func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
+	if len(list) > maxCertificates {
 		problems.Add("certificate", "TOO_MANY", "at most %d", maxCertificates)
 	}
-	for _, print := range n.Certificates {
+	for _, print := range list {
 		if !thumbprints.MatchString(print) {
 			problems.Add("certificate", "INVALID", "must be an x5t#S256 thumbprint, 43 characters of base64url")
 		}
 	}
-	if n.NoSecret && len(n.Certificates) == 0 {
+	if !hasSecret && len(list) == 0 {
 		problems.Add("certificate", "REQUIRED", "a client without a secret needs one")
 	}
-	return problems.OrNil()
 }
 
 // Create makes a client. Its secret, "" for one without, is told here only. The
@@ -201,6 +205,22 @@ func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Dura
 		return nil
 	})
 	return client, secret, err
+}
+
+// SetCertificates replaces the list of certificates ("x5t#S256") that a client
+// may present; with an empty one it may present any, and needs its secret. A token
+// that it got with one that is no longer listed is good until it expires. The
+// error is an *invalid.Error for what the list cannot be, and storage.ErrNotFound
+// for an unknown client.
+func (c *Clients) SetCertificates(ctx context.Context, id string, list []string) (storage.Client, error) {
+	return c.store.ChangeClient(ctx, id, func(s *storage.Client) error {
+		problems := &invalid.Error{}
+		if checkCertificates(problems, list, s.SecretHash != ""); problems.OrNil() != nil {
+			return problems
+		}
+		s.Certificates, s.UpdatedAt = unique(list), c.now()
+		return nil
+	})
 }
 
 // SetDisabled disables or enables a client. A disabled one gets no token, and

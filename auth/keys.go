@@ -267,6 +267,24 @@ func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
 	return k.Sync(ctx)
 }
 
+// Revoke ends a key: its tokens are refused here at once, and by every replica
+// once it has looked (SyncInterval). When it is the one that signs, another one
+// does from now. A daemon that cannot reach the database goes on with the key. It
+// returns ErrNoKey, and ErrUnavailable of storage.
+func (k *Keys) Revoke(ctx context.Context, id string) error {
+	fresh, err := newSigningKey(k.opts.Keyring, k.opts.Now())
+	if err != nil {
+		return err
+	}
+	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+		return revoke(rows, id, fresh.row, k.opts.Now())
+	})
+	if err != nil {
+		return err
+	}
+	return k.Sync(ctx)
+}
+
 // SigningSince is when the key that signs began to.
 func (k *Keys) SigningSince() time.Time {
 	rows := k.known.Load().rows

@@ -163,6 +163,53 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 	}
 }
 
+// A key that leaked is ended: here at once, elsewhere by the next look, and for a
+// replica that starts again too. What signs then is known everywhere at once.
+func TestRevokedKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			store := open(t, c)
+			one, other := newReplica(t, store, c), newReplica(t, store, c)
+			long, short, leaked := one.mint(100*time.Hour), other.mint(TokenTTL), one.keys.List()[0].ID
+			if !one.accepts(long) || !other.accepts(short) || !other.accepts(long) {
+				t.Fatal("good tokens are refused")
+			}
+			if err := one.keys.Revoke(t.Context(), leaked); err != nil {
+				t.Fatal(err)
+			}
+			if one.accepts(long) || one.accepts(short) {
+				t.Error("here its tokens are still good")
+			}
+			late := other.mint(TokenTTL) // with a key that it does not know to be revoked
+			c.add(SyncInterval)          // when each looks
+			if !other.accepts(one.mint(TokenTTL)) {
+				t.Error("the new key is not known elsewhere")
+			}
+			other.sync()
+			for _, token := range []string{long, short, late} {
+				if one.accepts(token) || other.accepts(token) {
+					t.Error("a token of the revoked key is accepted")
+				}
+			}
+			if !one.accepts(other.mint(TokenTTL)) {
+				t.Error("what the other mints is refused")
+			}
+			again := openTestKeys(t, KeysOptions{Store: &away{Store: store}, Dir: other.keys.opts.Dir, Now: c.Now})
+			for _, list := range [][]KeyInfo{one.keys.List(), other.keys.List(), again.List()} {
+				if len(list) != 1 || list[0].ID == leaked || list[0].State != KeySigning {
+					t.Errorf("keys %+v", list)
+				}
+			}
+			if err := one.keys.Revoke(t.Context(), leaked); !errors.Is(err, ErrNoKey) {
+				t.Errorf("twice: %v", err)
+			}
+		})
+	}
+}
+
 func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	c := newClock()

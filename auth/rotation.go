@@ -38,6 +38,8 @@ const (
 var (
 	// ErrKeyWaiting says that the last rotation has not taken effect yet.
 	ErrKeyWaiting = errors.New("the next key is already published and waits for its time")
+	// ErrNoKey says that there is no key with an id.
+	ErrNoKey = errors.New("there is no token key with this id")
 	// ErrTooManyKeys says that keys were rotated faster than their tokens expire.
 	ErrTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired", maxKeys)
 )
@@ -111,6 +113,35 @@ func rotate(keys []storage.TokenKey, next storage.TokenKey, now time.Time, hurry
 	}
 	next.SignsFrom = now.Add(lead)
 	return append(keys, next), nil
+}
+
+// revoke drops a key, and those that are gone: as long as one that follows them
+// is there, they stay so. When it is the one that signs, the next does from now,
+// which is fresh when none waits. No older one signs again.
+func revoke(keys []storage.TokenKey, id string, fresh storage.TokenKey, now time.Time) ([]storage.TokenKey, error) {
+	signer := signerAt(keys, now)
+	kept, found := make([]storage.TokenKey, 0, len(keys)+1), false
+	for i, k := range keys {
+		switch {
+		case stateOf(keys, i, now) == KeyGone:
+		case k.ID == id:
+			found = true
+		default:
+			kept = append(kept, k)
+		}
+	}
+	if !found {
+		return nil, ErrNoKey
+	}
+	if keys[signer].ID != id {
+		return kept, nil
+	}
+	if signer == len(keys)-1 {
+		kept = append(kept, fresh)
+	}
+	next := len(kept) - 1
+	kept[next].SignsFrom = now
+	return kept, nil
 }
 
 // adopt adds the keys of a data directory: all of them to a database that has

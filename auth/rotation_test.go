@@ -107,6 +107,36 @@ func TestRotate(t *testing.T) {
 	}
 }
 
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	gone, retired, signing, next := row("gone", -9*time.Hour), row("retired", -2*time.Hour), row("signing", -time.Hour), row("next", time.Minute)
+	for name, c := range map[string]struct {
+		keys   []storage.TokenKey
+		id     string
+		want   []string
+		states []KeyState
+	}{
+		"the only one":                    {[]storage.TokenKey{signing}, "signing", []string{"fresh"}, []KeyState{KeySigning}},
+		"the one that signs":              {[]storage.TokenKey{retired, signing}, "signing", []string{"retired", "fresh"}, []KeyState{KeyRetired, KeySigning}},
+		"one waits":                       {[]storage.TokenKey{retired, signing, next}, "signing", []string{"retired", "next"}, []KeyState{KeyRetired, KeySigning}},
+		"the one that waits":              {[]storage.TokenKey{retired, signing, next}, "next", []string{"retired", "signing"}, []KeyState{KeyRetired, KeySigning}},
+		"a retired one":                   {[]storage.TokenKey{retired, signing, next}, "retired", []string{"signing", "next"}, []KeyState{KeySigning, KeyNext}},
+		"what is gone does not come back": {[]storage.TokenKey{gone, retired, signing}, "retired", []string{"signing"}, []KeyState{KeySigning}},
+		"every clock was wrong":           {[]storage.TokenKey{next, row("later", time.Hour)}, "next", []string{"later"}, []KeyState{KeySigning}},
+		"unknown":                         {keys: []storage.TokenKey{signing}, id: "fresh"},
+		"one that is gone":                {keys: []storage.TokenKey{gone, retired, signing}, id: "gone"},
+	} {
+		got, err := revoke(slices.Clone(c.keys), c.id, row("fresh", 0), noon)
+		var states []KeyState
+		for i := range got {
+			states = append(states, stateOf(got, i, noon))
+		}
+		if c.want == nil != errors.Is(err, ErrNoKey) || c.want != nil && !slices.Equal(ids(got), c.want) || !slices.Equal(states, c.states) {
+			t.Errorf("%s: %v, %v, %v", name, ids(got), states, err)
+		}
+	}
+}
+
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	local := []storage.TokenKey{row("old", 0), row("mine", 0)}

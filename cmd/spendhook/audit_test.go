@@ -82,10 +82,18 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 	if err := json.Unmarshal([]byte(run("client", "create", "--name", "n", "--scope", "events:write", "--json")), &made, json.MatchCaseInsensitiveNames(true)); err != nil {
 		t.Fatal(err)
 	}
-	for _, verb := range []string{"show", "rotate-secret", "disable", "enable", "delete"} {
+	for _, verb := range []string{"show", "rotate-secret", "disable", "enable"} {
 		run("client", verb, made.ClientID)
 	}
+	run("client", "certificates", made.ClientID, "--certificate", strings.Repeat("A", 43))
+	run("client", "delete", made.ClientID)
 	run("keys", "rotate")
+	var key struct{ ID string }
+	first, _, _ := strings.Cut(run("keys", "list", "--json"), "\n")
+	if err := json.Unmarshal([]byte(first), &key, json.MatchCaseInsensitiveNames(true)); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "", "keys", "revoke", "--data-dir", dir, "--", key.ID).want(t, exitOK, "signing", "")
 	text, err := os.ReadFile(filepath.Join(dir, "audit-pending.ndjson"))
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +105,11 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		actions = append(actions, e.Action)
-		if strings.HasPrefix(e.Action, "client.") && e.Target.IDs[0] != made.ClientID {
+		if strings.HasPrefix(e.Action, "client.") && e.Target.IDs[0] != made.ClientID || e.Action == "keys.revoke" && e.Target.IDs[0] != key.ID {
 			t.Errorf("%+v", e)
 		}
 	}
-	want := "client.create client.rotate-secret client.disable client.enable client.delete keys.rotate"
+	want := "client.create client.rotate-secret client.disable client.enable client.certificates client.delete keys.rotate keys.revoke"
 	if got := strings.Join(actions, " "); got != want || strings.Contains(string(text), made.ClientSecret) {
 		t.Errorf("%s\n%s", got, text)
 	}

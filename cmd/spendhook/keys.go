@@ -17,6 +17,7 @@ import (
 // keysCmd is about the keys that the daemon keeps.
 type keysCmd struct {
 	Rotate    keysRotateCmd    `cmd:"" help:"Add a key for access tokens, which signs once everybody knows it. Tokens of the keys before stay valid."`
+	Revoke    keysRevokeCmd    `cmd:"" help:"End a key for access tokens, such as one that leaked: all its tokens are refused, by every replica within 5 seconds."`
 	List      keysListCmd      `cmd:"" help:"List the keys that sign access tokens and what each is for."`
 	Reencrypt keysReencryptCmd `cmd:"" help:"Seal every stored secret under the current encryption key."`
 }
@@ -39,11 +40,35 @@ func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	list := keys.List()
-	e := audit.Entry{Action: "keys.rotate", Target: audit.Target{Kind: "token_key"}}
+	e := audit.Entry{Action: "keys.rotate", Target: audit.Target{Kind: tokenKey}}
 	for _, key := range list {
 		e.Target.IDs = append(e.Target.IDs, key.ID)
 	}
 	return errors.Join(printKeys(term.out, list, c.JSON), c.record(ctx, term, e))
+}
+
+// tokenKey is the kind of what is changed, in the audit log.
+const tokenKey = "token_key"
+
+type keysRevokeCmd struct {
+	storageFlags
+
+	ID   string `arg:"" name:"key-id" help:"The key's id, as keys list shows it; after -- when it begins with a dash."`
+	JSON bool   `name:"json" help:"Print one JSON object a line."`
+}
+
+// Run ends a key and prints the others, of which one signs.
+func (c *keysRevokeCmd) Run(ctx context.Context, term *console) error {
+	store, keys, err := c.openAuthTools(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what was written is committed
+	if err := keys.Revoke(ctx, c.ID); err != nil {
+		return err
+	}
+	e := audit.Entry{Action: "keys.revoke", Target: audit.Target{Kind: tokenKey, IDs: []string{c.ID}}}
+	return errors.Join(printKeys(term.out, keys.List(), c.JSON), c.record(ctx, term, e))
 }
 
 type keysListCmd struct {

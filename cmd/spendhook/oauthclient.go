@@ -22,13 +22,14 @@ import (
 )
 
 type oauthClientCmd struct {
-	Create       clientCreateCmd  `cmd:"" help:"Create a client. Its secret is printed once."`
-	List         clientListCmd    `cmd:"" help:"List the clients."`
-	Show         clientShowCmd    `cmd:"" help:"Show one client."`
-	RotateSecret clientRotateCmd  `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while."`
-	Disable      clientDisableCmd `cmd:"" help:"Give a client no more tokens; those it has stop within seconds."`
-	Enable       clientEnableCmd  `cmd:"" help:"Enable a client that was disabled."`
-	Delete       clientDeleteCmd  `cmd:"" help:"Delete a client; the tokens it has stop within seconds."`
+	Create       clientCreateCmd       `cmd:"" help:"Create a client. Its secret is printed once."`
+	List         clientListCmd         `cmd:"" help:"List the clients."`
+	Show         clientShowCmd         `cmd:"" help:"Show one client."`
+	RotateSecret clientRotateCmd       `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while."`
+	Certificates clientCertificatesCmd `cmd:"" help:"Say anew which certificates a client may present."`
+	Disable      clientDisableCmd      `cmd:"" help:"Give a client no more tokens; those it has stop within seconds."`
+	Enable       clientEnableCmd       `cmd:"" help:"Enable a client that was disabled."`
+	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client; the tokens it has stop within seconds."`
 }
 
 // shownClient is a client as it is printed. The hashes are nobody's business.
@@ -154,12 +155,9 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 	for _, scopes := range c.Scope {
 		n.Scopes = append(n.Scopes, strings.Fields(scopes)...)
 	}
-	for _, text := range c.Certificate {
-		thumbprint, err := thumbprintOf(text)
-		if err != nil {
-			return err
-		}
-		n.Certificates = append(n.Certificates, thumbprint)
+	var err error
+	if n.Certificates, err = thumbprintsOf(c.Certificate); err != nil {
+		return err
 	}
 	return c.withClients(ctx, func(clients *auth.Clients) error {
 		client, secret, err := clients.Create(ctx, n)
@@ -177,6 +175,18 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 		}
 		return c.recordClient(ctx, term, "client.create", client.ID, client.Company)
 	})
+}
+
+func thumbprintsOf(certificates []string) ([]string, error) {
+	var list []string
+	for _, text := range certificates {
+		thumbprint, err := thumbprintOf(text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, thumbprint)
+	}
+	return list, nil
 }
 
 var thumbprintForm = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
@@ -246,6 +256,25 @@ type clientRotateCmd struct {
 func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
 	return c.run(ctx, term, "client.rotate-secret", func(clients *auth.Clients) (storage.Client, string, error) {
 		return clients.RotateSecret(ctx, c.ID, c.Overlap)
+	})
+}
+
+type clientCertificatesCmd struct {
+	oneClient
+
+	Certificate []string `xor:"list" required:"" placeholder:"FILE|THUMBPRINT" help:"Certificate that it may present, as a PEM file or by its x5t#S256; may repeat. Those that are not named, it no longer may."`
+	Any         bool     `xor:"list" required:"" help:"It may present any, and authenticates by its secret."`
+}
+
+// Run prints the client with its new list.
+func (c *clientCertificatesCmd) Run(ctx context.Context, term *console) error {
+	list, err := thumbprintsOf(c.Certificate)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, term, "client.certificates", func(clients *auth.Clients) (storage.Client, string, error) {
+		client, err := clients.SetCertificates(ctx, c.ID, list)
+		return client, "", err
 	})
 }
 

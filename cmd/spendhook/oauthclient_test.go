@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/api/gen"
+	"spendhook/auth"
 	"spendhook/internal/pgtest"
 )
 
@@ -145,6 +146,22 @@ func wantRotation(t *testing.T, h house, d *running) {
 	if code := d.statusWith(t, strings.TrimSpace(minted.stdout)); code != http.StatusOK {
 		t.Errorf("a token of the command line: %d", code)
 	}
+
+	list := strings.Split(strings.TrimSpace(h.auth(t, "keys", "list", "--json").stdout), "\n")
+	leaked := unmarshal[auth.KeyInfo](t, list[0]).ID
+	revoke := []string{"keys", "revoke", "--data-dir", h.dir, "--storage", h.database, "--", leaked}
+	command(t, "", revoke...).want(t, exitOK, "signing", "")
+	eventually(t, patience, "tokens of the revoked key are refused", func() bool {
+		return d.statusWith(t, strings.TrimSpace(minted.stdout)) == http.StatusUnauthorized
+	})
+	command(t, "", revoke...).want(t, exitFailure, "", "there is no token key with this id")
+	if _, jwks := get(t, d.api+"/.well-known/jwks.json"); strings.Contains(jwks, leaked) {
+		t.Error("the revoked key is published")
+	}
+	minted = h.auth(t, "token", "--scope", "events:read platform")
+	if code := d.statusWith(t, strings.TrimSpace(minted.stdout)); code != http.StatusOK {
+		t.Errorf("a token of the key in its place: %d", code)
+	}
 }
 
 // A client that has no secret gets its token by its certificate, and the token
@@ -178,6 +195,20 @@ func TestTokenByCertificate(t *testing.T) {
 	token := unmarshal[gen.AccessToken](t, body).AccessToken
 	d.wantCode(t, with, token, "/api/v1/subscribers", http.StatusOK, "")
 	d.wantCode(t, without, token, "/api/v1/event-types", http.StatusUnauthorized, "TOKEN_INVALID")
+
+	// Its certificate is replaced.
+	id := form.Get("client_id")
+	h.auth(t, "client", "certificates", id, "--certificate", strings.Repeat("A", 43)).want(t, exitOK, strings.Repeat("A", 43), "")
+	if code, body := ask(with); code != http.StatusUnauthorized {
+		t.Errorf("with the old certificate: %d %s", code, body)
+	}
+	h.auth(t, "client", "certificates", id, "--certificate", strings.Repeat("A", 43), "--certificate", certs.path("client.pem")).want(t, exitOK, "AAA", "")
+	if code, body := ask(with); code != http.StatusOK {
+		t.Errorf("with one of two certificates: %d %s", code, body)
+	}
+	h.auth(t, "client", "certificates", id, "--any").want(t, exitFailure, "", "a client without a secret needs one")
+	h.auth(t, "client", "certificates", id).want(t, exitUsage, "", "--certificate")
+	h.auth(t, "client", "certificates", "x", "--any").want(t, exitFailure, "", "there is no client")
 }
 
 func TestClientCommandsSayWhatIsWrong(t *testing.T) {
