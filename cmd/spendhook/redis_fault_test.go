@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,11 +40,13 @@ func TestRedisIsKilled(t *testing.T) {
 	tr.finish()
 }
 
-// Redis stops answering for some seconds, once by a pause of its own and once
-// by a signal. No daemon is dead, and nobody takes over anything.
+// Redis stops answering two daemons for some seconds, once by a pause of its own
+// and once by a signal. Neither is dead, and neither takes over work of the other.
 func TestRedisIsPaused(t *testing.T) {
 	t.Parallel()
-	server, tr := aofTrial(t)
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	url := server.URL()
+	tr := newTrial(t, server.Client(), newHouse(t, url, briefRetries+sharedKey), newHouse(t, url, briefRetries+sharedKey))
 	for _, hurt := range []func(){
 		func() {
 			if err := server.Client().ClientPause(t.Context(), redisPause).Err(); err != nil {
@@ -55,9 +58,19 @@ func TestRedisIsPaused(t *testing.T) {
 			time.AfterFunc(redisPause, server.Resume)
 		},
 	} {
+		began := time.Now()
 		hurt()
-		pause(t.Context(), redisPause)
+		before := tr.load.count() // and one of each client may have been answered already
+		pause(t.Context(), redisPause*3/4)
+		if n := tr.load.count() - before; n > emitters && time.Since(began) < redisPause {
+			t.Errorf("%d events were accepted by a Redis that did not answer", n)
+		}
 		tr.grow(200)
+	}
+	for _, d := range tr.daemons {
+		if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, "\n"+`spendhook_sweeper_recovered_total{reason="takeover"} 0`+"\n") {
+			t.Error("work of the living was taken over")
+		}
 	}
 	tr.finish()
 }

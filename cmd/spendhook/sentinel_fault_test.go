@@ -36,6 +36,7 @@ func TestSentinelFailover(t *testing.T) {
 	first.Kill()
 	tr.followed(s, first)
 	first.Restart()
+	s.Settle()
 
 	second := s.Master(t.Context())
 	hung := time.Now()
@@ -60,7 +61,7 @@ func TestSentinelFailover(t *testing.T) {
 func (tr *trial) followed(s *redistest.Sentinels, old *redistest.Server) {
 	tr.t.Helper()
 	began := time.Now()
-	eventually(tr.t, patience, "another server is the master", func() bool {
+	eventually(tr.t, deliveryPatience, "another server is the master", func() bool {
 		now := s.Master(tr.t.Context())
 		return now != nil && now != old
 	})

@@ -103,7 +103,7 @@ func failing() func(id string) int {
 func (tr *trial) grow(n int) {
 	tr.t.Helper()
 	from := tr.load.count()
-	eventually(tr.t, patience, "events are accepted", func() bool { return tr.load.count() >= from+n })
+	eventually(tr.t, deliveryPatience, "events are accepted", func() bool { return tr.load.count() >= from+n })
 }
 
 // replace puts a new daemon in the place of one that ended.
@@ -410,7 +410,7 @@ func (tf *traffic) enter() bool {
 
 // insist posts one event until it is accepted.
 func (tf *traffic) insist(client int, id, body string) {
-	deadline := time.Now().Add(2 * patience)
+	deadline := time.Now().Add(deliveryPatience)
 	for {
 		status, answer, err := tf.post(client, id, body)
 		switch {

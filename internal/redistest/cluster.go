@@ -25,7 +25,7 @@ func Cluster(tb testing.TB, n int) []*Server {
 			"--cluster-port", strconv.Itoa(freePort(tb)),
 		}})
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
 	defer cancel()
 	for i, s := range servers {
 		shareOut(ctx, tb, s, i*slots/n, (i+1)*slots/n-1)

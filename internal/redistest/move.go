@@ -30,7 +30,7 @@ func SlotOf(tb testing.TB, s *Server, key string) int {
 // keys were moved.
 func MoveSlots(tb testing.TB, servers []*Server, to, first, last int) (keys int) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Minute)
 	defer cancel()
 	m := &mover{ctx: ctx, to: servers[to]}
 	for _, s := range servers {

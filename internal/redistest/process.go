@@ -79,7 +79,7 @@ func (p *process) client(db int) *redis.Client {
 
 // waitReady polls until the server answers PING (not while it is loading).
 func (p *process) waitReady() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	c := p.client(0)
 	defer c.Close()
@@ -92,7 +92,7 @@ func (p *process) waitReady() error {
 			return p.failed("ended at once")
 		case <-ctx.Done():
 			p.child.Kill()
-			return p.failed("did not answer within 30 s")
+			return p.failed("did not answer within 2 minutes")
 		}
 	}
 	return nil

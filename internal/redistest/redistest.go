@@ -75,7 +75,7 @@ func take() (*process, int, error) {
 
 func giveBack(tb testing.TB, server *process, db int) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c := server.client(db)
 	defer c.Close()

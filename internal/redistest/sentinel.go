@@ -20,17 +20,21 @@ import (
 const MasterName = "main"
 
 // Sentinels watch over a master and its replicas, and replace a master that
-// does not answer for a second. They end with the test.
+// does not answer for three seconds. They end with the test.
 type Sentinels struct {
 	Addrs   []string
 	Servers []*Server // the first one is the master to begin with
 
-	tb testing.TB
+	tb      testing.TB
+	clients []*redis.SentinelClient
 }
 
+// settling bounds how long Sentinels take to agree. It is seconds, but an
+// election that comes to nothing is held again after twice the failover-timeout.
+const settling = 3 * time.Minute
+
 // Sentinel starts a master with two replicas and three Sentinels, and returns
-// once they agree and the replicas are in step. Each server has an AOF, and the
-// arguments given.
+// once they have settled. Each server has an AOF, and the arguments given.
 func Sentinel(tb testing.TB, args ...string) *Sentinels {
 	tb.Helper()
 	s := &Sentinels{tb: tb}
@@ -43,37 +47,104 @@ func Sentinel(tb testing.TB, args ...string) *Sentinels {
 		s.Servers = append(s.Servers, Start(tb, o))
 	}
 	for range 3 {
-		s.Addrs = append(s.Addrs, startSentinel(tb, s.Servers[0]))
+		s.add(startSentinel(tb, s.Servers[0]))
 	}
-	ctx, cancel := context.WithTimeout(tb.Context(), 60*time.Second)
-	defer cancel()
-	s.await(ctx, "the replicas are in step", func() bool {
-		info := s.Servers[0].Client().InfoMap(ctx, "replication")
-		return info.Item("Replication", "connected_slaves") == "2"
-	})
-	for _, addr := range s.Addrs {
-		c := redis.NewSentinelClient(&redis.Options{Addr: addr})
-		tb.Cleanup(func() { _ = c.Close() })
-		var master map[string]string
-		tb.Cleanup(func() {
-			if tb.Failed() {
-				tb.Logf("redistest: to the Sentinel at %s the master is %v", addr, master)
-			}
-		})
-		s.await(ctx, "the Sentinels agree", func() bool {
-			master = c.Master(ctx, MasterName).Val()
-			return c.CkQuorum(ctx, MasterName).Err() == nil &&
-				master["num-slaves"] == "2" && master["num-other-sentinels"] == "2"
-		})
-	}
+	s.Settle()
 	return s
+}
+
+// add makes the Sentinel at an address one of ours, and has it look at its
+// servers each second instead of each ten. It must also not go into tilt: a
+// Sentinel that was held up for two seconds does nothing for the next thirty.
+func (s *Sentinels) add(addr string) {
+	s.tb.Helper()
+	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
+	s.tb.Cleanup(func() { _ = c.Close() })
+	s.Addrs, s.clients = append(s.Addrs, addr), append(s.clients, c)
+	ctx, cancel := context.WithTimeout(s.tb.Context(), settling)
+	defer cancel()
+	s.await(ctx, "a Sentinel answers", func() bool { return c.Ping(ctx).Err() == nil })
+	brisk := redis.NewStatusCmd(ctx, "SENTINEL", "DEBUG", "info-period", 1000, "tilt-trigger", settling.Milliseconds())
+	_ = c.Process(ctx, brisk) // Redis knows it since 7.0
+}
+
+// Settle returns once a failover can be had: the Sentinels agree on the master,
+// and each of them can reach it, both replicas, which are in step with it, and
+// the other Sentinels.
+func (s *Sentinels) Settle() {
+	s.tb.Helper()
+	ctx, cancel := context.WithTimeout(s.tb.Context(), settling)
+	defer cancel()
+	var obstacle string
+	defer func() {
+		if obstacle != "" {
+			s.tb.Logf("redistest: the last obstacle: %s", obstacle)
+		}
+	}()
+	s.await(ctx, "the Sentinels have settled", func() bool {
+		obstacle = s.obstacle(ctx)
+		return obstacle == ""
+	})
+}
+
+// obstacle is what stands in the way of a failover, or empty.
+func (s *Sentinels) obstacle(ctx context.Context) string {
+	master := s.Master(ctx)
+	if master == nil {
+		return "the first Sentinel knows no master"
+	}
+	if info := master.replication(ctx); info["role"] != "master" || info["connected_slaves"] != "2" {
+		return fmt.Sprintf("the master %s: %v", master.Addr(), info)
+	}
+	for _, server := range s.Servers {
+		info := server.replication(ctx)
+		if server != master && (info["role"] != "slave" || info["master_port"] != strconv.Itoa(master.port) || info["master_link_status"] != "up") {
+			return fmt.Sprintf("the replica %s: %v", server.Addr(), info)
+		}
+	}
+	for i, c := range s.clients {
+		if found := view(ctx, c); found != (sight{strconv.Itoa(master.port), 2, 2}) {
+			return fmt.Sprintf("the Sentinel %s sees %+v", s.Addrs[i], found)
+		}
+	}
+	return ""
+}
+
+// sight is what a Sentinel sees, of others only those that it can reach.
+type sight struct {
+	master              string // its port, empty unless all is well with it
+	replicas, sentinels int
+}
+
+func view(ctx context.Context, c *redis.SentinelClient) (v sight) {
+	if m := c.Master(ctx, MasterName).Val(); m["flags"] == "master" {
+		v.master = m["port"]
+	}
+	for _, r := range c.Replicas(ctx, MasterName).Val() {
+		if r["flags"] == "slave" && r["master-link-status"] == "ok" {
+			v.replicas++
+		}
+	}
+	for _, other := range c.Sentinels(ctx, MasterName).Val() {
+		if other["flags"] == "sentinel" {
+			v.sentinels++
+		}
+	}
+	return v
+}
+
+// replication is the server's own view; it has nothing of a server that is down.
+func (s *Server) replication(ctx context.Context) map[string]string {
+	s.mu.Lock()
+	c := s.process.client(0)
+	s.mu.Unlock()
+	defer c.Close()
+	return c.InfoMap(ctx, "replication").Val()["Replication"]
 }
 
 // Master is the server that the Sentinels say is the master now, or nil.
 func (s *Sentinels) Master(ctx context.Context) *Server {
-	c := redis.NewSentinelClient(&redis.Options{Addr: s.Addrs[0]})
-	defer func() { _ = c.Close() }()
-	addr, err := c.GetMasterAddrByName(ctx, MasterName).Result()
+	addr, err := s.clients[0].GetMasterAddrByName(ctx, MasterName).Result()
 	if err != nil || len(addr) != 2 {
 		return nil
 	}
@@ -103,19 +174,21 @@ const sentinelConf = `
 bind 127.0.0.1
 port %d
 dir %s
+logfile log
 sentinel monitor ` + MasterName + ` 127.0.0.1 %d 2
-sentinel down-after-milliseconds ` + MasterName + ` 1000
+sentinel down-after-milliseconds ` + MasterName + ` 3000
 sentinel failover-timeout ` + MasterName + ` 5000
 `
 
-// startSentinel runs one Sentinel, which writes what it learns to its file.
+// startSentinel runs one Sentinel. It syncs whatever it learns to its file before
+// it goes on, and takes all others for dead when that lasts: not on a disk, then.
 func startSentinel(tb testing.TB, master *Server) (addr string) {
 	tb.Helper()
 	binary, err := findServer()
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	dir, port := shortTempDir(tb), freePort(tb)
+	dir, port := memoryDir(tb), freePort(tb)
 	file := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf(sentinelConf, port, dir, master.port)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -125,6 +198,11 @@ func startSentinel(tb testing.TB, master *Server) (addr string) {
 	if err != nil {
 		tb.Fatalf("redistest: start a Sentinel: %v", err)
 	}
-	tb.Cleanup(p.Kill)
+	tb.Cleanup(func() {
+		p.Kill()
+		if log, _ := os.ReadFile(filepath.Join(dir, "log")); tb.Failed() {
+			tb.Logf("redistest: the Sentinel at port %d:\n%s", port, log)
+		}
+	})
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

@@ -105,7 +105,7 @@ func writePidAndDie(t *testing.T, file string) {
 
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -113,7 +113,7 @@ func waitFor(t *testing.T, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatal("the condition did not come true within 10 s")
+			t.Fatal("the condition did not come true within 3 minutes")
 		}
 	}
 }

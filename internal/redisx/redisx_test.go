@@ -286,7 +286,7 @@ func kill(t *testing.T, pid string) {
 
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -294,7 +294,7 @@ func waitFor(t *testing.T, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatal("the condition did not come true within 20 s")
+			t.Fatal("the condition did not come true within 2 minutes")
 		}
 	}
 }
