@@ -358,7 +358,7 @@ func TestEntriesOfCardsOutliveTheLossOfRedis(t *testing.T) {
 	server.Kill()
 	h.call("PATCH", "/api/v3/cards/"+card+"/lock", `{"lock":true}`).want(http.StatusOK)
 	server.Restart()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for len(h.audited("target="+card)) != 1 {
 		select {
 		case <-deadline:

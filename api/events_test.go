@@ -218,16 +218,16 @@ func TestRedisAwayIs503InTime(t *testing.T) {
 	h := setupOn(t, server.Client())
 	h.call("POST", "/api/v1/events", event("before")).want(http.StatusAccepted)
 	server.Pause()
-	for _, path := range []string{"/api/v1/events", "/api/v1/subscribers"} {
+	var took []time.Duration
+	for _, path := range []string{"/api/v1/events", "/api/v1/subscribers", "/api/v1/events"} {
 		started := time.Now()
 		a := h.call("POST", path, event("during")) // also a bad subscriber
 		if path == "/api/v1/events" {
 			a.want(http.StatusServiceUnavailable, "UNAVAILABLE")
 		}
-		if took := time.Since(started); took > 2*time.Second {
-			t.Errorf("%s answered after %v", path, took)
-		}
+		took = append(took, time.Since(started))
 	}
+	wantInTime(t, took)
 	server.Resume()
 	eventually(t, func() bool { return h.call("POST", "/api/v1/events", event("after")).Code == http.StatusAccepted })
 	server.Kill()
@@ -244,7 +244,7 @@ func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for !ok() {
 		select {
 		case <-deadline:

@@ -113,7 +113,7 @@ func entry(subject, action string) audit.Entry {
 // until waits for a condition, for as long as a busy machine may need.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for !holds() {
 		select {
 		case <-deadline:
@@ -336,9 +336,15 @@ func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
 	b := setup(t, server.Client(), func(o *audit.Options) { o.SpoolEvery = time.Hour })
 	b.Record(entry("0", "a.b"))
 	server.Kill()
-	for i := 1; i <= 1200; i++ {
-		b.Record(entry(strconv.Itoa(i), "a.b"))
+	var group sync.WaitGroup
+	for worker := range 24 { // so that many share a sync of the file
+		group.Go(func() {
+			for i := range 50 {
+				b.Record(entry(strconv.Itoa(1+worker*50+i), "a.b"))
+			}
+		})
 	}
+	group.Wait()
 	text, err := os.ReadFile(b.file())
 	if err != nil || bytes.Count(text, []byte("\n")) != 1200 {
 		t.Fatalf("%d lines, %v", bytes.Count(text, []byte("\n")), err)
@@ -358,14 +364,13 @@ func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
 	next := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: b.dir, Logger: slog.New(slog.NewTextHandler(b.logs, nil))})
 	defer next.Close()
 	n := &bundle{Log: next, t: t}
-	until(t, "all in Redis", func() bool { return len(n.all(audit.Filter{Size: 1000})) >= 1202 })
-	seen := map[string]bool{}
-	for _, e := range n.all(audit.Filter{Size: 1000}) {
-		seen[e.Actor.Subject] = true
-	}
-	if len(seen) != 1202 {
-		t.Errorf("%d of 1202 changes are there", len(seen))
-	}
+	until(t, "all in Redis", func() bool {
+		seen := map[string]bool{} // what was written too slowly is written again
+		for _, e := range n.all(audit.Filter{Size: 1000}) {
+			seen[e.Actor.Subject] = true
+		}
+		return len(seen) == 1202
+	})
 	until(t, "the file is empty", func() bool { info, err := os.Stat(b.file()); return err == nil && info.Size() == 0 })
 	if !strings.Contains(b.logs.String(), "torn") {
 		t.Error("the torn line is not told")

@@ -359,7 +359,7 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 	h.company = dead.company
 	h.start()
 	h.reaches(id, sub, StatusDelivered)
-	if took := time.Since(killed); took > 5*time.Second {
+	if took := time.Since(killed); took > 20*time.Second { // 3.5 s if nothing else holds this machine up; asynq's own recovery takes 55
 		t.Errorf("taken over after %s", took)
 	}
 	if n := client.Exists(t.Context(), inFlightKey(dead.Replica)).Val(); n != 0 {
@@ -371,7 +371,7 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 func TestRestartedReplicaTakesItsOwnWorkAtOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
-	h := build(t, client, nil)
+	h := build(t, client, func(o *Options) { o.BeatEvery, o.SweepEvery = time.Hour, time.Hour }) // but for the first of each
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
@@ -379,12 +379,8 @@ func TestRestartedReplicaTakesItsOwnWorkAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	deleteQueue(t, client)
-	began := time.Now()
 	h.start()
 	h.reaches(id, sub, StatusDelivered)
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("taken over after %s", took)
-	}
 }
 
 // deleteQueue loses every task of asynq.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 	loadCompanies(t, s)
 	card := create(t, s)
 	server.Stop()
+	var took []time.Duration
 	for op, call := range map[string]func() error{
 		"ping":   func() error { return s.Ping(t.Context()) },
 		"read":   func() error { _, err := s.Card(t.Context(), acme, card.UUID); return err },
@@ -32,9 +34,11 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 		if err := call(); !errors.Is(err, storage.ErrUnavailable) {
 			t.Errorf("%s: %v", op, err)
 		}
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("%s took %s", op, took)
-		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	if took[len(took)/2] > 2*time.Second || took[len(took)-1] > 20*time.Second { // a busy machine may hold up any one
+		t.Errorf("it took %s, want 2 s", took)
 	}
 	server.Restart()
 	if got := must(s.Card(t.Context(), acme, card.UUID))(t); got.Name != card.Name {

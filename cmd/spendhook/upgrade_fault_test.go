@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
 	"spendhook/internal/redistest"
@@ -46,8 +47,9 @@ func upgrade(t *testing.T, f *fixture) {
 		receivers[role] = newEndpoint(t, nil)
 		receivers[role].knows(t, s.UUID, s.Secret)
 	}
-	f.load(t, server.Client(), receivers)
-	d := newHouse(t, server.URL(), briefRetries).startChild(t)
+	client := server.Client()
+	f.load(t, client, receivers)
+	d := newHouse(t, server.URL(), briefRetries+sharedKey).startChild(t)
 
 	for _, name := range []string{"done", "flight", "retry", "queued"} {
 		f.reaches(t, d, steady, name, gen.DeliveryStatusDELIVERED, "")
@@ -78,8 +80,20 @@ func upgrade(t *testing.T, f *fixture) {
 		}
 	}
 	wantNothingPending(t, d)
+	f.wantForgotten(t, client)
 	f.wantPosts(t, receivers[steady], map[string]int{"done": 0, "flight": 1, "retry": 1, "queued": 1})
 	d.stop(t)
+}
+
+// wantForgotten waits until nothing is noted any more as in flight in the daemon
+// that was killed: its work was taken over, not just found to be lost.
+func (f *fixture) wantForgotten(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	for _, k := range f.Keys {
+		if strings.HasPrefix(k.Key, "sh:inflight:") {
+			eventually(t, patience, k.Key+" is gone", func() bool { return client.Exists(t.Context(), k.Key).Val() == 0 })
+		}
+	}
 }
 
 // wantPosts checks how often each event came, by the name of its kind.

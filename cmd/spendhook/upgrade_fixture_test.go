@@ -87,7 +87,7 @@ func TestWriteUpgradeFixture(t *testing.T) {
 		t.Skip("SPENDHOOK_UPGRADE_FIXTURE names no file")
 	}
 	server := redistest.Start(t, redistest.Options{})
-	d := newHouse(t, server.URL(), "delivery: {schedule: [3s, 3s, 3s, 3s]}\n").startChild(t)
+	d := newHouse(t, server.URL(), "delivery: {schedule: [3s, 3s, 3s, 3s]}\n"+sharedKey).startChild(t)
 	f := &fixture{
 		Build: os.Getenv("SPENDHOOK_UPGRADE_BUILD"), Written: time.Now().UTC(),
 		Subscribers: map[string]fixtureSubscriber{}, Events: map[string]string{},

@@ -129,7 +129,7 @@ func (s *Server) Restart() {
 
 // exec runs one statement outside of any test's database.
 func (p *process) exec(statement string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, p.url("postgres"))
 	if err != nil {

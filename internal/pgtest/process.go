@@ -18,7 +18,7 @@ import (
 	"spendhook/internal/child"
 )
 
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 var errNoServer = errors.New("no initdb in /usr/lib/postgresql/*/bin or on PATH: install postgresql")
 

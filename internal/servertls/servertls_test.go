@@ -179,7 +179,7 @@ func (h *home) served() string {
 
 func (h *home) eventually(what string, ok func() bool) {
 	h.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	for !ok() {
