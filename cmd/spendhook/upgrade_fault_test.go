@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,6 +59,9 @@ func upgrade(t *testing.T, f *fixture) {
 
 	f.reaches(t, d, held, "held", gen.DeliveryStatusRETRYING, "SUBSCRIBER_DISABLED")
 	f.reaches(t, d, gone, "dead", gen.DeliveryStatusDEAD, "")
+	f.wantListed(t, d, steady, "", "done", "flight", "retry", "queued")
+	f.wantListed(t, d, held, gen.DeliveryStatusRETRYING, "held")
+	f.wantListed(t, d, gone, gen.DeliveryStatusDEAD, "dead")
 	for _, role := range []string{held, gone} {
 		status, _, body := d.do(t, http.MethodPatch, "/api/v1/subscribers/"+f.Subscribers[role].UUID.String(), `{"enabled":true}`)
 		if status != http.StatusOK {
@@ -83,6 +87,28 @@ func upgrade(t *testing.T, f *fixture) {
 	f.wantForgotten(t, client)
 	f.wantPosts(t, receivers[steady], map[string]int{"done": 0, "flight": 1, "retry": 1, "queued": 1})
 	d.stop(t)
+}
+
+// wantListed checks that the list of a subscriber's deliveries in that status, or
+// in any, has all events of these names.
+func (f *fixture) wantListed(t *testing.T, d *running, role string, status gen.DeliveryStatus, names ...string) {
+	t.Helper()
+	path := "/api/v1/deliveries?size=100&subscriberUuid=" + f.Subscribers[role].UUID.String()
+	if status != "" {
+		path += "&status=" + string(status)
+	}
+	var page gen.DeliveryList
+	d.read(t, path, &page)
+	listed := map[string]bool{}
+	for _, delivery := range page.Content {
+		listed[delivery.EventID] = true
+	}
+	for id := range f.Events {
+		name, _, _ := strings.Cut(id, "-")
+		if slices.Contains(names, name) && !listed[id] {
+			t.Errorf("%s is not in the list of its subscriber's deliveries %s", id, status)
+		}
+	}
 }
 
 // wantForgotten waits until nothing is noted any more as in flight in the daemon

@@ -40,7 +40,8 @@ type fixtureSubscriber struct {
 }
 
 // fixtureKey is one key. Values are a string, members of a list or set, fields
-// with values, or members with scores; what is not text is in base64.
+// with values, members with scores, or ids of a stream with a field and its value;
+// what is not text is in base64.
 type fixtureKey struct {
 	Key, Type string
 	TTL       int64 // ms; 0 for none
@@ -225,6 +226,14 @@ func dumpKey(ctx context.Context, client redis.UniversalClient, key string) (fix
 		for _, m := range members {
 			values = append(values, m.Member.(string), strconv.FormatFloat(m.Score, 'f', -1, 64))
 		}
+	case "stream":
+		var entries []redis.XMessage
+		entries, err = client.XRange(ctx, key, "-", "+").Result()
+		for _, e := range entries {
+			for field, v := range e.Values {
+				values = append(values, e.ID, field, v.(string))
+			}
+		}
 	default:
 		err = fmt.Errorf("a %s", k.Type)
 	}
@@ -302,6 +311,10 @@ func loadKey(ctx context.Context, client redis.UniversalClient, k fixtureKey, va
 	case "zset":
 		for i := 0; i < len(values); i += 2 {
 			pipe.Do(ctx, "ZADD", k.Key, values[i+1], values[i])
+		}
+	case "stream":
+		for i := 0; i < len(values); i += 3 {
+			pipe.Do(ctx, "XADD", k.Key, values[i], values[i+1], values[i+2])
 		}
 	default:
 		return fmt.Errorf("a %s", k.Type)
