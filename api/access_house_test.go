@@ -134,7 +134,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
 	if err := os.WriteFile(filepath.Join(dir, "token-key.pem"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return openKeysIn(t, dir, &memoryKeys{}, nil)
+	return openKeysIn(t, dir, &memoryKeys{})
 }
 
 // tenant makes a company and waits until nothing moves by itself any more.

@@ -113,6 +113,9 @@ func TestAccess(t *testing.T) {
 		c.method, _, _ = strings.Cut(line.route, " ")
 		c.right()
 	}
+	if w.seen.count(".eyJ") > 0 { // every claim set begins so
+		t.Error("an answer or a log line repeats a token")
+	}
 }
 
 // routes are all that the public listener serves, by method and path; nil
@@ -278,11 +281,13 @@ func (c *check) wantRefusal(what string, a answer, status int, code string) {
 	if a.Code != status || a.problem().Code != code {
 		c.t.Errorf("%s with %s: %d %s, want %d %s", c.route, what, a.Code, a.Body, status, code)
 	}
-	want := ""
-	if status == http.StatusUnauthorized || code == "INSUFFICIENT_SCOPE" {
-		want = `Bearer realm="spendhook"`
-	}
-	if got := a.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, want) {
+	const realm = `Bearer realm="spendhook"`
+	want := map[string]string{
+		"TOKEN_REQUIRED":     realm,
+		"TOKEN_INVALID":      realm + `, error="invalid_token"`,
+		"INSUFFICIENT_SCOPE": realm + `, error="insufficient_scope", scope="` + strings.TrimPrefix(what, "no ") + `"`,
+	}[code]
+	if got := a.Header().Get("WWW-Authenticate"); got != want {
 		c.t.Errorf("%s with %s: WWW-Authenticate %q", c.route, what, got)
 	}
 }
@@ -300,6 +305,7 @@ func (c *check) credentials() []credential {
 	c.t.Helper()
 	list := []credential{
 		{"no token", []option{noToken}, http.StatusUnauthorized, "TOKEN_REQUIRED"},
+		{"no more than the scheme", []option{header("Authorization", "Bearer")}, http.StatusUnauthorized, "TOKEN_INVALID"},
 		{"a password", []option{header("Authorization", "Basic dTpw")}, http.StatusUnauthorized, "TOKEN_INVALID"},
 	}
 	list = append(list, c.certificates()...)
@@ -330,6 +336,10 @@ func (c *check) certificates() []credential {
 			credential{"a certificate that this machine claims", []option{bearer(c.acme.token), from("127.0.0.1:1")}, http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED"})
 	}
 	return list
+}
+
+func without(scope string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(allScopes+" platform operator", scope, "")), " ")
 }
 
 func noCert(r *http.Request) { r.Header.Del("Client-Cert") }

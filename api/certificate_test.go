@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/auth"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
@@ -79,6 +81,15 @@ func (h *house) mintBound(cert *x509.Certificate) string {
 		h.t.Fatal(err)
 	}
 	return token
+}
+
+// concrete fills the parameters of a route.
+func concrete(route string) string {
+	for _, name := range []string{"uuid", "jobUuid", "companyUuid"} {
+		route = strings.ReplaceAll(route, "{"+name+"}", uuid.NewString())
+	}
+	route = strings.NewReplacer("{month}", "7", "{year}", "2026").Replace(route)
+	return strings.ReplaceAll(route, "{id}", "evt_1."+uuid.NewString())
 }
 
 // TestCertificateIsRequiredByGroup walks every operation of the document with no

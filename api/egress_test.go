@@ -3,15 +3,21 @@ package api
 import (
 	"crypto/x509"
 	"maps"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"spendhook/api/gen"
+	"spendhook/dispatcher"
 	"spendhook/internal/devca"
+	"spendhook/internal/dnstest"
+	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 )
@@ -48,6 +54,51 @@ func TestHeadersAreTakenAndNeverShown(t *testing.T) {
 	if h.seen.count("hunter22") > 0 {
 		t.Error("a value stands in an answer or in the log")
 	}
+}
+
+// insiders are one address of each family that reaches this machine, or what
+// is beside it, and the metadata of a cloud.
+var insiders = []string{
+	"127.0.0.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:4136:e378::1",
+	"10.1.2.3", "fd00::1", "100.64.0.1", "169.254.169.254", "fe80::1", "224.0.0.1",
+}
+
+// The name of a subscriber was public when it was registered, and is an address
+// inside at each test delivery: none makes a connection, and the answer tells
+// nothing of the address.
+func TestATestDeliveryToARebindingNameMakesNoConnection(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int64
+	inside := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(inside.Close)
+	inside.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	inside.Start()
+	guard := egress.New(egress.Options{Resolver: dnstest.Resolver(t, append([]string{"93.184.216.34"}, insiders...)...)})
+	h := setup(t, func(o *Options) {
+		guarded := domainBehind(t, redistest.New(t), o.Logger, guard, guard.Check)
+		o.Subscribers, o.Recovery = guarded.Subscribers, guarded.Recovery
+	})
+	sub := create(h, strings.Replace(inside.URL, "127.0.0.1", "rebind.example.com", 1))
+	for _, address := range insiders {
+		a := h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/test", "").want(http.StatusOK)
+		got := as[gen.TestResult](a)
+		if got.Delivered || got.Attempt.Error != string(dispatcher.ClassRefusedAddress) || got.Attempt.StatusCode != nil || strings.Contains(a.Body.String(), address) {
+			t.Errorf("%s: %s", address, a.Body)
+		}
+	}
+	if n := connections.Load(); n > 0 {
+		t.Errorf("%d connections were made", n)
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", inside.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	eventually(t, func() bool { return connections.Load() == 1 }) // it does count
 }
 
 func TestBadHeadersAreAnsweredByName(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +119,7 @@ func (w *twoCompanies) forged() map[string]string {
 		"half a token":                  whole[:len(whole)/2],
 		"a signature one byte short":    whole[:len(whole)-2],
 		"more than a token":             whole + "." + whole,
+		"more than any token":           strings.Repeat("x", 9000),
 		"an expired token":              claim("exp", hour(-1)),
 		"a token without an end":        claim("exp", nil),
 		"a token of the future":         claim("nbf", hour(1)),

@@ -45,7 +45,6 @@ type house struct {
 	t       *testing.T
 	handler http.Handler
 	keys    *auth.Keys
-	keyRows *memoryKeys
 	options Options
 	company uuid.UUID
 	token   string // of company, with allScopes
@@ -62,8 +61,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	t.Helper()
 	h := &house{t: t, company: uuid.New(), seen: &transcript{}}
 	var err error
-	h.keyRows = &memoryKeys{}
-	h.keys = openKeysIn(t, t.TempDir(), h.keyRows, nil)
+	h.keys = newKeys(t)
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	o.Keys, o.Verifier = h.keys, verifierOf(h.keys)
 	o.Metrics = NewMetrics(prometheus.NewRegistry())
@@ -85,14 +83,21 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 // domainOf is a started domain with loopback receivers allowed.
 func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) Options {
 	t.Helper()
+	return domainBehind(t, client, logger, egress.New(egress.Options{AllowLoopback: true}), nil)
+}
+
+// domainBehind is a started domain whose deliveries go through a guard; resolve
+// judges the hosts of callback URLs, nil takes all.
+func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
+	t.Helper()
 	policy := dispatcher.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
-	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true}})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
 	sender := dispatcher.NewSender(dispatcher.SenderOptions{
-		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 2 * time.Second, Version: "test",
+		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{

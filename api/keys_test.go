@@ -3,10 +3,8 @@ package api
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"spendhook/auth"
 	"spendhook/internal/seal/sealtest"
@@ -40,12 +38,12 @@ func (m *memoryKeys) ChangeTokenKeys(_ context.Context, decide func([]storage.To
 // newKeys opens keys of their own.
 func newKeys(tb testing.TB) *auth.Keys {
 	tb.Helper()
-	return openKeysIn(tb, tb.TempDir(), &memoryKeys{}, nil)
+	return openKeysIn(tb, tb.TempDir(), &memoryKeys{})
 }
 
-func openKeysIn(tb testing.TB, dir string, store auth.KeyStore, now func() time.Time) *auth.Keys {
+func openKeysIn(tb testing.TB, dir string, store auth.KeyStore) *auth.Keys {
 	tb.Helper()
-	keys, err := auth.OpenKeys(tb.Context(), auth.KeysOptions{Store: store, Keyring: sealtest.Keyring(), Dir: dir, Issuer: testIssuer, Now: now})
+	keys, err := auth.OpenKeys(tb.Context(), auth.KeysOptions{Store: store, Keyring: sealtest.Keyring(), Dir: dir, Issuer: testIssuer})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -55,16 +53,4 @@ func openKeysIn(tb testing.TB, dir string, store auth.KeyStore, now func() time.
 // verifierOf accepts the tokens of keys.
 func verifierOf(keys *auth.Keys) *auth.Verifier {
 	return auth.NewVerifier(auth.VerifierOptions{Keys: keys})
-}
-
-// expired is a token of the house's keys that was good a minute ago.
-func (h *house) expired() string {
-	h.t.Helper()
-	before := func() time.Time { return time.Now().Add(-2 * time.Minute) }
-	keys := openKeysIn(h.t, h.t.TempDir(), h.keyRows, before)
-	token, err := keys.Mint(h.t.Context(), auth.Grant{Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Minute})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return token
 }

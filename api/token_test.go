@@ -32,7 +32,7 @@ func tokenSetup(t *testing.T) *tokenHouse {
 	t.Helper()
 	h := &tokenHouse{store: openSpend(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
 	h.thumbprint = clientcert.Thumbprint(h.cert)
-	keys := openKeysIn(t, t.TempDir(), h.store, nil)
+	keys := openKeysIn(t, t.TempDir(), h.store)
 	h.clients = auth.NewClients(h.store, nil)
 	h.house = setup(t, func(o *Options) {
 		o.Keys, o.Timeout, o.PublicURL = keys, patient, "https://hooks.example.com"
