@@ -28,15 +28,16 @@ const proxied = `tls: {trusted_proxies: [` + guessingNetwork + `.0.0/16], client
 // onslaught is a way to guess a client's secret 10,000 times.
 type onslaught struct {
 	name       string
+	file       string  // of the profile
 	rate       float64 // guesses/s; 0: each connection as fast as it is answered
 	everywhere bool    // each from another address, at another client
 }
 
 func onslaughts() []onslaught {
 	return []onslaught{
-		{name: "1,000/s", rate: guessRate},
-		{name: "1,000/s from everywhere", rate: guessRate, everywhere: true},
-		{name: "as fast as they go"},
+		{name: "1,000/s", file: "guess-paced", rate: guessRate},
+		{name: "1,000/s from everywhere", file: "guess-everywhere", rate: guessRate, everywhere: true},
+		{name: "as fast as they go", file: "guess"},
 	}
 }
 
@@ -111,7 +112,7 @@ func (b *bench) besiege(ctx context.Context, d *daemon, o onslaught, from string
 		Guesses: guesses, Rate: o.rate, Conns: bareClients, For: length,
 	}
 	var result guessResult
-	stopProfile := b.startProfile(ctx, d, length, "guess "+o.name)
+	stopProfile := b.startProfile(ctx, d, length, o.file)
 	loud, both, err := d.timed(func() (askResult, error) {
 		done := make(chan error, 1)
 		go func() { done <- spec.guessed(ctx, &result) }()
