@@ -35,9 +35,11 @@ func TestHeapFloor(t *testing.T) { //nolint:paralleltest // the collector is the
 	const floor = 512 << 20 // more than the tests have live
 	release := holdFloor(floor)
 	defer release()
+	live := make([]byte, 32<<20) // at the percentage for a heap without it, the goal would be 4 GB
 	for range 5 {
 		awaitGoal(t, "held", func(goal uint64) bool { return goal > floor*9/10 && goal < floor*11/10 })
 	}
+	runtime.KeepAlive(live)
 	release()
 	awaitGoal(t, "released", func(goal uint64) bool { return goal < floor/2 })
 	if percent := debug.SetGCPercent(goPercent); percent != goPercent {
