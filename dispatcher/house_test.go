@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +32,8 @@ type house struct {
 	publisher *events.Publisher
 	company   uuid.UUID
 	logger    *slog.Logger
-	seq       int
+	seq       int          // of the last event emitted
+	enqueued  atomic.Int64 // events emitted that are in the queue, or failed to get there
 	stopped   sync.Once
 }
 
@@ -65,7 +68,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		t.Fatal(err)
 	}
 	h := &house{Dispatcher: d, t: t, client: client, company: uuid.New(), logger: o.Logger}
-	h.publisher = events.NewPublisher(events.PublisherOptions{Store: eventStore, Enqueue: d.Enqueue})
+	h.publisher = events.NewPublisher(events.PublisherOptions{Store: eventStore, Enqueue: h.enqueue})
 	t.Cleanup(h.publisher.Close)
 	t.Cleanup(o.Sender.Close)
 	return h
@@ -104,18 +107,32 @@ func setup(t *testing.T) *house {
 	return h
 }
 
-// emit accepts n new events and returns their ids.
+func (h *house) enqueue(ctx context.Context, accepted []*events.Stored) error {
+	defer func() {
+		for _, e := range accepted {
+			if strings.HasPrefix(e.ID, emitted) {
+				h.enqueued.Add(1)
+			}
+		}
+	}()
+	return h.Enqueue(ctx, accepted)
+}
+
+const emitted = "evt-" // begins the ids of events that a test emits
+
+// emit accepts n new events, sees them into the queue and returns their ids.
 func (h *house) emit(n int) []string {
 	h.t.Helper()
 	batch := make([]events.Event, n)
 	ids := make([]string, n)
 	for i := range batch {
 		h.seq++
-		ids[i] = "evt-" + strconv.Itoa(h.seq)
+		ids[i] = emitted + strconv.Itoa(h.seq)
 		batch[i] = events.Event{
 			ID: ids[i], CompanyUUID: h.company, Type: "PAYMENT_PAID", Timestamp: time.Now(), Metadata: []byte(`{"n":1}`),
 		}
 	}
+	before := h.enqueued.Load()
 	results, err := h.publisher.Accept(h.t.Context(), batch)
 	if err != nil {
 		h.t.Fatal(err)
@@ -125,6 +142,7 @@ func (h *house) emit(n int) []string {
 			h.t.Fatalf("event %s: %s %v", r.ID, r.Status, r.Err)
 		}
 	}
+	eventually(h.t, func() bool { return h.enqueued.Load() >= before+int64(n) }, "they are in the queue")
 	return ids
 }
 

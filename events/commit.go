@@ -78,8 +78,9 @@ func (p *Publisher) gather(first *unit) []*unit {
 	return units
 }
 
-// commit writes the entries of units, hands the new ones to the queue, and
-// answers.
+// commit writes the entries of units, answers, and hands the new ones to the
+// queue. No answer waits for the queue: the pending dispatch was written with the
+// event, and what the queue does not get the sweeper finds.
 func (p *Publisher) commit(units []*unit) {
 	var entries []*entry
 	for _, u := range units {
@@ -91,11 +92,11 @@ func (p *Publisher) commit(units []*unit) {
 		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 		p.opts.Store.commit(ctx, entries)
 		cancel()
-		p.enqueue(entries)
 	}
 	for _, u := range units {
 		close(u.done)
 	}
+	p.enqueue(entries)
 }
 
 func (p *Publisher) enqueue(entries []*entry) {

@@ -76,7 +76,10 @@ func (b *bundle) enqueue(ctx context.Context, accepted []*events.Stored) error {
 	return b.failing
 }
 
+// enqueuedIDs are all that were enqueued. It closes the publisher, since answers
+// do not wait for the queue.
 func (b *bundle) enqueuedIDs() []string {
+	b.publisher.Close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var ids []string
@@ -170,9 +173,9 @@ func TestAcceptTwice(t *testing.T) {
 	if after := b.dump(t); after != before {
 		t.Errorf("a known id changed Redis from\n%s\nto\n%s", before, after)
 	}
-	want(t, "enqueued", b.enqueuedIDs(), "e1")
 	foreign.CompanyUUID = uuid.New()
 	want(t, "the id at another company", b.accept(t, foreign), "ACCEPTED")
+	want(t, "enqueued", b.enqueuedIDs(), "e1", "e1")
 }
 
 // dump is all that Redis holds, without times to live.
@@ -232,6 +235,27 @@ func TestEnqueueFailureIsLeftToTheSweeper(t *testing.T) {
 	if !strings.Contains(b.log.String(), "no queue") {
 		t.Errorf("log %q does not tell why", b.log)
 	}
+}
+
+// An answer waits for nothing but the event and its pending dispatch.
+func TestTheAnswerDoesNotWaitForTheQueue(t *testing.T) {
+	t.Parallel()
+	answered := make(chan struct{})
+	var b *bundle
+	b = setupOn(t, redistest.New(t), func(o *events.PublisherOptions) {
+		o.Enqueue = func(ctx context.Context, accepted []*events.Stored) error {
+			select {
+			case <-answered:
+				return b.enqueue(ctx, accepted)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	want(t, "answer", b.accept(t, newEvent("e1")), "ACCEPTED")
+	want(t, "open set", b.open(t), company.String()+"/e1")
+	close(answered)
+	want(t, "enqueued", b.enqueuedIDs(), "e1")
 }
 
 // Invariant 2: however many ask at once, one is told ACCEPTED.
@@ -365,7 +389,7 @@ func TestCloseCommitsTheQueue(t *testing.T) {
 		}
 	})
 	var wg sync.WaitGroup
-	wg.Go(func() { want(t, "first", b.accept(t, newEvent("e")), "ACCEPTED") })
+	want(t, "first", b.accept(t, newEvent("e")), "ACCEPTED")
 	<-busy
 	for i := range 4 {
 		wg.Go(func() { want(t, "queued", b.accept(t, newEvent(strconv.Itoa(i))), "ACCEPTED") })
