@@ -33,8 +33,9 @@ const (
 
 // hashParams are one of the settings that OWASP recommends as equally strong:
 // 7 MiB, five passes. Of those it takes the least memory, so the least garbage,
-// and the least time here (14 ms of a CPU; 19 MiB and two passes take 18). The
-// secrets have 256 random bits, so more would buy nothing.
+// and the least time here, and holds other requests up least (14 ms of a CPU; 19
+// MiB and two passes take 18). The secrets have 256 random bits, so more would
+// buy nothing.
 var hashParams = &argon2id.Params{Memory: 7 << 10, Iterations: 5, Parallelism: 1, SaltLength: 16, KeyLength: 32}
 
 var (
