@@ -42,6 +42,7 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		shape{name: "one", companies: 1, fanOut: 1, batch: 1, goal: 0.30}.scenario("one event a request, one subscriber"),
+		shape{name: "plain", companies: 1, fanOut: 1, batch: 1, plain: true}.scenario("one event a request, with net/http's client as the load generator"),
 		shape{name: "batch", companies: 1, fanOut: 1, batch: 100, goal: 0.45}.scenario("arrays of 100 events, one subscriber"),
 		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.60}.scenario("one event a request, 10 subscribers"),
 		shape{name: "ports", companies: 256, fanOut: 1, batch: 1}.scenario("one event a request, 256 companies with a subscriber each on 256 ports"),

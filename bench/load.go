@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +19,7 @@ import (
 type loadSpec struct {
 	Targets   []target      `json:"targets"` // the clients are spread over them, and move on when one fails
 	Bare      bool          `json:"bare"`    // signed POSTs to a receiver instead of events to a daemon
+	Plain     bool          `json:"plain"`   // events go by net/http's client, which costs more
 	Run       int64         `json:"run"`
 	First     int64         `json:"first"` // number of the first event
 	Companies int           `json:"companies"`
@@ -64,7 +63,7 @@ func (loadCmd) Run(ctx context.Context, term *console) error {
 // load is a load under way.
 type load struct {
 	loadSpec
-	client   *http.Client
+	plain    *http.Client
 	start    time.Time
 	next     atomic.Int64
 	accepted atomic.Int64
@@ -77,13 +76,7 @@ type load struct {
 }
 
 func newLoad(spec loadSpec) *load {
-	return &load{
-		loadSpec: spec,
-		client: &http.Client{
-			Timeout:   10 * time.Second,
-			Transport: &http.Transport{MaxIdleConns: 4 * spec.Clients, MaxIdleConnsPerHost: spec.Clients},
-		},
-	}
+	return &load{loadSpec: spec, plain: newPlainClient(spec.Clients)}
 }
 
 func (l *load) run(ctx context.Context) loadResult {
@@ -123,7 +116,8 @@ func turns(ctx context.Context, start time.Time, rate float64, length time.Durat
 }
 
 func (l *load) runClient(ctx context.Context, i int, turn func() (time.Time, bool)) {
-	c := &loadClient{load: l, to: i % len(l.Targets)}
+	c := &loadClient{load: l, by: l.poster(), to: i % len(l.Targets)}
+	defer c.by.close()
 	for {
 		at, ok := turn()
 		if !ok {
@@ -143,6 +137,7 @@ func (l *load) runClient(ctx context.Context, i int, turn func() (time.Time, boo
 // loadClient sends one request at a time.
 type loadClient struct {
 	*load
+	by        poster
 	to        int // index of the target
 	body      []byte
 	latencies []uint32
@@ -196,40 +191,20 @@ func btoi(b bool) int {
 	return 0
 }
 
-var bareKey = []byte("0123456789abcdef0123456789abcdef")
-
 func (c *loadClient) post(ctx context.Context, n int64, at time.Time) error {
-	t := c.Targets[c.to]
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL, bytes.NewReader(c.body))
+	status, answer, err := c.by.post(ctx, c.Targets[c.to], eventID{c.Run, n, at}, c.body)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	if c.Bare {
-		id, timestamp := eventID{c.Run, n, at}.String(), strconv.FormatInt(at.Unix(), 10)
-		req.Header.Set("webhook-id", id)
-		req.Header.Set("webhook-timestamp", timestamp)
-		req.Header.Set("webhook-signature", sign(bareKey, id, timestamp, c.body))
-	} else {
-		req.Header.Set("Authorization", "Bearer "+t.Token)
-	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return c.check(resp)
+	return c.check(status, answer)
 }
 
 // check is nil when every event of the request is accepted, now or before.
-func (c *loadClient) check(resp *http.Response) error {
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	switch {
-	case err != nil:
-		return err
-	case resp.StatusCode/100 != 2:
-		return fmt.Errorf("%s: %.300s", resp.Status, answer)
-	case c.Batch == 1:
+func (c *loadClient) check(status int, answer []byte) error {
+	if status/100 != 2 {
+		return fmt.Errorf("%d %s: %.300s", status, http.StatusText(status), answer)
+	}
+	if c.Batch == 1 {
 		return nil
 	}
 	known := bytes.Count(answer, []byte(`"ACCEPTED"`)) + bytes.Count(answer, []byte(`"DUPLICATE"`))

@@ -44,35 +44,45 @@ func (in *intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestLoadAcceptsEachOnce: lost answers are asked for again under the same id,
-// and the numbers of the events have no gap.
+// each of these requests is counted, and the numbers of the events have no gap.
 func TestLoadAcceptsEachOnce(t *testing.T) {
 	t.Parallel()
-	for _, batch := range []int{1, 10} {
-		in := &intake{seen: map[string]int{}}
-		server := httptest.NewServer(in)
-		server.Config.ErrorLog = nil
-		got := newLoad(loadSpec{
-			Targets: []target{{URL: server.URL}}, Run: 4, First: 100, Companies: 3,
-			Clients: 8, Batch: batch, Count: 200, For: time.Minute,
-		}).run(t.Context())
-		server.Close()
-		if got.Accepted != 200 || got.Lost != 0 || got.Retried == 0 || got.Trouble == "" {
-			t.Errorf("batch %d: %+v", batch, got)
+	for _, plain := range []bool{false, true} {
+		for _, batch := range []int{1, 10} {
+			testAcceptsEachOnce(t, plain, batch)
 		}
-		numbers := map[int64]bool{}
-		for text := range in.seen {
-			id, ok := parseEventID(text)
-			if !ok || id.run != 4 || id.n < 100 || id.n >= 300 {
-				t.Errorf("sent %q", text)
-			}
-			numbers[id.n] = true
+	}
+}
+
+func testAcceptsEachOnce(t *testing.T, plain bool, batch int) {
+	t.Helper()
+	in := &intake{seen: map[string]int{}}
+	server := httptest.NewServer(in)
+	server.Config.ErrorLog = nil
+	got := newLoad(loadSpec{
+		Targets: []target{{URL: server.URL}}, Plain: plain, Run: 4, First: 100, Companies: 3,
+		Clients: 8, Batch: batch, Count: 200, For: time.Minute,
+	}).run(t.Context())
+	server.Close()
+	if got.Accepted != 200 || got.Lost != 0 || got.Retried == 0 || got.Trouble == "" {
+		t.Errorf("plain %t, batch %d: %+v", plain, batch, got)
+	}
+	if sent := 200/batch + int(got.Retried); in.requests != sent {
+		t.Errorf("plain %t, batch %d: %d requests came, %d were sent", plain, batch, in.requests, sent)
+	}
+	numbers := map[int64]bool{}
+	for text := range in.seen {
+		id, ok := parseEventID(text)
+		if !ok || id.run != 4 || id.n < 100 || id.n >= 300 {
+			t.Errorf("sent %q", text)
 		}
-		if len(numbers) != 200 || len(in.seen) != 200 {
-			t.Errorf("batch %d: %d numbers, %d ids, want 200", batch, len(numbers), len(in.seen))
-		}
-		if got.clean() == nil {
-			t.Error("repeated requests count as clean")
-		}
+		numbers[id.n] = true
+	}
+	if len(numbers) != 200 || len(in.seen) != 200 {
+		t.Errorf("plain %t, batch %d: %d numbers, %d ids, want 200", plain, batch, len(numbers), len(in.seen))
+	}
+	if got.clean() == nil {
+		t.Error("repeated requests count as clean")
 	}
 }
 
@@ -111,13 +121,10 @@ func TestLoadEndsInTime(t *testing.T) {
 func TestLoadRefusedItem(t *testing.T) {
 	t.Parallel()
 	c := &loadClient{load: newLoad(loadSpec{Batch: 2})}
-	answer := func(body string) *http.Response {
-		return &http.Response{StatusCode: http.StatusAccepted, Body: io.NopCloser(strings.NewReader(body))}
-	}
-	if err := c.check(answer(`{"results":[{"status":"ACCEPTED"},{"status":"DUPLICATE"}]}`)); err != nil {
+	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"DUPLICATE"}]}`)); err != nil {
 		t.Error(err)
 	}
-	if err := c.check(answer(`{"results":[{"status":"ACCEPTED"},{"status":"REJECTED"}]}`)); err == nil {
+	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"REJECTED"}]}`)); err == nil {
 		t.Error("a refused item went unnoticed")
 	}
 }

@@ -9,8 +9,9 @@ import (
 type shape struct {
 	name      string
 	companies int
-	fanOut    int // subscribers of each company
-	batch     int // events in a request
+	fanOut    int  // subscribers of each company
+	batch     int  // events in a request
+	plain     bool // the load generator uses net/http's client
 	goal      float64
 }
 
@@ -39,7 +40,7 @@ func (s shape) run(ctx context.Context, b *bench) error {
 }
 
 func (s shape) load(length time.Duration) loadSpec {
-	return loadSpec{Companies: s.companies, Batch: s.batch, Count: maxAhead, For: length}
+	return loadSpec{Companies: s.companies, Batch: s.batch, Plain: s.plain, Count: maxAhead, For: length}
 }
 
 const (
