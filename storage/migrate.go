@@ -23,7 +23,11 @@ const migrationTimeout = 10 * time.Minute
 // of processes may call it at once: one migrates, the others wait for it. It
 // may be called again after ErrUnavailable.
 func (s *Store) Migrate(ctx context.Context) error {
-	ping, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	limit := s.opts.Timeout
+	if !s.postgres() {
+		limit = batchTimeout // making the file syncs it several times, and disks may be slow
+	}
+	ping, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := s.untilItsTurn(ping, func() error { return s.w.PingContext(ping) }); err != nil {
 		return failed("migrate", err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"spendhook/api/gen"
 	"spendhook/internal/redistest"
 )
@@ -30,8 +32,8 @@ func TestServeDelivers(t *testing.T) {
 
 	var detail gen.DeliveryDetail
 	eventually(t, patience, "the delivery is recorded", func() bool {
-		d.read(t, "/api/v1/deliveries/evt_1."+sub.UUID.String(), &detail)
-		return detail.Status == "DELIVERED"
+		status, _, body := d.do(t, http.MethodGet, "/api/v1/deliveries/evt_1."+sub.UUID.String(), "")
+		return status == http.StatusOK && json.Unmarshal([]byte(body), &detail) == nil && detail.Status == "DELIVERED"
 	})
 	if len(detail.Attempts) != 1 || *detail.Attempts[0].StatusCode != http.StatusNoContent {
 		t.Errorf("attempts: %+v", detail.Attempts)
