@@ -33,7 +33,7 @@ const (
 type QueueOptions struct {
 	Client        redis.UniversalClient
 	Concurrency   int           // items worked on at once; default 8
-	CheckInterval time.Duration // how often an empty queue is looked at; default 100 ms
+	CheckInterval time.Duration // how often an empty queue is looked at; default 200 ms
 	Logger        *slog.Logger  // nil: discard
 }
 
@@ -60,7 +60,7 @@ func (q *Queue) config() asynq.Config {
 	return asynq.Config{
 		Queues:                   map[string]int{queueName: 1},
 		Concurrency:              orInt(q.opts.Concurrency, 8),
-		TaskCheckInterval:        orDuration(q.opts.CheckInterval, 100*time.Millisecond),
+		TaskCheckInterval:        orDuration(q.opts.CheckInterval, 200*time.Millisecond),
 		DelayedTaskCheckInterval: time.Second,
 		ShutdownTimeout:          taskTimeout + 2*time.Second,
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },

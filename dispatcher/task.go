@@ -61,7 +61,10 @@ func NewQueue(o QueueOptions) *Queue {
 	}
 	q.names = append(q.names, queueAgain)
 	for _, name := range q.names {
-		w := &waker{UniversalClient: o.Client, nudge: make(chan struct{}, 1)}
+		w := &waker{UniversalClient: o.Client, nap: longestNap, nudge: make(chan struct{}, 1)}
+		if name == queueAgain {
+			w.nap = napAgain
+		}
 		q.wakers = append(q.wakers, w)
 		q.servers = append(q.servers, asynq.NewServerFromRedisClient(w, serverConfig(name, o)))
 	}
@@ -77,7 +80,7 @@ func serverConfig(queue string, o QueueOptions) asynq.Config {
 		Queues:                   map[string]int{queue: 1},
 		Concurrency:              concurrency,
 		TaskCheckInterval:        orDuration(o.CheckInterval, time.Millisecond),
-		DelayedTaskCheckInterval: time.Second,
+		DelayedTaskCheckInterval: 5 * time.Second, // only tasks whose handler panicked are delayed
 		ShutdownTimeout:          orDuration(o.StopTimeout, 5*time.Second),
 		RetryDelayFunc:           retryDelay,
 		IsFailure:                func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },

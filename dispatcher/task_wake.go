@@ -12,16 +12,20 @@ import (
 
 // waker is the client of one asynq server. asynq polls an empty queue by the
 // clock; here its next look at a queue that was empty waits for a task of this
-// process, or for longestNap, after which it finds those of other replicas.
+// process, or for a nap, after which it finds those of other replicas.
 type waker struct {
 	redis.UniversalClient
+	nap   time.Duration // the longest
 	nudge chan struct{} // holds one
 	empty atomic.Bool   // the last look found nothing
 }
 
-// longestNap bounds how long a task of a replica that has no worker free
-// waits for one here.
-const longestNap = 100 * time.Millisecond
+// How long a task of a replica that has no worker free waits at most for one
+// here. In queueAgain there are tasks that have waited for longer already.
+const (
+	longestNap = 200 * time.Millisecond
+	napAgain   = 500 * time.Millisecond
+)
 
 func (w *waker) wake() {
 	select {
@@ -36,7 +40,7 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 		return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
 	if w.empty.Load() {
-		nap := time.NewTimer(longestNap)
+		nap := time.NewTimer(w.nap)
 		select {
 		case <-w.nudge:
 		case <-nap.C:

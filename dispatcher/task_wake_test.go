@@ -47,7 +47,7 @@ func TestEmptyQueueIsLookedAtSeldomAndTasksAreTakenAtOnce(t *testing.T) {
 		idle := time.NewTimer(time.Second)
 		<-idle.C
 		n := evals(t, client) - before
-		if took := time.Since(began); float64(n) > 30*took.Seconds() {
+		if took := time.Since(began); float64(n) > 20*took.Seconds() {
 			t.Errorf("%d looks at an empty queue in %v", n, took)
 		}
 		began = time.Now()
