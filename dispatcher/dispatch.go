@@ -24,8 +24,7 @@ func (d *Dispatcher) handle(ctx context.Context, id, kind, payload string) {
 	}
 	d.working.Add(1)
 	defer d.working.Done()
-	err := d.do(ctx, id, kind, payload)
-	if err != nil && !errors.Is(err, errStopping) {
+	if err := d.do(ctx, id, kind, payload); err != nil {
 		d.Logger.Error("task failed, its work will be handed out again", "task", kind, "error", err)
 	}
 }
@@ -101,9 +100,6 @@ func parseEventRefs(payload string) ([]events.Ref, error) {
 // time as the memory budget of a load allows.
 func (d *Dispatcher) dispatch(ctx context.Context, token string, refs []events.Ref) error {
 	for len(refs) > 0 {
-		if err := d.room.enter(d.intake.Done()); err != nil {
-			return err
-		}
 		found, rest, err := d.Store.load(ctx, d.Replica, token, refs, d.recent.take(refs))
 		if err != nil {
 			return d.failed(token, err)
@@ -185,9 +181,6 @@ func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEv
 
 // attemptAll attempts deliveries that the clock handed out.
 func (d *Dispatcher) attemptAll(ctx context.Context, token string, stamp int64, refs []ref) error {
-	if err := d.room.enter(d.intake.Done()); err != nil {
-		return err
-	}
 	begun, err := d.Store.begin(ctx, d.Replica, token, stamp, refs)
 	if err != nil {
 		return d.failed(token, err)
@@ -259,7 +252,7 @@ func (d *Dispatcher) begin(t *task, todo []*work, settled []*outcome) {
 // launch starts attempts, those of each endpoint in order and of different
 // endpoints side by side, so that none waits behind a busy one.
 func (d *Dispatcher) launch(todo []*work) {
-	d.room.add(len(todo))
+	d.room.enter(len(todo), d.intake.Done())
 	lanes := make(map[uuid.UUID][]*work)
 	for _, w := range todo {
 		lanes[w.to.sub.UUID] = append(lanes[w.to.sub.UUID], w)
@@ -279,7 +272,7 @@ func (d *Dispatcher) lane(todo []*work) {
 	for _, w := range todo {
 		wait := max(0, min(d.MaxWait, end.Sub(d.Now())))
 		release, after, ok := d.endpoints.acquire(d.intake, w.to.sub.UUID, wait)
-		d.room.add(-1)
+		d.room.leave()
 		if ok {
 			d.working.Go(func() { d.attempt(w, release) })
 			continue

@@ -2,12 +2,12 @@ package dispatcher
 
 import "sync"
 
-// room counts the deliveries that are taken from the queue and wait for their
-// attempt. While there are limit of them no further task is begun: so in an
-// overload work waits in the queue, in its order, and a replica that dies leaves
-// little behind. Only endpoints that are quick have deliveries wait here, the
-// others' are put off, so none can hold up the rest for long. Safe for
-// concurrent use.
+// room holds the deliveries that wait here for a slot of their endpoint. While
+// there are limit of them no task brings more, and the task's worker takes no
+// other: so in an overload work waits in the queue, in its order, and a replica
+// that dies leaves little behind. Only endpoints that are quick have deliveries
+// wait here, the others' are put off, so none can hold up the rest for long.
+// Safe for concurrent use.
 type room struct {
 	limit int
 
@@ -16,26 +16,31 @@ type room struct {
 	free    chan struct{} // closed when there is room again; nil while nobody waits for that
 }
 
-// enter waits until there is room; errStopping when stop is closed before.
-func (r *room) enter(stop <-chan struct{}) error {
+// enter brings in n deliveries once there is room, or stop is closed.
+func (r *room) enter(n int, stop <-chan struct{}) {
 	for {
-		full := r.full()
+		full := r.tryEnter(n)
 		if full == nil {
-			return nil
+			return
 		}
 		select {
 		case <-full:
 		case <-stop:
-			return errStopping
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.waiting += n
+			return
 		}
 	}
 }
 
-// full is nil when there is room, else what is closed when there is.
-func (r *room) full() <-chan struct{} {
+// tryEnter brings in n deliveries and returns nil, or what is closed when there
+// is room.
+func (r *room) tryEnter(n int) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting < r.limit {
+		r.waiting += n
 		return nil
 	}
 	if r.free == nil {
@@ -44,11 +49,11 @@ func (r *room) full() <-chan struct{} {
 	return r.free
 }
 
-// add counts n more, or n less, that wait.
-func (r *room) add(n int) {
+// leave takes out one that has a slot, or was put off.
+func (r *room) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting += n
+	r.waiting--
 	if r.free != nil && r.waiting < r.limit {
 		close(r.free)
 		r.free = nil

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -15,28 +14,25 @@ import (
 func TestRoomLetsNobodyInWhileItIsFull(t *testing.T) {
 	t.Parallel()
 	r := &room{limit: 2}
-	r.add(2)
-	stop := make(chan struct{})
-	close(stop)
-	if err := r.enter(stop); !errors.Is(err, errStopping) {
-		t.Errorf("a full room: %v", err)
+	r.enter(2, nil)
+	if r.tryEnter(1) == nil {
+		t.Fatal("a full room took another")
 	}
 	var inside sync.WaitGroup
 	for range 10 {
 		inside.Go(func() {
-			if err := r.enter(t.Context().Done()); err != nil {
-				t.Error(err)
-			}
+			r.enter(1, nil)
+			r.leave()
 		})
 	}
-	r.add(1)
-	if r.full() == nil {
-		t.Error("there is room")
-	}
-	r.add(-2)
+	r.leave()
 	inside.Wait()
-	if err := r.enter(stop); err != nil {
-		t.Errorf("there is room, and yet: %v", err)
+	r.enter(3, nil) // so it is no bound for one task
+	stop := make(chan struct{})
+	close(stop)
+	r.enter(5, stop)
+	if r.waiting != 9 {
+		t.Errorf("%d wait, want 9", r.waiting)
 	}
 }
 
@@ -56,13 +52,16 @@ func TestAnOverloadWaitsInTheQueue(t *testing.T) {
 	for range tasks {
 		h.emit(1)
 	}
-	full := func() bool { return h.room.full() != nil }
-	eventually(t, full, "as much is taken as there is room for")
+	eventually(t, func() bool {
+		h.room.mu.Lock()
+		defer h.room.mu.Unlock()
+		return h.room.free != nil
+	}, "a worker waits for room")
 	noted, err := h.Store.noted(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	workers := 4 // that had looked whether there is room when there was
+	const workers = 4 // each with a task that waits for room
 	if n := len(noted); n > slots+slots/2+workers {
 		t.Errorf("%d of %d events are taken", n, tasks)
 	}

@@ -15,11 +15,19 @@ const (
 	lookLimit = 1000
 )
 
+// hastySweeps is how many sweeps after the start come twice as fast: what a
+// replica that died had just taken from the queue and not yet noted is found
+// only once the queue has moved on a little.
+const hastySweeps = 8
+
 // runSweep looks for lost work and, less often, reads the gauges.
 func (d *Dispatcher) runSweep(ctx context.Context) {
-	tick := time.NewTicker(d.SweepEvery)
+	tick := time.NewTicker(d.SweepEvery / 2)
 	defer tick.Stop()
 	for n := 0; ; n++ {
+		if n == hastySweeps {
+			tick.Reset(d.SweepEvery)
+		}
 		if err := d.sweep(ctx, n%gaugeSweeps == 0); err != nil && ctx.Err() == nil {
 			d.Logger.Error("sweep failed", "error", err)
 		}
