@@ -61,8 +61,7 @@ func TestAnOverloadWaitsInTheQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const workers = 4 // each with a task that waits for room
-	if n := len(noted); n > slots+slots/2+workers {
+	if n := len(noted); n > slots+slots/2+workers { // each of them with a task that waits for room
 		t.Errorf("%d of %d events are taken", n, tasks)
 	}
 	close(gate)

@@ -29,7 +29,6 @@ const (
 type QueueOptions struct {
 	Client        redis.UniversalClient
 	Queues        int           // asynq queues of new events, one server each; default 1
-	Concurrency   int           // tasks a server begins at once; default 4
 	CheckInterval time.Duration // between two looks at an empty queue, which also waits for a task; default 1 ms
 	StopTimeout   time.Duration // how long tasks may go on once stopping; default 5 s
 	Logger        *slog.Logger
@@ -71,8 +70,12 @@ func NewQueue(o QueueOptions) *Queue {
 	return q
 }
 
+// workers is how many tasks a server begins at once. Few, since each may hold a
+// task that waits for room.
+const workers = 4
+
 func serverConfig(queue string, o QueueOptions) asynq.Config {
-	concurrency := orInt(o.Concurrency, 4)
+	concurrency := workers
 	if queue == queueAgain {
 		concurrency += maxJobs // a job stays
 	}

@@ -58,20 +58,20 @@ func TestParseHeader(t *testing.T) {
 		}
 	}
 	for name, lines := range map[string][]string{
-		"empty":           {""},
-		"no bytes":        {"::"},
-		"not a sequence":  {base64.StdEncoding.EncodeToString(cert.Raw)},
-		"text":            {`"abc"`},
-		"not base64":      {":***:"},
-		"not DER":         {":aHVudGVyMg==:"},
-		"trailing DER":    {":" + base64.StdEncoding.EncodeToString(append(bytes.Clone(cert.Raw), 0)) + ":"},
-		"two in a line":   {good + ", " + good},
-		"two lines":       {good, good},
-		"good after bad":  {"x", good},
-		"PEM":             {url.PathEscape(pemOf(cert))},
-		"cut off":         {good[:len(good)/2]},
-		"inner list":      {"(" + good + ")"},
-		"followed by XXX": {good + " x"},
+		"empty":            {""},
+		"no bytes":         {"::"},
+		"not a sequence":   {base64.StdEncoding.EncodeToString(cert.Raw)},
+		"text":             {`"abc"`},
+		"not base64":       {":***:"},
+		"not DER":          {":aHVudGVyMg==:"},
+		"trailing DER":     {":" + base64.StdEncoding.EncodeToString(append(bytes.Clone(cert.Raw), 0)) + ":"},
+		"two in a line":    {good + ", " + good},
+		"two lines":        {good, good},
+		"good after bad":   {"x", good},
+		"PEM":              {url.PathEscape(pemOf(cert))},
+		"cut off":          {good[:len(good)/2]},
+		"inner list":       {"(" + good + ")"},
+		"followed by more": {good + " x"},
 	} {
 		if got, err := clientcert.ParseHeader(lines); !errors.Is(err, clientcert.ErrMalformed) || got != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
