@@ -3,26 +3,31 @@ package events
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 const (
 	// maxBatchBytes stops gathering before one pipeline holds up Redis.
 	maxBatchBytes = 4 << 20
-	// commitTimeout and enqueueTimeout bound how long a committer is held by a
-	// Redis that does not answer; callers give up by their own contexts.
-	commitTimeout  = 2 * time.Second
-	enqueueTimeout = time.Second
+	// companyTurn is how many events of a company one commit takes while others
+	// wait as well.
+	companyTurn = 64
+	// commitTimeout bounds how long a committer is held by a Redis that does not
+	// answer; callers give up by their own contexts.
+	commitTimeout = 2 * time.Second
 )
 
 // unit is the valid events of one Accept call.
 type unit struct {
 	entries   []*entry
-	at        []int // where each entry's answer goes in the results
-	bytes     int
-	done      chan struct{} // closed when the entries are answered
-	abandoned atomic.Bool   // nobody waits any more
+	at        []int        // where each entry's answer goes in the results
+	open      atomic.Int64 // entries without an answer
+	done      chan struct{}
+	abandoned atomic.Bool // nobody waits any more
 }
 
 func newUnit(size int) *unit {
@@ -30,8 +35,16 @@ func newUnit(size int) *unit {
 }
 
 func (u *unit) add(e *entry, at int) {
+	e.unit = u
 	u.entries, u.at = append(u.entries, e), append(u.at, at)
-	u.bytes += len(e.Body)
+	u.open.Add(1)
+}
+
+// answered counts one entry off.
+func (u *unit) answered() {
+	if u.open.Add(-1) == 0 {
+		close(u.done)
+	}
 }
 
 // err is not nil when Redis failed for any of the entries. Once done is closed.
@@ -51,67 +64,154 @@ func (u *unit) answer(results []Result) {
 	}
 }
 
-// commitAll is a committer: it ends when the queue is closed and empty.
-func (p *Publisher) commitAll() {
-	for u := range p.queue {
-		p.commit(p.gather(u))
+// committer writes the events of one shard in group commits: while one is under
+// way, what comes in queues up by company and makes the next. Companies are taken
+// in turn, and no two commits under way hold events of the same one, so that
+// theirs are numbered in order.
+type committer struct {
+	p *Publisher
+
+	mu      sync.Mutex
+	ready   *sync.Cond // a company is to be committed, or the committer is closed
+	waiting map[uuid.UUID]*backlog
+	turn    []*backlog // those with entries and no commit under way
+	queued  int        // entries that wait
+	closed  bool
+	workers sync.WaitGroup
+}
+
+// backlog is the entries of one company that wait for their commit.
+type backlog struct {
+	company uuid.UUID
+	entries []*entry
+	busy    bool // a commit of earlier ones is under way
+}
+
+func newCommitter(p *Publisher, workers int) *committer {
+	c := &committer{p: p, waiting: make(map[uuid.UUID]*backlog)}
+	c.ready = sync.NewCond(&c.mu)
+	for range workers {
+		c.workers.Go(c.run)
+	}
+	return c
+}
+
+// push queues the entries, in order. It reports false once the committer is closed.
+func (c *committer) push(entries []*entry) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	for _, e := range entries {
+		b := c.waiting[e.CompanyUUID]
+		if b == nil {
+			b = &backlog{company: e.CompanyUUID}
+			c.waiting[e.CompanyUUID] = b
+			c.turn = append(c.turn, b)
+		}
+		b.entries = append(b.entries, e)
+	}
+	c.queued += len(entries)
+	c.ready.Signal()
+	return true
+}
+
+// close refuses new entries and returns when those that wait are answered.
+func (c *committer) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.ready.Broadcast()
+	c.mu.Unlock()
+	c.workers.Wait()
+}
+
+// run commits until the committer is closed and nothing waits.
+func (c *committer) run() {
+	for {
+		batch, from := c.gather()
+		if from == nil {
+			return
+		}
+		c.p.commit(batch)
+		c.release(from)
 	}
 }
 
-// gather adds to first what is queued already, up to a bound; it waits for
-// nothing.
-func (p *Publisher) gather(first *unit) []*unit {
-	units := []*unit{first}
-	count, bytes := len(first.entries), first.bytes
-	for count < p.opts.MaxBatch && bytes < maxBatchBytes {
-		select {
-		case u, open := <-p.queue:
-			if !open {
-				return units
-			}
-			units = append(units, u)
-			count, bytes = count+len(u.entries), bytes+u.bytes
-		default:
-			return units
+// gather takes what the next commit writes, waiting until there is something;
+// nil, nil once the committer is closed and empty.
+func (c *committer) gather() (batch []*entry, from []*backlog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.turn) == 0 {
+		if c.closed && len(c.waiting) == 0 {
+			return nil, nil
 		}
+		c.ready.Wait()
 	}
-	return units
+	bytes := 0
+	for len(c.turn) > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes {
+		b := c.turn[0]
+		most := companyTurn
+		if len(c.turn) == 1 && len(batch) == 0 {
+			most = c.p.opts.MaxBatch
+		}
+		n := 0
+		for n < len(b.entries) && n < most && bytes < maxBatchBytes {
+			bytes += len(b.entries[n].Body)
+			n++
+		}
+		batch = append(batch, b.entries[:n]...)
+		b.entries = b.entries[n:]
+		b.busy = true
+		c.turn, from = c.turn[1:], append(from, b)
+		c.queued -= n
+	}
+	if len(c.turn) > 0 {
+		c.ready.Signal()
+	}
+	return batch, from
 }
 
-// commit writes the entries of units, answers, and hands the new ones to the
-// queue. No answer waits for the queue: the pending dispatch was written with the
-// event, and what the queue does not get the sweeper finds.
-func (p *Publisher) commit(units []*unit) {
-	var entries []*entry
-	for _, u := range units {
-		if !u.abandoned.Load() {
-			entries = append(entries, u.entries...)
+// release lets the companies of a commit take part again.
+func (c *committer) release(from []*backlog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range from {
+		b.busy = false
+		if len(b.entries) == 0 {
+			delete(c.waiting, b.company)
+		} else {
+			c.turn = append(c.turn, b)
 		}
 	}
-	if len(entries) > 0 {
+	c.ready.Broadcast()
+}
+
+// commit writes entries, answers, and has the partitions of new events served.
+// No answer waits for that: the ready queue was written with the event.
+func (p *Publisher) commit(entries []*entry) {
+	var wakes []int
+	if live := wanted(entries); len(live) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
-		p.opts.Store.commit(ctx, entries)
+		wakes = p.opts.Store.commit(ctx, live)
 		cancel()
 	}
-	for _, u := range units {
-		close(u.done)
+	for _, e := range entries {
+		e.unit.answered()
 	}
-	p.enqueue(entries)
+	p.opts.Wake(context.Background(), wakes)
 }
 
-func (p *Publisher) enqueue(entries []*entry) {
-	accepted := make([]*Stored, 0, len(entries))
+// wanted leaves out the entries that nobody waits for any more.
+func wanted(entries []*entry) []*entry {
+	live := make([]*entry, 0, len(entries))
 	for _, e := range entries {
-		if e.status == Accepted {
-			accepted = append(accepted, &e.Stored)
+		if e.unit.abandoned.Load() {
+			e.err = unavailable("accept event", context.Canceled)
+			continue
 		}
+		live = append(live, e)
 	}
-	if len(accepted) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), enqueueTimeout)
-	defer cancel()
-	if err := p.opts.Enqueue(ctx, accepted); err != nil {
-		p.opts.Logger.Warn("accepted events are left to the sweeper", "events", len(accepted), "error", err)
-	}
+	return live
 }

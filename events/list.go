@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"spendhook/internal/partition"
 )
 
 const (
@@ -81,9 +83,9 @@ func (l *listing) spent() bool { return l.room <= 0 || l.work <= 0 }
 func (l *listing) readPartitions(ctx context.Context) error {
 	first := 0
 	if l.filter.Cursor != "" {
-		first = Partition(l.at.company)
+		first = partition.Of(l.at.company)
 	}
-	for p := first; p < Partitions && !l.more; p++ {
+	for p := first; p < partition.Count && !l.more; p++ {
 		if err := l.readPartition(ctx, p); err != nil {
 			return err
 		}
@@ -91,7 +93,7 @@ func (l *listing) readPartitions(ctx context.Context) error {
 	return nil
 }
 
-// readPartition reads all names of the partition, a 64th of the companies with
+// readPartition reads all names of the partition, a 256th of the companies with
 // recent events: the set is ordered by time, and the walk needs an order that
 // stays.
 func (l *listing) readPartition(ctx context.Context, p int) error {
@@ -118,7 +120,7 @@ func (l *listing) readPartition(ctx context.Context, p int) error {
 
 // passed reports whether the walk has finished with a company of partition p.
 func (l *listing) passed(p int, company uuid.UUID) bool {
-	if l.at.company == uuid.Nil || Partition(l.at.company) != p {
+	if l.at.company == uuid.Nil || partition.Of(l.at.company) != p {
 		return false
 	}
 	order := bytes.Compare(company[:], l.at.company[:])

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
 )
 
 var (
 	// ErrConflict means that the id is known with other content.
 	ErrConflict = errors.New("event id is already known with different content")
+	// ErrBacklogFull means that the company has as many pending events as it may.
+	ErrBacklogFull = errors.New("the company has too many pending events")
 	// ErrClosed means that the publisher is stopping; nothing was accepted.
 	ErrClosed = errors.New("event publisher is closed")
 )
@@ -29,28 +32,27 @@ const (
 	Duplicate Status = "DUPLICATE"
 )
 
-// Result is the answer for one event. Err is nil, an *invalid.Error or
-// ErrConflict; Status is empty when it is set.
+// Result is the answer for one event. Err is nil, an *invalid.Error, ErrConflict
+// or ErrBacklogFull; Status is empty when it is set.
 type Result struct {
 	ID     string
 	Status Status
 	Err    error
 }
 
-// PublisherOptions are what a Publisher needs. Store and Enqueue are required.
+// PublisherOptions are what a Publisher needs. Store and Wake are required.
 type PublisherOptions struct {
 	Store *Store
-	// Enqueue queues the dispatch of events that were just accepted; it may be
-	// called from several goroutines, and must not change the events. When it
-	// fails they are still accepted: the sweeper finds them in the open set.
-	Enqueue func(context.Context, []*Stored) error
+	// Wake has partitions served that have new events. It may be called
+	// concurrently. The events are safe whatever it does.
+	Wake func(ctx context.Context, partitions []int)
 	// Limits bounds the events. Its Retention is taken from Store, and its
 	// MaxFuture, 0 meaning 5 minutes, is at most that: an id must not outlive
 	// its key.
 	Limits     Limits
 	Now        func() time.Time // nil: the real clock
 	MaxBatch   int              // events a commit gathers; default 512
-	Committers int              // commits at a time; default 2
+	Committers int              // commits at a time to one shard; default 2
 	Logger     *slog.Logger     // nil: discard
 	Metrics    *Metrics         // nil: not counted
 }
@@ -81,29 +83,21 @@ func (o PublisherOptions) withDefaults() PublisherOptions {
 	return o
 }
 
-// Publisher accepts events in group commits: while one is under way, what
-// comes in queues up and makes the next. Its methods are safe for concurrent
-// use. Close it.
+// Publisher accepts events in group commits, those of each shard on their own.
+// Its methods are safe for concurrent use. Close it.
 type Publisher struct {
 	opts  PublisherOptions
 	nonce atomic.Uint32
 
-	queue      chan *unit
-	closing    chan struct{}
-	committers sync.WaitGroup
-	closeOnce  sync.Once
-	mu         sync.RWMutex // held for reading while sending to queue
-	closed     bool         // queue is closed
+	mu     sync.Mutex
+	shards map[string]*committer
+	closed bool
 }
 
-// NewPublisher starts the committers.
+// NewPublisher returns a publisher that is ready to accept.
 func NewPublisher(o PublisherOptions) *Publisher {
-	o = o.withDefaults()
-	p := &Publisher{opts: o, queue: make(chan *unit, o.MaxBatch), closing: make(chan struct{})}
+	p := &Publisher{opts: o.withDefaults(), shards: make(map[string]*committer)}
 	p.nonce.Store(rand.Uint32()) //nolint:gosec // must differ between replicas, not be secret
-	for range o.Committers {
-		p.committers.Go(p.commitAll)
-	}
 	return p
 }
 
@@ -165,35 +159,41 @@ func (p *Publisher) send(ctx context.Context, u *unit) error {
 	}
 }
 
+// push gives the entries of u to the committers of their shards.
 func (p *Publisher) push(ctx context.Context, u *unit) error {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
+	groups := make(map[string][]*entry, 1)
+	for _, e := range u.entries {
+		shard, err := partition.Shard(ctx, p.opts.Store.client, partition.Of(e.CompanyUUID))
+		if err != nil {
+			return unavailable("accept events", err)
+		}
+		groups[shard] = append(groups[shard], e)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.closed {
 		return ErrClosed
 	}
-	select {
-	case p.queue <- u:
-		return nil
-	case <-p.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return unavailable("accept events", context.Cause(ctx))
+	for shard, entries := range groups {
+		if p.shards[shard] == nil {
+			p.shards[shard] = newCommitter(p, p.opts.Committers)
+		}
+		p.shards[shard].push(entries)
 	}
+	return nil
 }
 
 // Close refuses new events, commits those that are queued and returns when
 // they are answered. Calling it again waits too.
 func (p *Publisher) Close() {
-	p.closeOnce.Do(p.stopIntake)
-	p.committers.Wait()
-}
-
-// stopIntake first turns away who waits for room in the queue, so that the
-// lock comes free.
-func (p *Publisher) stopIntake() {
-	close(p.closing)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
-	close(p.queue)
+	shards := make([]*committer, 0, len(p.shards))
+	for _, c := range p.shards {
+		shards = append(shards, c)
+	}
+	p.mu.Unlock()
+	for _, c := range shards {
+		c.close()
+	}
 }

@@ -2,22 +2,10 @@ package events
 
 import (
 	"errors"
-	"hash/fnv"
 	"strings"
 
 	"github.com/google/uuid"
 )
-
-// Partitions is how many virtual partitions the companies are spread over. It
-// is part of every key, so it never changes.
-const Partitions = 64
-
-// Partition is the partition of a company, 0..Partitions-1.
-func Partition(company uuid.UUID) int {
-	h := fnv.New32a()
-	_, _ = h.Write(company[:]) // never fails
-	return int(h.Sum32() % Partitions)
-}
 
 // Ref names one event. Ids are unique per company only, so that no tenant can
 // block or probe another's.

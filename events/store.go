@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,10 +31,24 @@ const (
 	maxFuture = 5 * time.Minute
 )
 
-// Stored is an accepted event with the exact bytes that are signed and sent.
+// State is where an event stands.
+type State byte
+
+// The states of an event.
+const (
+	Ready     State = 'R' // waits for its subscribers to be matched, or that is under way
+	Matched   State = 'M' // every matching subscriber has a delivery, some are open
+	Settled   State = 'S' // all its deliveries have ended
+	Compacted State = 'C' // settled, and only its digest is kept
+)
+
+// Stored is an accepted event with the exact bytes that are signed and sent. Of
+// a compacted one the Event has only id and company, and Body is nil.
 type Stored struct {
 	Event
+	State      State
 	AcceptedAt time.Time
+	Sequence   int64 // its number in the company, from 1
 	Body       []byte
 }
 
@@ -46,6 +59,7 @@ func (s *Stored) Ref() Ref { return Ref{Company: s.CompanyUUID, ID: s.ID} }
 type StoreOptions struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
+	Backlog   int           // pending events a company may have; default 1,000,000
 	Now       func() time.Time
 }
 
@@ -54,6 +68,7 @@ type StoreOptions struct {
 type Store struct {
 	client    redis.UniversalClient
 	retention time.Duration
+	backlog   int
 	now       func() time.Time
 }
 
@@ -62,7 +77,10 @@ func NewStore(o StoreOptions) *Store {
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
 	}
-	return &Store{client: o.Client, retention: o.Retention, now: o.Now}
+	if o.Backlog <= 0 {
+		o.Backlog = 1_000_000
+	}
+	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, now: o.Now}
 }
 
 // Get reads one event, or ErrNotFound.
@@ -116,8 +134,8 @@ func (s *Store) getBatch(ctx context.Context, refs []Ref) ([]*Stored, error) {
 	return found, nil
 }
 
-// headerLen is 13 digits of accepted ms and 8 hex digits of nonce.
-const headerLen = 13 + 8
+// headerLen is the length of what stands before the body; see lua/lib.lua.
+const headerLen = 1 + 13 + 8 + 10
 
 var errStored = errors.New("stored event has no header")
 
@@ -134,16 +152,26 @@ func parseStored(ref Ref, raw string) (*Stored, error) {
 	if len(raw) < headerLen {
 		return nil, errStored
 	}
-	ms, err := strconv.ParseUint(raw[:13], 10, 63)
+	stored := &Stored{State: State(raw[0])}
+	ms, err := strconv.ParseUint(raw[1:14], 10, 63)
 	if err != nil {
 		return nil, errStored
 	}
-	body := wholeBody(ref, raw[headerLen:])
-	event, err := ParseBody(body)
-	if err != nil {
-		return nil, err
+	if stored.Sequence, err = strconv.ParseInt(raw[22:headerLen], 16, 64); err != nil {
+		return nil, errStored
 	}
-	return &Stored{Event: event, AcceptedAt: time.UnixMilli(int64(ms)).UTC(), Body: body}, nil
+	stored.AcceptedAt = time.UnixMilli(int64(ms)).UTC()
+	switch stored.State {
+	case Compacted:
+		stored.ID, stored.CompanyUUID = ref.ID, ref.Company
+		return stored, nil
+	case Ready, Matched, Settled:
+	default:
+		return nil, errStored
+	}
+	stored.Body = []byte(bodyHead(ref) + raw[headerLen:])
+	stored.Event, err = ParseBody(stored.Body)
+	return stored, err
 }
 
 // Every body begins with what its key says already: the id and the company are
@@ -155,15 +183,6 @@ func bodyHead(ref Ref) string {
 // keptBody is what is kept of a body.
 func keptBody(ref Ref, body []byte) []byte {
 	return bytes.TrimPrefix(body, []byte(bodyHead(ref)))
-}
-
-// wholeBody undoes keptBody. One that begins like an object was kept whole, by a
-// version of this daemon that did so.
-func wholeBody(ref Ref, kept string) []byte {
-	if strings.HasPrefix(kept, "{") {
-		return []byte(kept)
-	}
-	return []byte(bodyHead(ref) + kept)
 }
 
 func unavailable(what string, err error) error {

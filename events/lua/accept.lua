@@ -1,59 +1,83 @@
--- Accepts events, each once, together with their pending dispatch.
--- KEYS: for each company its index, the open set and the set of companies of its
---       partition; then each event
--- ARGV: 1 accepted ms (13 digits), 2 retention ms, 3 key ttl ms, 4 number of
---       companies; then each company; then for each event the number of its
---       company, its id, its body without id and company, and the nonce of this
---       commit (8 hex)
--- Returns for each event ACCEPTED, DUPLICATE (same body) or CONFLICT (another
--- body). Nothing is written for a known id. The nonce tells a commit that was
--- sent again after its reply was lost, which is still ACCEPTED, from the same
--- event sent twice.
-local now, retention, ttl, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+-- Accepts events, each once, together with their place in the ready queue of
+-- their company.
+-- KEYS: 1 a partition's due set, 2 a key that never exists
+-- ARGV: 1 accepted ms (13 digits), 2 retention ms, 3 index ttl ms, 4 pending
+--       events a company may have, 5 number of companies; then for each company
+--       the key prefix of its partition and its id; then for each event the
+--       number of its company, its id, its body without id and company, and the
+--       nonce of this commit (8 hex)
+-- Returns the numbers of companies whose partition needs a wake-up, then for each
+-- event ACCEPTED, DUPLICATE (same body), CONFLICT (another body) or BACKLOG_FULL.
+-- Nothing is written for a known id. The nonce tells a commit that was sent again
+-- after its reply was lost, which is still ACCEPTED, from the same event sent twice.
+local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- What is kept of an event's body; an older version kept the whole of it.
-local function kept(known, company, id)
-  local body = string.sub(known, 22)
-  local head = '{"id":"' .. id .. '","companyUuid":"' .. company .. '",'
-  if string.sub(body, 1, #head) == head then return string.sub(body, #head + 1) end
-  return body
+-- same tells whether a stored event has this content. Of a compacted one only
+-- the digest is kept.
+local function same(known, body)
+  local kept = string.sub(known, HEADER + 1)
+  if string.sub(known, 1, 1) == COMPACTED then return kept == redis.sha1hex(body) end
+  return kept == body
 end
 
-local out, new, open, ids = {}, {}, {}, {}
-for i = 1, #KEYS - 3 * companies do
-  local key, a = KEYS[3 * companies + i], companies + 4 * i
-  local c, id, body, nonce = tonumber(ARGV[a + 1]), ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
-  local company = ARGV[4 + c]
-  local known = new[key] or redis.call('GET', key)
-  if not known then
-    out[i] = 'ACCEPTED'
-    new[key] = now .. nonce .. body
-    if not ids[c] then open[c], ids[c] = {}, {} end
-    local o, l = open[c], ids[c]
-    o[#o + 1], o[#o + 2] = now, company .. '/' .. id
-    l[#l + 1], l[#l + 2] = now, id
-  elseif kept(known, company, id) ~= body then
-    out[i] = 'CONFLICT'
-  elseif string.sub(known, 14, 21) ~= nonce then
-    out[i] = 'DUPLICATE'
+local out, new, first = {}, {}, {}
+for a = 6 + 2 * companies, #ARGV, 4 do
+  local c, id, body, nonce = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local prefix, company = ARGV[4 + 2 * c], ARGV[5 + 2 * c]
+  local key = prefix .. 'e:' .. company .. ':' .. id
+  local i = #out + 1
+  local earlier = first[key]
+  if earlier then
+    out[i] = earlier.body == body and (earlier.nonce == nonce and 'ACCEPTED' or earlier) or 'CONFLICT'
   else
-    out[i] = 'ACCEPTED'
+    local known = redis.call('GET', key)
+    if not known then
+      local e = {key = key, id = id, body = body, nonce = nonce, at = i}
+      first[key], new[c] = e, new[c] or {}
+      table.insert(new[c], e)
+      out[i] = 'ACCEPTED'
+    elseif not same(known, body) then
+      out[i] = 'CONFLICT'
+    elseif string.sub(known, 15, 22) ~= nonce then
+      out[i] = 'DUPLICATE'
+    else
+      out[i] = 'ACCEPTED'
+    end
   end
 end
 
--- The events themselves come last: should a command before them fail, then
--- their ids are still unknown and the whole can be sent again.
 local cutoff = '(' .. (now - retention)
-for c, list in pairs(ids) do
-  local index, opens, all = KEYS[3 * c - 2], KEYS[3 * c - 1], KEYS[3 * c]
-  redis.call('ZADD', opens, unpack(open[c]))
-  redis.call('ZADD', index, unpack(list))
-  redis.call('PEXPIRE', index, ttl)
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + #list / 2)
-  if #old > 0 then redis.call('ZREM', index, unpack(old)) end
-  redis.call('ZADD', all, 'GT', now, ARGV[4 + c]) -- clocks of replicas may disagree
-  redis.call('PEXPIRE', all, ttl)
-  redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
+local wakes = {}
+for c, list in pairs(new) do
+  local prefix, company = ARGV[4 + 2 * c], ARGV[5 + 2 * c]
+  local state = prefix .. 'c:' .. company
+  local counts = redis.call('HMGET', state, 'pending', 'seq')
+  local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
+  local fits = math.min(#list, math.max(limit - pending, 0))
+  for i = fits + 1, #list do out[list[i].at] = 'BACKLOG_FULL' end
+  if fits > 0 then
+    local ids, scores = {}, {}
+    for i = 1, fits do
+      local e = list[i]
+      ids[i] = e.id
+      scores[2 * i - 1], scores[2 * i] = now, e.id
+      redis.call('SET', e.key, READY .. now .. e.nonce .. string.format('%010x', seq + i) .. e.body)
+    end
+    local index, all = prefix .. 'ei:' .. company, prefix .. 'companies'
+    redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
+    redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
+    redis.call('ZADD', index, unpack(scores))
+    redis.call('PEXPIRE', index, ttl)
+    local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + fits)
+    if #old > 0 then redis.call('ZREM', index, unpack(old)) end
+    redis.call('ZADD', all, 'GT', now, company) -- clocks of replicas may disagree
+    redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
+    if join(prefix, company, clock()) == 1 then wakes[#wakes + 1] = c end
+  end
 end
-for key, value in pairs(new) do redis.call('SET', key, value, 'PX', ttl) end
-return out
+for i, said in ipairs(out) do
+  if type(said) == 'table' then -- the same event earlier in this call
+    out[i] = out[said.at] == 'ACCEPTED' and 'DUPLICATE' or out[said.at]
+  end
+end
+return {wakes, unpack(out)}

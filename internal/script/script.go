@@ -23,6 +23,16 @@ type Call struct {
 // Reply is the script's answer; valid after Run returned without an error.
 func (c *Call) Reply() any { return c.cmd.Val() }
 
+// Result is the script's answer or the error of this call alone, also after Run
+// returned one. No answer is nil without an error.
+func (c *Call) Result() (any, error) {
+	v, err := c.cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return v, err
+}
+
 // Strings is the script's answer where that is a list of texts, or the error of
 // this call alone, also after Run returned one.
 func (c *Call) Strings() ([]string, error) { return c.cmd.StringSlice() }
@@ -42,14 +52,12 @@ func Run(ctx context.Context, client redis.UniversalClient, first func(redis.Pip
 	if pipe.Len() == 0 {
 		return nil
 	}
-	cmds, err := pipe.Exec(ctx)
-	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("run scripts: %w", err)
-	}
+	cmds, _ := pipe.Exec(ctx) // each command has its own error
+	unknown := runUnknown(ctx, client, calls)
 	if err := firstError(cmds); err != nil {
 		return fmt.Errorf("run scripts: %w", err)
 	}
-	return runUnknown(ctx, client, calls)
+	return unknown
 }
 
 func runUnknown(ctx context.Context, client redis.UniversalClient, calls []*Call) error {
@@ -62,10 +70,9 @@ func runUnknown(ctx context.Context, client redis.UniversalClient, calls []*Call
 	if pipe.Len() == 0 {
 		return nil
 	}
-	if cmds, err := pipe.Exec(ctx); err != nil {
-		if err := firstError(cmds); err != nil {
-			return fmt.Errorf("send scripts: %w", err)
-		}
+	cmds, _ := pipe.Exec(ctx)
+	if err := firstError(cmds); err != nil {
+		return fmt.Errorf("send scripts: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,166 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+// Bounds of one claim.
+const (
+	claimBytes   = 1 << 20 // of events; the last one may exceed it
+	claimQuantum = 50      // deliveries of a company while others have work
+	claimShort   = 100     // deliveries of a call while other partitions have work
+	claimLong    = 400     // deliveries of a call
+	claimJobs    = 4
+)
+
+// Event is a claimed event that is to be matched with subscribers.
+type Event struct {
+	ID    string
+	Value string      // as package events keeps it; "" when it is gone or cannot be read
+	Known []uuid.UUID // subscribers that have a delivery of it already
+}
+
+// Delivery is a claimed delivery of an endpoint queue.
+type Delivery struct {
+	Subscriber uuid.UUID
+	EventID    string
+	Record     string // as package delivery keeps it; "" when there is none
+	Value      string // the event; "" when it is gone or cannot be read
+}
+
+// Batch is what one claim gave of one company. Each of its items is noted as in
+// flight by this replica until it is recorded or given up.
+type Batch struct {
+	Company    uuid.UUID
+	Version    int64       // of the company's subscribers
+	Backlogged []uuid.UUID // subscribers whose endpoint queue has work that is due
+	Events     []Event
+	Deliveries []Delivery
+	Jobs       []uuid.UUID
+}
+
+var (
+	errFenced = errors.New("the replica is fenced: its work was taken over")
+	errReply  = errors.New("unexpected reply of the claim script")
+)
+
+// claimed is the answer of one claim.
+type claimed struct {
+	partition int
+	wake      bool        // work remains: a wake-up must be enqueued
+	passed    []uuid.UUID // companies that hold their share of this replica
+	batches   []Batch
+	err       error
+}
+
+// claim claims work of partitions in one pipeline. Each answer has its own error.
+func (q *Queue) claim(ctx context.Context, replica string, partitions []int) []claimed {
+	shares := q.opts.Shares.Shares()
+	most := q.claimSize(partitions, shares.Free)
+	listed := make(map[int][]any)
+	for company, share := range shares.Companies {
+		p := partition.Of(company)
+		listed[p] = append(listed[p], company.String(), share)
+	}
+	calls := make([]*script.Call, len(partitions))
+	for i, p := range partitions {
+		calls[i] = &script.Call{
+			Script: claimScript,
+			Keys:   Keys(p),
+			Args: append([]any{
+				partition.Prefix(p), replica, most, claimBytes, claimQuantum,
+				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, shares.Others,
+			}, listed[p]...),
+		}
+	}
+	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call tells its own error
+	out := make([]claimed, len(calls))
+	for i, c := range calls {
+		out[i] = claimed{partition: partitions[i]}
+		if reply, err := c.Result(); err != nil {
+			out[i].err = fmt.Errorf("claim work: %w", err)
+		} else {
+			out[i].read(reply)
+		}
+	}
+	return out
+}
+
+// claimSize is how many deliveries one of several calls may claim. Shorter
+// calls let the next partition come sooner; longer ones cost less.
+func (q *Queue) claimSize(partitions []int, free int) int {
+	most := claimLong
+	if len(partitions) > 1 || q.othersServed(partitions[0]) {
+		most = claimShort
+	}
+	return max(1, min(most, free/len(partitions)))
+}
+
+func (c *claimed) read(reply any) {
+	list, _ := reply.([]any)
+	switch {
+	case len(list) == 1:
+		c.err = errFenced
+		return
+	case len(list) < 2:
+		c.err = errReply
+		return
+	}
+	wake, _ := list[0].(int64)
+	c.wake = wake == 1
+	c.passed = parseIDs(list[1])
+	for _, v := range list[2:] {
+		parts, _ := v.([]any)
+		if len(parts) != 6 {
+			c.err = errReply
+			return
+		}
+		c.batches = append(c.batches, readBatch(parts))
+	}
+}
+
+func readBatch(parts []any) Batch {
+	b := Batch{Company: parseID(parts[0]), Backlogged: parseIDs(parts[2]), Jobs: parseIDs(parts[5])}
+	b.Version, _ = strconv.ParseInt(text(parts[1]), 10, 64) // an absent version is 0
+	events, _ := parts[3].([]any)
+	for i := 0; i+2 < len(events); i += 3 {
+		b.Events = append(b.Events, Event{ID: text(events[i]), Value: text(events[i+1]), Known: parseIDs(events[i+2])})
+	}
+	deliveries, _ := parts[4].([]any)
+	for i := 0; i+3 < len(deliveries); i += 4 {
+		b.Deliveries = append(b.Deliveries, Delivery{
+			Subscriber: parseID(deliveries[i]), EventID: text(deliveries[i+1]),
+			Record: text(deliveries[i+2]), Value: text(deliveries[i+3]),
+		})
+	}
+	return b
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func parseID(v any) uuid.UUID {
+	id, _ := uuid.Parse(text(v)) // we wrote it
+	return id
+}
+
+func parseIDs(v any) []uuid.UUID {
+	list, _ := v.([]any)
+	out := make([]uuid.UUID, 0, len(list))
+	for _, e := range list {
+		if id, err := uuid.Parse(text(e)); err == nil {
+			out = append(out, id)
+		}
+	}
+	return out
+}

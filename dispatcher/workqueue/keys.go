@@ -1,0 +1,38 @@
+package workqueue
+
+import (
+	"github.com/google/uuid"
+
+	"spendhook/internal/partition"
+)
+
+// docs/redis.md lists type, writer and time to live of each key. The scripts
+// build the others from a partition's prefix.
+
+// dueKey: zset of what needs service -> unix ms: a wake-up, endpoint queues, jobs.
+func dueKey(p int) string { return partition.Prefix(p) + "due" }
+
+// absentKey never exists. A script that declares it beside a key that does is
+// refused while its slot is being moved, before it runs.
+func absentKey(p int) string { return partition.Prefix(p) + "absent" }
+
+// replicasKey: zset replica -> unix ms of its last heartbeat, of the shard that
+// partition p stands for.
+func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
+
+func noteKey(p int, replica string) string { return partition.Prefix(p) + "n:" + replica }
+
+// scheduleKey: zset company -> virtual start time.
+func scheduleKey(p int) string { return partition.Prefix(p) + "sched" }
+
+func readyKey(company uuid.UUID) string {
+	return partition.Key(company, "q:"+company.String())
+}
+
+func endpointQueueKey(company, subscriber uuid.UUID) string {
+	return partition.Key(company, "eq:"+company.String()+"/"+subscriber.String())
+}
+
+func endpointInFlightKey(company, subscriber uuid.UUID) string {
+	return partition.Key(company, "ef:"+company.String()+"/"+subscriber.String())
+}

@@ -1,0 +1,192 @@
+-- Claims work of one partition for a replica and notes it under the replica's
+-- id in the same step. Each company gets at most one quantum a call, the lowest
+-- virtual start time first (start-time fair queueing, Goyal et al. 1996).
+-- KEYS: 1 the partition's due set, 2 a key that never exists
+-- ARGV: 1 key prefix, 2 replica, 3 deliveries to claim at most, 4 bytes of
+--   events at most, 5 deliveries a company is given at most while others have
+--   work, 6 in-flight limit of an endpoint queue, 7 unreachable attempts in a
+--   row that open a breaker, 8 jobs to claim at most, 9 the share of a company
+--   that is not listed; then company and share in turn
+-- Returns {1 when a wake-up must be enqueued else 0, companies passed by since
+--   they hold their share, batches...}, or {-1} when the replica is fenced. A
+--   batch is {company, version of its subscribers, subscribers with a backlog,
+--   events, deliveries, jobs}: events are id, event or false, and the
+--   subscribers that have a delivery already (false: none) in turn; deliveries
+--   are subscriber, id, record or false, event or false in turn; jobs are ids.
+local P, replica = ARGV[1], ARGV[2]
+if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
+
+local now = clock()
+local budget, bytes, quantum = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local limit, trips, jobs, share_of_others = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local shares = {}
+for i = 10, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
+
+local JOB_TURN = 8      -- every so many turns a job comes before new work
+local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
+local note = P .. 'n:' .. replica
+
+redis.call('ZREM', P .. 'due', '', PASSED)
+
+-- read never fails: what is no string is damaged, which the caller sees.
+local function read(command, ...)
+  local value = redis.pcall(command, ...)
+  if type(value) == 'table' then return '' end
+  return value
+end
+
+local function claim_events(company, want)
+  local queue = P .. 'q:' .. company
+  local cost = tonumber(redis.call('HGET', P .. 'c:' .. company, 'cost') or 1)
+  local out, used = {}, 0
+  local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
+  for i, id in ipairs(ids) do
+    if bytes <= 0 then
+      local rest = {}
+      for j = #ids, i, -1 do rest[#rest + 1] = ids[j] end
+      redis.call('LPUSH', queue, unpack(rest))
+      break
+    end
+    local known = false
+    if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
+      id = string.sub(id, 2)
+      known = redis.call('HKEYS', P .. 'd:' .. company .. '/' .. id)
+    end
+    redis.call('HSET', note, company .. '/' .. id, '')
+    local event = read('GET', P .. 'e:' .. company .. ':' .. id)
+    if event and event ~= '' and string.sub(event, 1, 1) ~= 'R' then
+      redis.call('HDEL', note, company .. '/' .. id)
+    else
+      bytes = bytes - (event and #event or 0)
+      used = used + cost
+      out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
+    end
+  end
+  return out, used
+end
+
+-- claim_endpoint claims due deliveries of one endpoint queue, and says when the
+-- queue is to be served next.
+local function claim_endpoint(company, sub, want, out)
+  local e = company .. '/' .. sub
+  local queue, turn = P .. 'eq:' .. e, P .. 'dq:' .. company
+  local state = redis.call('HMGET', P .. 'es:' .. e, 'until', 'fails')
+  local not_before = tonumber(state[1] or 0)
+  if not_before > now then
+    redis.call('ZREM', turn, sub)
+    redis.call('ZADD', P .. 'due', not_before, 'e:' .. e)
+    return 0
+  end
+  local most = limit
+  if tonumber(state[2] or 0) >= trips then most = 1 end -- a probe
+  local free = most - redis.call('HLEN', P .. 'ef:' .. e)
+  if free <= 0 then
+    redis.call('ZREM', turn, sub)
+    redis.call('HSET', P .. 'es:' .. e, 'full', 1)
+    return 0
+  end
+  local ids = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, math.min(want, free))
+  local used = 0
+  for _, id in ipairs(ids) do
+    if bytes <= 0 then break end
+    redis.call('ZREM', queue, id)
+    redis.call('HSET', note, reference(company, id, sub), '')
+    redis.call('HSET', P .. 'ef:' .. e, id, replica)
+    local event = read('GET', P .. 'e:' .. company .. ':' .. id)
+    local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
+    bytes = bytes - (event and #event or 0)
+    used = used + 1
+    out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
+  end
+  if used > 0 then redis.call('EXPIRE', P .. 'ef:' .. e, 3600) end
+
+  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+  if not first[1] then
+    redis.call('ZREM', turn, sub)
+    redis.call('SREM', P .. 'bl:' .. company, sub)
+  elseif tonumber(first[2]) > now then
+    redis.call('ZREM', turn, sub)
+    redis.call('SREM', P .. 'bl:' .. company, sub)
+    redis.call('ZADD', P .. 'due', first[2], 'e:' .. e)
+  elseif used >= free then
+    redis.call('ZREM', turn, sub)
+    redis.call('HSET', P .. 'es:' .. e, 'full', 1)
+  else
+    redis.call('ZADD', turn, now, sub)
+  end
+  return used
+end
+
+local function claim_endpoints(company, want)
+  local out, used = {}, 0
+  for _, sub in ipairs(redis.call('ZRANGE', P .. 'dq:' .. company, 0, ENDPOINTS - 1)) do
+    if used >= want or bytes <= 0 then break end
+    used = used + claim_endpoint(company, sub, want - used, out)
+  end
+  return out, used
+end
+
+-- claim_job claims a company's next job, unless one is under way.
+local function claim_job(company)
+  local state = P .. 'c:' .. company
+  if jobs <= 0 or redis.call('HGET', state, 'job') then return {} end
+  local id = redis.call('LPOP', P .. 'jq:' .. company)
+  if not id then return {} end
+  redis.call('HSET', note, 'j:' .. company .. '/' .. id, '')
+  redis.call('HSET', state, 'job', id)
+  jobs = jobs - 1
+  return {id}
+end
+
+local function has_work(company)
+  return redis.call('EXISTS', P .. 'q:' .. company, P .. 'dq:' .. company) > 0
+    or (redis.call('EXISTS', P .. 'jq:' .. company) > 0 and not redis.call('HGET', P .. 'c:' .. company, 'job'))
+end
+
+local out, passed = {0, {}}, {}
+local alone = redis.call('ZCARD', P .. 'sched') == 1
+local v = tonumber(redis.call('GET', P .. 'v') or 0)
+local turn = redis.call('ZRANGE', P .. 'sched', 0, 199, 'WITHSCORES')
+for i = 1, #turn, 2 do
+  local company, start = turn[i], tonumber(turn[i + 1])
+  if budget <= 0 or bytes <= 0 then break end
+  local want = math.min(shares[company] or share_of_others, budget)
+  if not alone then want = math.min(want, quantum) end
+  if want <= 0 then
+    passed[#passed + 1] = company
+  else
+    local state = P .. 'c:' .. company
+    local number = redis.call('HINCRBY', state, 'turn', 1)
+    local events, deliveries, claimed, used, more = {}, {}, {}, 0, 0
+    if number % JOB_TURN == 0 then claimed = claim_job(company) end
+    if number % 2 == 0 then
+      deliveries, used = claim_endpoints(company, want)
+      if used < want then events, more = claim_events(company, want - used) end
+    else
+      events, used = claim_events(company, want)
+      if used < want then deliveries, more = claim_endpoints(company, want - used) end
+    end
+    used = used + more
+    if used == 0 and #claimed == 0 then claimed = claim_job(company) end
+    v = math.max(v, start)
+    if has_work(company) then
+      redis.call('ZADD', P .. 'sched', start + math.max(used, 1), company)
+    else
+      redis.call('ZREM', P .. 'sched', company)
+      redis.call('HSET', state, 'tag', start + used)
+    end
+    budget = budget - used
+    if #events + #deliveries + #claimed > 0 then
+      out[#out + 1] = {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
+        redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, claimed}
+    end
+  end
+end
+redis.call('SET', P .. 'v', string.format('%.17g', v))
+if redis.call('ZCARD', P .. 'sched') > #passed then
+  out[1] = wake(P, now)
+elseif #passed > 0 then -- the replica comes back when it has room; should it not, the owner does
+  redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
+end
+out[2] = passed
+return out

@@ -1,0 +1,16 @@
+-- Ends a replica's note of a job, and has the job served again when it is not done.
+-- KEYS: 1 the partition's due set, 2 a key that never exists
+-- ARGV: 1 key prefix, 2 replica, 3 company, 4 job, 5 ms until it is to be served
+--   again, '' when it is done
+-- Returns 1 when a wake-up must be enqueued.
+local P, replica, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local now = clock()
+if redis.call('HDEL', P .. 'n:' .. replica, 'j:' .. company .. '/' .. job) == 0 then
+  return 0 -- taken over: the successor goes on with it
+end
+redis.call('HDEL', P .. 'c:' .. company, 'job')
+if ARGV[5] ~= '' then
+  redis.call('ZADD', P .. 'due', now + ARGV[5], 'j:' .. company .. '/' .. job)
+end
+if redis.call('EXISTS', P .. 'jq:' .. company) == 1 then return join(P, company, now) end
+return 0

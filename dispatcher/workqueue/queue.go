@@ -1,0 +1,407 @@
+// Package workqueue keeps the work of all companies in Redis and gives it to
+// replicas: ready queues of events, endpoint queues of deliveries, and jobs.
+//
+// Work is in exactly one place: a ready queue, an endpoint queue, or the note
+// of one replica, and every move is one script. Companies are served in turn
+// (start-time fair queueing), so none waits behind another's backlog. A wake-up
+// is an asynq task that names partitions with work and nothing else: losing one
+// costs a moment, never work.
+package workqueue
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+// Shares says how much more work this replica takes.
+type Shares struct {
+	Free      int               // places left in this replica's memory
+	Others    int               // what a company that is not listed may claim
+	Companies map[uuid.UUID]int // what companies that hold places may claim
+}
+
+// Admission decides how much of a replica's memory each company may hold.
+type Admission interface {
+	Shares() Shares
+	// Share is what one company may claim now.
+	Share(company uuid.UUID) int
+}
+
+// Options configures a Queue.
+type Options struct {
+	Client  redis.UniversalClient
+	Replica string    // this process among its peers; the same after a restart, if possible
+	Shares  Admission // how much may be claimed
+	// Take starts the work of batches that were claimed under the name replica.
+	// It may be called concurrently and must not wait for receivers.
+	Take func(ctx context.Context, replica string, batches []Batch)
+
+	EndpointLimit   int // deliveries of one endpoint queue in flight, over all replicas; default 64
+	BreakerFailures int // unreachable attempts in a row after which an endpoint queue is only probed; default 10
+
+	HeartbeatEvery time.Duration // default 500 ms
+	ServiceEvery   time.Duration // how often owned partitions are looked at; default 250 ms
+	CheckInterval  time.Duration // asynq: between two looks at an empty queue; default 1 ms
+	StopTimeout    time.Duration // how long wake-ups under way may go on once stopping; default 5 s
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	o.EndpointLimit = max(o.EndpointLimit, 0)
+	if o.EndpointLimit == 0 {
+		o.EndpointLimit = 64
+	}
+	if o.BreakerFailures <= 0 {
+		o.BreakerFailures = 10
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&o.HeartbeatEvery, 500 * time.Millisecond},
+		{&o.ServiceEvery, 250 * time.Millisecond},
+		{&o.CheckInterval, time.Millisecond},
+		{&o.StopTimeout, 5 * time.Second},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.standard
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Queue is one replica's side of the work queue. Make it with New, call Start
+// once, then StopClaiming and Release in this order. Its other methods are safe
+// for concurrent use.
+type Queue struct {
+	opts    Options
+	metrics *metrics
+	wakeups *wakeups
+	replica atomic.Pointer[string] // the name that claims are noted under
+
+	kicked  chan struct{} // there are partitions in dirty
+	mu      sync.Mutex    // guards all below
+	dirty   map[int]bool  // to be served by this replica
+	parked  map[int]bool  // to be served once this replica has places
+	passed  map[uuid.UUID]bool
+	waiting atomic.Int64 // len(parked) + len(passed)
+
+	lastPartition atomic.Int64 // the last one served, and the unix ms until which
+	othersUntil   atomic.Int64 // other partitions count as having work
+
+	claiming   sync.WaitGroup
+	background sync.WaitGroup
+	stopped    atomic.Bool
+	ctx        context.Context //nolint:containedctx // ends with StopClaiming: no claim begins
+	cancel     context.CancelFunc
+	endBeats   context.CancelFunc
+}
+
+// New returns a queue that takes wake-ups and claims nothing yet.
+func New(o Options) *Queue {
+	o = o.withDefaults()
+	q := &Queue{
+		opts: o, kicked: make(chan struct{}, 1),
+		dirty: make(map[int]bool), parked: make(map[int]bool), passed: make(map[uuid.UUID]bool),
+	}
+	q.metrics = newMetrics(o.Registerer)
+	q.wakeups = newWakeups(o)
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.rename()
+	return q
+}
+
+// rename takes a new name. The part before the dot stays, so that this process
+// and its successor know each other's.
+func (q *Queue) rename() {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // never fails
+	q.replica.Store(new(q.opts.Replica + "." + hex.EncodeToString(random)))
+}
+
+// Start requeues what former runs of this replica had in flight and begins to
+// claim.
+func (q *Queue) Start(ctx context.Context) error {
+	beats, endBeats := context.WithCancel(context.WithoutCancel(ctx))
+	q.endBeats = endBeats
+	w := newWatch(q)
+	if err := w.begin(ctx); err != nil {
+		endBeats()
+		return err
+	}
+	q.background.Go(func() { w.run(beats) })
+	q.background.Go(q.serveKicked)
+	if err := q.wakeups.start(q.serve); err != nil {
+		q.StopClaiming()
+		endBeats()
+		q.background.Wait()
+		return err
+	}
+	return nil
+}
+
+// StopClaiming returns when no claim is under way and none will begin.
+func (q *Queue) StopClaiming() {
+	if q.stopped.Swap(true) {
+		return
+	}
+	q.cancel()
+	q.wakeups.stop()
+	q.claiming.Wait()
+}
+
+// Release requeues what is still noted as in flight by this replica, takes its
+// heartbeat away and returns. Call it after StopClaiming, once everything that
+// is known was recorded.
+func (q *Queue) Release(ctx context.Context) error {
+	if q.endBeats != nil {
+		q.endBeats()
+	}
+	q.background.Wait()
+	return q.release(ctx, *q.replica.Load())
+}
+
+// Wake has partitions served that have work which nobody is coming for. It does
+// not fail: what no wake-up can be enqueued for, this replica serves itself.
+func (q *Queue) Wake(ctx context.Context, partitions []int) {
+	if len(partitions) == 0 {
+		return
+	}
+	if err := q.wakeups.enqueue(ctx, partitions); err != nil {
+		q.metrics.wakeupsFailed.Inc()
+		q.Kick(partitions...)
+	}
+}
+
+// Kick has this replica serve partitions soon.
+func (q *Queue) Kick(partitions ...int) {
+	q.mu.Lock()
+	for _, p := range partitions {
+		q.dirty[p] = true
+	}
+	q.mu.Unlock()
+	select {
+	case q.kicked <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// Freed tells that a company's delivery left this replica's memory.
+func (q *Queue) Freed(company uuid.UUID) {
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	var again []int
+	if q.passed[company] && q.opts.Shares.Share(company) >= claimQuantum/2 {
+		delete(q.passed, company)
+		again = append(again, partition.Of(company))
+	}
+	if len(q.parked) > 0 && q.opts.Shares.Shares().Free >= claimShort {
+		for p := range q.parked {
+			again = append(again, p)
+		}
+		clear(q.parked)
+	}
+	q.waiting.Store(int64(len(q.parked) + len(q.passed)))
+	q.mu.Unlock()
+	if len(again) > 0 {
+		q.Kick(again...)
+	}
+}
+
+// serveKicked serves the partitions that this replica itself has seen work in.
+func (q *Queue) serveKicked() {
+	for {
+		select {
+		case <-q.kicked:
+		case <-q.ctx.Done():
+			return
+		}
+		q.mu.Lock()
+		partitions := make([]int, 0, len(q.dirty))
+		for p := range q.dirty {
+			partitions = append(partitions, p)
+		}
+		clear(q.dirty)
+		q.mu.Unlock()
+		slices.Sort(partitions)
+		q.serve(partitions)
+	}
+}
+
+// serve claims work of partitions, as much as this replica has places for, and
+// starts it. The partitions of each shard are served on their own.
+func (q *Queue) serve(partitions []int) {
+	q.mu.Lock() // StopClaiming waits for what began before
+	if q.ctx.Err() != nil {
+		q.mu.Unlock()
+		return
+	}
+	q.claiming.Add(1)
+	q.mu.Unlock()
+	defer q.claiming.Done()
+	var shards sync.WaitGroup
+	groups := q.byShard(q.ctx, partitions)
+	for i, group := range groups {
+		if i == len(groups)-1 {
+			q.serveShard(group)
+		} else {
+			shards.Go(func() { q.serveShard(group) })
+		}
+	}
+	shards.Wait()
+}
+
+// claimTimeout bounds one claim: what it had claimed when it ends is requeued
+// when the replica stops or is lost.
+const claimTimeout = 10 * time.Second
+
+func (q *Queue) serveShard(partitions []int) {
+	if len(partitions) == 0 {
+		return
+	}
+	if q.opts.Shares.Shares().Free <= 0 {
+		q.park(partitions)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), claimTimeout)
+	defer cancel()
+	replica := *q.replica.Load()
+	var batches []Batch
+	var again []int
+	for _, c := range q.claim(ctx, replica, partitions) {
+		q.metrics.claims.Inc()
+		switch {
+		case errors.Is(c.err, errFenced):
+			q.fenced(replica)
+			again = append(again, c.partition)
+			continue
+		case c.err != nil:
+			q.opts.Logger.Error("claim failed", "partition", c.partition, "error", c.err)
+			continue
+		}
+		if c.wake {
+			again = append(again, c.partition)
+		}
+		q.pass(c.passed)
+		batches = append(batches, c.batches...)
+	}
+	q.served(partitions)
+	q.Wake(ctx, again)
+	if len(batches) > 0 {
+		q.opts.Take(ctx, replica, batches)
+	}
+}
+
+// fenced takes a new name after this replica's work was taken over under the
+// old one.
+func (q *Queue) fenced(old string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if *q.replica.Load() == old {
+		q.rename()
+		q.metrics.fenced.Inc()
+		q.opts.Logger.Warn("work was taken over by another replica, claiming under a new id", "replica", old)
+	}
+}
+
+// park remembers partitions that this replica has no places for.
+func (q *Queue) park(partitions []int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range partitions {
+		q.parked[p] = true
+	}
+	q.waiting.Store(int64(len(q.parked) + len(q.passed)))
+}
+
+// pass remembers companies that hold their share.
+func (q *Queue) pass(companies []uuid.UUID) {
+	if len(companies) == 0 {
+		return
+	}
+	q.metrics.passed.Add(float64(len(companies)))
+	q.mu.Lock()
+	for _, c := range companies {
+		q.passed[c] = true
+	}
+	q.waiting.Store(int64(len(q.parked) + len(q.passed)))
+	q.mu.Unlock()
+	for _, c := range companies { // it may have given places back meanwhile
+		q.Freed(c)
+	}
+}
+
+// othersMemory is how long a partition that was served counts as having work.
+const othersMemory = 250 * time.Millisecond
+
+// served remembers which partitions have work.
+func (q *Queue) served(partitions []int) {
+	last := int64(partitions[len(partitions)-1])
+	if q.lastPartition.Swap(last) != int64(partitions[0]) || len(partitions) > 1 {
+		q.othersUntil.Store(time.Now().Add(othersMemory).UnixMilli()) //nolint:forbidigo // tunes a size, decides nothing
+	}
+}
+
+// othersServed reports whether another partition than p had work just now.
+func (q *Queue) othersServed(p int) bool {
+	return int(q.lastPartition.Load()) != p || time.Now().UnixMilli() < q.othersUntil.Load() //nolint:forbidigo // as above
+}
+
+// byShard groups partitions by the Redis server that serves them.
+func (q *Queue) byShard(ctx context.Context, partitions []int) [][]int {
+	if _, cluster := q.opts.Client.(*redis.ClusterClient); !cluster {
+		return [][]int{partitions}
+	}
+	groups := make(map[string][]int)
+	for _, p := range partitions {
+		shard, err := partition.Shard(ctx, q.opts.Client, p)
+		if err != nil {
+			shard = "" // its calls fail, and say why
+		}
+		groups[shard] = append(groups[shard], p)
+	}
+	out := make([][]int, 0, len(groups))
+	for _, g := range groups {
+		out = append(out, g)
+	}
+	return out
+}
+
+// EndJob ends this replica's work on a job; again, unless negative, is when it
+// is to be served again.
+func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error {
+	p := partition.Of(company)
+	delay := any("")
+	if again >= 0 {
+		delay = again.Milliseconds()
+	}
+	call := &script.Call{Script: endJobScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), job.String(), delay}}
+	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
+		return err
+	}
+	if wake, _ := call.Reply().(int64); wake == 1 {
+		q.Kick(p)
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package workqueue
+
+import (
+	_ "embed" // the scripts
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed lua/lib.lua
+	lib string
+	//go:embed lua/claim.lua
+	claimSource string
+	//go:embed lua/requeue.lua
+	requeueSource string
+	//go:embed lua/promote.lua
+	promoteSource string
+	//go:embed lua/endjob.lua
+	endJobSource string
+	//go:embed lua/beat.lua
+	beatSource string
+)
+
+var (
+	claimScript   = Script(claimSource, true)
+	requeueScript = Script(requeueSource, true)
+	promoteScript = Script(promoteSource, true)
+	endJobScript  = Script(endJobSource, true)
+	beatScript    = Script(beatSource, true)
+)
+
+// Script makes a script of source that may call the functions of lua/lib.lua.
+// With whenFull it also runs while Redis is at its memory limit, where Redis
+// refuses writes to every other script.
+func Script(source string, whenFull bool) *redis.Script {
+	head := "#!lua\n"
+	if whenFull {
+		head = "#!lua flags=allow-oom\n"
+	}
+	return redis.NewScript(head + lib + source)
+}
+
+// Keys are what a call of a script that moves work of partition p must declare
+// first, whatever else it declares: a real key, and one that never exists.
+func Keys(p int) []string { return []string{dueKey(p), absentKey(p)} }

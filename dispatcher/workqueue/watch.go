@@ -1,0 +1,409 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+// A replica is lost when this one made lostBeats heartbeats in a row and saw
+// none of it. Heartbeats are counted, not time: while Redis answers nobody,
+// nobody falls behind.
+const (
+	lostBeats = 6
+	// graceBeats more are waited for after a heartbeat of this replica failed or
+	// was slow, since the others may take longer to reach Redis again.
+	graceBeats = 10
+	slowBeat   = time.Second
+)
+
+// watch runs the replica's heartbeat and what it owns: for each shard on its own,
+// so that one that is down stops nothing of the others.
+type watch struct {
+	q      *Queue
+	mu     sync.Mutex
+	shards map[string]*shard // by address
+	owned  map[string]int    // partitions owned, by shard
+}
+
+// shard is one Redis server and what this replica knows of its heartbeats.
+type shard struct {
+	partitions []int
+	busy       bool              // a tick is under way
+	beatAt     time.Time         // the last heartbeat of this replica
+	ahead      time.Duration     // Redis's clock less this one's
+	seen       map[string]*other // the other replicas
+}
+
+// other is another replica, as seen in one shard.
+type other struct {
+	at     int64 // its last heartbeat, unix ms of Redis's clock
+	missed int   // heartbeats of this replica since
+}
+
+func newWatch(q *Queue) *watch {
+	return &watch{q: q, shards: make(map[string]*shard), owned: make(map[string]int)}
+}
+
+// begin makes the first heartbeats and requeues the work of former runs.
+func (w *watch) begin(ctx context.Context) error {
+	if err := w.group(ctx); err != nil {
+		return err
+	}
+	base, _, _ := strings.Cut(*w.q.replica.Load(), ".")
+	for _, s := range w.shards {
+		if err := w.beat(ctx, s); err != nil {
+			return err
+		}
+		for replica := range s.seen {
+			if former, _, _ := strings.Cut(replica, "."); former == base {
+				if err := w.takeOver(ctx, s, replica); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// group finds out which shard serves which partitions.
+func (w *watch) group(ctx context.Context) error {
+	groups := make(map[string][]int)
+	for p := range partition.Count {
+		address, err := partition.Shard(ctx, w.q.opts.Client, p)
+		if err != nil {
+			return fmt.Errorf("find the shard of partition %d: %w", p, err)
+		}
+		groups[address] = append(groups[address], p)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for address, partitions := range groups {
+		s := w.shards[address]
+		if s == nil || !slices.Equal(s.partitions, partitions) {
+			// Other partitions, perhaps other heartbeats: nobody is lost until they
+			// were watched for long enough.
+			w.shards[address] = &shard{partitions: partitions, seen: make(map[string]*other)}
+		}
+	}
+	for address := range w.shards {
+		if groups[address] == nil {
+			delete(w.shards, address)
+		}
+	}
+	return nil
+}
+
+// run works until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	tick := time.NewTicker(w.q.opts.ServiceEvery)
+	defer tick.Stop()
+	var ticks sync.WaitGroup
+	defer ticks.Wait()
+	for n := 0; ; n++ {
+		if n%8 == 0 {
+			if err := w.group(ctx); err != nil && ctx.Err() == nil {
+				w.q.opts.Logger.Error("shards not found", "error", err)
+			}
+		}
+		w.mu.Lock()
+		for address, s := range w.shards {
+			if !s.busy {
+				s.busy = true
+				ticks.Go(func() { w.tick(ctx, address, s) })
+			}
+		}
+		w.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tickTimeout bounds what a tick asks of Redis.
+const tickTimeout = 5 * time.Second
+
+func (w *watch) tick(ctx context.Context, address string, s *shard) {
+	defer func() {
+		w.mu.Lock()
+		s.busy = false
+		w.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
+	defer cancel()
+	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
+	if now.Sub(s.beatAt) >= w.q.opts.HeartbeatEvery-w.q.opts.ServiceEvery/2 {
+		if err := w.beat(ctx, s); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				w.q.opts.Logger.Error("heartbeat failed", "error", err)
+			}
+			return
+		}
+		w.takeOverLost(ctx, s)
+	}
+	if err := w.service(ctx, address, s); err != nil && !errors.Is(err, context.Canceled) {
+		w.q.opts.Logger.Error("partitions not served", "error", err)
+	}
+}
+
+// beat writes this replica's heartbeat and counts the others'.
+func (w *watch) beat(ctx context.Context, s *shard) error {
+	p := s.partitions[0]
+	began := time.Now() //nolint:forbidigo // as above
+	s.beatAt = began
+	call := &script.Call{
+		Script: beatScript, Keys: []string{replicasKey(p), absentKey(p)}, Args: []any{*w.q.replica.Load()},
+	}
+	err := script.Run(ctx, w.q.opts.Client, nil, call)
+	ended := time.Now() //nolint:forbidigo // as above
+	if err != nil || ended.Sub(began) > slowBeat {
+		for _, o := range s.seen {
+			o.missed = -graceBeats
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write heartbeat: %w", err)
+	}
+	return s.count(call.Reply(), *w.q.replica.Load(), began)
+}
+
+// count reads the answer of the heartbeat script.
+func (s *shard) count(reply any, self string, asked time.Time) error {
+	list, _ := reply.([]any)
+	if len(list) < 1 {
+		return errors.New("write heartbeat: unexpected reply")
+	}
+	now, _ := list[0].(int64)
+	s.ahead = time.UnixMilli(now).Sub(asked)
+	living := make(map[string]bool)
+	for i := 1; i+1 < len(list); i += 2 {
+		replica := text(list[i])
+		if replica == self {
+			continue
+		}
+		living[replica] = true
+		at, err := strconv.ParseInt(text(list[i+1]), 10, 64)
+		if err != nil {
+			return fmt.Errorf("read heartbeats: %w", err)
+		}
+		o := s.seen[replica]
+		switch {
+		case o == nil:
+			s.seen[replica] = &other{at: at}
+		case o.at != at:
+			*o = other{at: at, missed: min(o.missed, 0)}
+		default:
+			o.missed++
+		}
+	}
+	for replica := range s.seen {
+		if !living[replica] {
+			delete(s.seen, replica)
+		}
+	}
+	return nil
+}
+
+// living lists the replicas of a shard that are not lost, this one among them.
+func (w *watch) living(s *shard) []string {
+	out := []string{*w.q.replica.Load()}
+	for replica, o := range s.seen {
+		if o.missed < lostBeats {
+			out = append(out, replica)
+		}
+	}
+	return out
+}
+
+// owner chooses one of the replicas for a thing: the same wherever the same
+// replicas are seen (rendezvous hashing, Thaler and Ravishankar 1998).
+func owner(replicas []string, thing string) string {
+	best, highest := "", uint64(0)
+	for _, replica := range replicas {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(replica + "/" + thing)) // never fails
+		if score := mix(h.Sum64()); best == "" || score > highest || score == highest && replica < best {
+			best, highest = replica, score
+		}
+	}
+	return best
+}
+
+// mix spreads the bits of an FNV hash, which hardly depend on its last bytes
+// (the finalizer of MurmurHash3, Appleby 2011).
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+func (w *watch) takeOverLost(ctx context.Context, s *shard) {
+	living := w.living(s)
+	for replica, o := range s.seen {
+		if o.missed < lostBeats || owner(living, replica) != living[0] {
+			continue
+		}
+		w.q.opts.Logger.Warn("replica is lost, requeuing its work", "lost_replica", replica)
+		if err := w.takeOver(ctx, s, replica); err != nil && !errors.Is(err, context.Canceled) {
+			w.q.opts.Logger.Error("takeover failed", "lost_replica", replica, "error", err)
+		}
+	}
+}
+
+// takeOver requeues what a lost replica has in flight in a shard.
+func (w *watch) takeOver(ctx context.Context, s *shard, replica string) error {
+	n, err := w.q.requeue(ctx, s.partitions, replica, true)
+	w.q.metrics.requeued.Add(float64(n))
+	if err != nil {
+		return err
+	}
+	w.q.metrics.takeovers.Inc()
+	return w.q.forget(ctx, s.partitions[0], replica)
+}
+
+// forget takes a replica's heartbeat away.
+func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
+	if err := q.opts.Client.ZRem(ctx, replicasKey(leader), replica).Err(); err != nil {
+		return fmt.Errorf("remove heartbeat: %w", err)
+	}
+	return nil
+}
+
+// requeuePage is how many notes one call requeues.
+const requeuePage = 500
+
+// requeue moves all notes of a replica in partitions back to their queues and
+// has them served. It returns how many there were.
+func (q *Queue) requeue(ctx context.Context, partitions []int, replica string, fence bool) (int, error) {
+	n := 0
+	for rest := partitions; len(rest) > 0; {
+		calls := make([]*script.Call, len(rest))
+		for i, p := range rest {
+			fenced := "0"
+			if fence {
+				fenced = "1"
+			}
+			calls[i] = &script.Call{
+				Script: requeueScript, Keys: Keys(p),
+				Args: []any{partition.Prefix(p), replica, requeuePage, fenced},
+			}
+		}
+		if err := script.Run(ctx, q.opts.Client, nil, calls...); err != nil {
+			return n, fmt.Errorf("requeue work: %w", err)
+		}
+		var left, wake []int
+		for i, c := range calls {
+			counts, _ := c.Reply().([]any)
+			if len(counts) != 3 {
+				return n, errors.New("requeue work: unexpected reply")
+			}
+			done, _ := counts[0].(int64)
+			n += int(done)
+			if notes, _ := counts[1].(int64); notes > 0 {
+				left = append(left, rest[i])
+			}
+			if flag, _ := counts[2].(int64); flag == 1 {
+				wake = append(wake, rest[i])
+			}
+		}
+		q.Wake(ctx, wake)
+		rest = left
+	}
+	return n, nil
+}
+
+// release requeues all notes of this replica and takes its heartbeats away.
+func (q *Queue) release(ctx context.Context, replica string) error {
+	all := make([]int, partition.Count)
+	for p := range all {
+		all[p] = p
+	}
+	var failed error
+	for _, group := range q.byShard(ctx, all) {
+		_, err := q.requeue(ctx, group, replica, false)
+		if err == nil {
+			err = q.forget(ctx, group[0], replica)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// promoteMost is how many endpoint queues and jobs of a partition become due in
+// one call.
+const promoteMost = 200
+
+// service moves what became due in the partitions that this replica owns, and
+// serves wake-ups that nobody came for.
+func (w *watch) service(ctx context.Context, address string, s *shard) error {
+	living := w.living(s)
+	var owned []int
+	for _, p := range s.partitions {
+		if owner(living, strconv.Itoa(p)) == living[0] {
+			owned = append(owned, p)
+		}
+	}
+	w.mu.Lock()
+	w.owned[address] = len(owned)
+	total := 0
+	for a := range w.shards {
+		total += w.owned[a]
+	}
+	w.mu.Unlock()
+	w.q.metrics.owned.Set(float64(total))
+	due, err := w.due(ctx, s, owned)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	calls := make([]*script.Call, len(due))
+	for i, p := range due {
+		calls[i] = &script.Call{Script: promoteScript, Keys: Keys(p), Args: []any{partition.Prefix(p), promoteMost}}
+	}
+	if err := script.Run(ctx, w.q.opts.Client, nil, calls...); err != nil {
+		return fmt.Errorf("promote what is due: %w", err)
+	}
+	for i, c := range calls {
+		if n, _ := c.Reply().(int64); n == 1 {
+			w.q.Kick(due[i])
+		}
+	}
+	return nil
+}
+
+// due lists the partitions of owned that need service now.
+func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
+	pipe := w.q.opts.Client.Pipeline()
+	firsts := make([]*redis.ZSliceCmd, len(owned))
+	for i, p := range owned {
+		firsts[i] = pipe.ZRangeWithScores(ctx, dueKey(p), 0, 0)
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read what is due: %w", err)
+	}
+	now := time.Now().Add(s.ahead).UnixMilli() //nolint:forbidigo // Redis's clock
+	var due []int
+	for i, first := range firsts {
+		if z := first.Val(); len(z) > 0 && int64(z[0].Score) <= now {
+			due = append(due, owned[i])
+		}
+	}
+	return due, nil
+}
