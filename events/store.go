@@ -15,6 +15,8 @@ import (
 var (
 	// ErrNotFound means that no such event is kept: never accepted, or past retention.
 	ErrNotFound = errors.New("event not found")
+	// ErrCompacted means that an event's payload is not kept any more.
+	ErrCompacted = errors.New("the event's payload is not kept any more")
 	// ErrUnavailable means that Redis did not answer, or not in time. What was
 	// asked may or may not have happened; asking again is safe.
 	ErrUnavailable = errors.New("event store unavailable")

@@ -62,11 +62,10 @@ type claimed struct {
 }
 
 // claim claims work of partitions in one pipeline. Each answer has its own error.
-func (q *Queue) claim(ctx context.Context, replica string, partitions []int) []claimed {
-	shares := q.opts.Shares.Shares()
-	most := q.claimSize(partitions, shares.Free)
+func (q *Queue) claim(ctx context.Context, replica string, partitions []int, shares map[uuid.UUID]int, others int) []claimed {
+	most := q.claimSize(partitions, others)
 	listed := make(map[int][]any)
-	for company, share := range shares.Companies {
+	for company, share := range shares {
 		p := partition.Of(company)
 		listed[p] = append(listed[p], company.String(), share)
 	}
@@ -77,7 +76,7 @@ func (q *Queue) claim(ctx context.Context, replica string, partitions []int) []c
 			Keys:   Keys(p),
 			Args: append([]any{
 				partition.Prefix(p), replica, most, claimBytes, claimQuantum,
-				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, shares.Others,
+				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others,
 			}, listed[p]...),
 		}
 	}
@@ -96,12 +95,12 @@ func (q *Queue) claim(ctx context.Context, replica string, partitions []int) []c
 
 // claimSize is how many deliveries one of several calls may claim. Shorter
 // calls let the next partition come sooner; longer ones cost less.
-func (q *Queue) claimSize(partitions []int, free int) int {
+func (q *Queue) claimSize(partitions []int, share int) int {
 	most := claimLong
 	if len(partitions) > 1 || q.othersServed(partitions[0]) {
 		most = claimShort
 	}
-	return max(1, min(most, free/len(partitions)))
+	return max(1, min(most, 2*share/len(partitions)))
 }
 
 func (c *claimed) read(reply any) {

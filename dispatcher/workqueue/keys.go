@@ -29,10 +29,16 @@ func readyKey(company uuid.UUID) string {
 	return partition.Key(company, "q:"+company.String())
 }
 
-func endpointQueueKey(company, subscriber uuid.UUID) string {
+// EndpointQueueKey is the deliveries that wait for one endpoint. Type: sorted
+// set, event id by the unix ms it is due. Writer: the scripts of this package and
+// of package delivery. TTL: none, it empties.
+func EndpointQueueKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "eq:"+company.String()+"/"+subscriber.String())
 }
 
-func endpointInFlightKey(company, subscriber uuid.UUID) string {
+// InFlightKey is the deliveries of an endpoint queue whose attempt is under way.
+// Type: hash, event id to the replica that claimed it. Writer: the scripts of this
+// package and of package delivery. TTL: an hour after the last claim.
+func InFlightKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "ef:"+company.String()+"/"+subscriber.String())
 }

@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -27,25 +28,21 @@ import (
 	"spendhook/internal/script"
 )
 
-// Shares says how much more work this replica takes.
-type Shares struct {
-	Free      int               // places left in this replica's memory
-	Others    int               // what a company that is not listed may claim
-	Companies map[uuid.UUID]int // what companies that hold places may claim
-}
-
 // Admission decides how much of a replica's memory each company may hold.
 type Admission interface {
-	Shares() Shares
-	// Share is what one company may claim now.
-	Share(company uuid.UUID) int
+	// Holding returns how many deliveries each company that holds some may claim,
+	// and how many any other company may.
+	Holding() (shares map[uuid.UUID]int, others int)
+	// Refused notes that work of a company was left since it may claim none. It
+	// reports whether the company may claim again at once.
+	Refused(company uuid.UUID) bool
 }
 
 // Options configures a Queue.
 type Options struct {
-	Client  redis.UniversalClient
-	Replica string    // this process among its peers; the same after a restart, if possible
-	Shares  Admission // how much may be claimed
+	Client    redis.UniversalClient
+	Replica   string // this process among its peers; the same after a restart, if possible
+	Admission Admission
 	// Take starts the work of batches that were claimed under the name replica.
 	// It may be called concurrently and must not wait for receivers.
 	Take func(ctx context.Context, replica string, batches []Batch)
@@ -102,8 +99,7 @@ type Queue struct {
 	mu      sync.Mutex    // guards all below
 	dirty   map[int]bool  // to be served by this replica
 	parked  map[int]bool  // to be served once this replica has places
-	passed  map[uuid.UUID]bool
-	waiting atomic.Int64 // len(parked) + len(passed)
+	waiting atomic.Int64  // len(parked)
 
 	lastPartition atomic.Int64 // the last one served, and the unix ms until which
 	othersUntil   atomic.Int64 // other partitions count as having work
@@ -121,7 +117,7 @@ func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
 		opts: o, kicked: make(chan struct{}, 1),
-		dirty: make(map[int]bool), parked: make(map[int]bool), passed: make(map[uuid.UUID]bool),
+		dirty: make(map[int]bool), parked: make(map[int]bool),
 	}
 	q.metrics = newMetrics(o.Registerer)
 	q.wakeups = newWakeups(o)
@@ -205,28 +201,20 @@ func (q *Queue) Kick(partitions ...int) {
 	}
 }
 
-// Freed tells that a company's delivery left this replica's memory.
-func (q *Queue) Freed(company uuid.UUID) {
+// Freed tells that a delivery left this replica's memory.
+func (q *Queue) Freed() {
 	if q.waiting.Load() == 0 {
 		return
 	}
 	q.mu.Lock()
-	var again []int
-	if q.passed[company] && q.opts.Shares.Share(company) >= claimQuantum/2 {
-		delete(q.passed, company)
-		again = append(again, partition.Of(company))
+	again := make([]int, 0, len(q.parked))
+	for p := range q.parked {
+		again = append(again, p)
 	}
-	if len(q.parked) > 0 && q.opts.Shares.Shares().Free >= claimShort {
-		for p := range q.parked {
-			again = append(again, p)
-		}
-		clear(q.parked)
-	}
-	q.waiting.Store(int64(len(q.parked) + len(q.passed)))
+	clear(q.parked)
+	q.waiting.Store(0)
 	q.mu.Unlock()
-	if len(again) > 0 {
-		q.Kick(again...)
-	}
+	q.Kick(again...)
 }
 
 // serveKicked serves the partitions that this replica itself has seen work in.
@@ -280,7 +268,8 @@ func (q *Queue) serveShard(partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
-	if q.opts.Shares.Shares().Free <= 0 {
+	shares, others := q.opts.Admission.Holding()
+	if !anyFree(shares, others) {
 		q.park(partitions)
 		return
 	}
@@ -289,7 +278,7 @@ func (q *Queue) serveShard(partitions []int) {
 	replica := *q.replica.Load()
 	var batches []Batch
 	var again []int
-	for _, c := range q.claim(ctx, replica, partitions) {
+	for _, c := range q.claim(ctx, replica, partitions, shares, others) {
 		q.metrics.claims.Inc()
 		switch {
 		case errors.Is(c.err, errFenced):
@@ -325,6 +314,19 @@ func (q *Queue) fenced(old string) {
 	}
 }
 
+// anyFree reports whether any company may claim.
+func anyFree(shares map[uuid.UUID]int, others int) bool {
+	if others > 0 {
+		return true
+	}
+	for _, share := range shares {
+		if share > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // park remembers partitions that this replica has no places for.
 func (q *Queue) park(partitions []int) {
 	q.mu.Lock()
@@ -332,23 +334,16 @@ func (q *Queue) park(partitions []int) {
 	for _, p := range partitions {
 		q.parked[p] = true
 	}
-	q.waiting.Store(int64(len(q.parked) + len(q.passed)))
+	q.waiting.Store(int64(len(q.parked)))
 }
 
-// pass remembers companies that hold their share.
+// pass notes companies that hold their share.
 func (q *Queue) pass(companies []uuid.UUID) {
-	if len(companies) == 0 {
-		return
-	}
 	q.metrics.passed.Add(float64(len(companies)))
-	q.mu.Lock()
 	for _, c := range companies {
-		q.passed[c] = true
-	}
-	q.waiting.Store(int64(len(q.parked) + len(q.passed)))
-	q.mu.Unlock()
-	for _, c := range companies { // it may have given places back meanwhile
-		q.Freed(c)
+		if q.opts.Admission.Refused(c) {
+			q.Kick(partition.Of(c))
+		}
 	}
 }
 
@@ -399,6 +394,44 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 	call := &script.Call{Script: endJobScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), job.String(), delay}}
 	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
 		return err
+	}
+	if wake, _ := call.Reply().(int64); wake == 1 {
+		q.Kick(p)
+	}
+	return nil
+}
+
+// Requeue gives up work of one company that was claimed and not begun.
+func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
+	p := partition.Of(b.Company)
+	args := []any{partition.Prefix(p), replica, requeuePage, "0"}
+	for _, e := range b.Events {
+		args = append(args, b.Company.String()+"/"+e.ID)
+	}
+	for _, d := range b.Deliveries {
+		args = append(args, b.Company.String()+"/"+d.EventID+"/"+d.Subscriber.String())
+	}
+	for _, j := range b.Jobs {
+		args = append(args, "j:"+b.Company.String()+"/"+j.String())
+	}
+	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: args}
+	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
+		return fmt.Errorf("requeue work: %w", err)
+	}
+	q.Kick(p)
+	return nil
+}
+
+// Quarantine moves work that cannot be read out of the way of the rest: an event
+// or, with a subscriber, one of its deliveries.
+func (q *Queue) Quarantine(ctx context.Context, replica string, company uuid.UUID, id string, subscriber *uuid.UUID) error {
+	p, sub := partition.Of(company), ""
+	if subscriber != nil {
+		sub = subscriber.String()
+	}
+	call := &script.Call{Script: quarantineScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), id, sub}}
+	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
+		return fmt.Errorf("quarantine: %w", err)
 	}
 	if wake, _ := call.Reply().(int64); wake == 1 {
 		q.Kick(p)

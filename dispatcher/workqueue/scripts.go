@@ -17,16 +17,19 @@ var (
 	promoteSource string
 	//go:embed lua/endjob.lua
 	endJobSource string
+	//go:embed lua/quarantine.lua
+	quarantineSource string
 	//go:embed lua/beat.lua
 	beatSource string
 )
 
 var (
-	claimScript   = Script(claimSource, true)
-	requeueScript = Script(requeueSource, true)
-	promoteScript = Script(promoteSource, true)
-	endJobScript  = Script(endJobSource, true)
-	beatScript    = Script(beatSource, true)
+	claimScript      = Script(claimSource, true)
+	requeueScript    = Script(requeueSource, true)
+	promoteScript    = Script(promoteSource, true)
+	endJobScript     = Script(endJobSource, true)
+	quarantineScript = Script(quarantineSource, true)
+	beatScript       = Script(beatSource, true)
 )
 
 // Script makes a script of source that may call the functions of lua/lib.lua.

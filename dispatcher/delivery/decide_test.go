@@ -1,0 +1,200 @@
+package delivery
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+var testPolicy = Policy{Schedule: []time.Duration{time.Second, time.Minute}, Jitter: 0.2, RetryAfterMax: 24 * time.Hour}
+
+func middle() float64 { return 0.5 }
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_000_000)
+	failed := Result{StatusCode: http.StatusServiceUnavailable, Class: ClassHTTP5xx, StartedAt: now}
+	asked := failed
+	asked.RetryAfter = time.Hour
+	absurd := failed
+	absurd.RetryAfter = 1000 * time.Hour
+	cases := map[string]struct {
+		before record
+		res    Result
+		status Status
+		due    time.Duration
+		reason string
+		count  int
+	}{
+		"2xx delivers":                       {record{Status: StatusPending}, Result{StatusCode: 204}, StatusDelivered, 0, "", 1},
+		"first failure follows the schedule": {record{Status: StatusPending}, failed, StatusRetrying, time.Second, "", 1},
+		"second failure too":                 {record{Status: StatusDelivering, Step: 1, Count: 1}, failed, StatusRetrying, time.Minute, "", 2},
+		"the last failure is death":          {record{Status: StatusDelivering, Step: 2, Count: 2}, failed, StatusDead, 0, ReasonExhausted, 3},
+		"Retry-After is obeyed":              {record{Status: StatusPending}, asked, StatusRetrying, time.Hour, "", 1},
+		"Retry-After is clamped":             {record{Status: StatusPending}, absurd, StatusRetrying, 24 * time.Hour, "", 1},
+		"410 is death":                       {record{Status: StatusPending}, Result{StatusCode: http.StatusGone, Class: ClassGone}, StatusDead, 0, ReasonGone, 1},
+		"an aborted attempt never was":       {record{Status: StatusDelivering, Step: 1, Count: 1}, Result{Class: ClassAborted}, StatusRetrying, 1, ReasonInterrupted, 1},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := decide(c.before, c.res, testPolicy, now, middle)
+			want := int64(0)
+			if c.due > 0 {
+				want = now.Add(c.due).UnixMilli()
+			}
+			if got.Status != c.status || got.Due != want || got.Reason != c.reason || got.Count != c.count {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// TestStateMachine walks a delivery at random and holds it against the rules
+// that docs/delivery-states.md draws.
+func TestStateMachine(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.UnixMilli(1_000_000)
+		r := record{Status: StatusPending}
+		t.Repeat(map[string]func(*rapid.T){
+			"attempt": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("no attempt of what has ended")
+				}
+				res := rapid.SampledFrom([]Result{
+					{StatusCode: 200},
+					{StatusCode: 500, Class: ClassHTTP5xx},
+					{Class: ClassTimeout},
+					{StatusCode: 410, Class: ClassGone},
+					{Class: ClassAborted},
+				}).Draw(t, "result")
+				before := r
+				r = decide(r, res, testPolicy, now, func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "jitter") })
+				switch {
+				case res.Aborted() && (r.Count != before.Count || r.Step != before.Step):
+					t.Fatal("an aborted attempt was counted")
+				case !res.Aborted() && r.Count != before.Count+1:
+					t.Fatal("an attempt was not counted")
+				}
+			},
+			"postpone": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("nothing to put off")
+				}
+				before := r
+				if r = postpone(r, time.Second, now); r.Count != before.Count || r.Step != before.Step {
+					t.Fatal("a postponement was counted")
+				}
+			},
+			"hold": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("nothing to hold")
+				}
+				r = hold(r, now)
+			},
+			"cancel": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("nothing to cancel")
+				}
+				r = cancel(r, now)
+			},
+			"replay": func(*rapid.T) { r = restart(r, ReasonReplay, now) },
+			"":       func(t *rapid.T) { checkRecord(t, &r, now) },
+		})
+	})
+}
+
+func checkRecord(t *rapid.T, r *record, now time.Time) {
+	scheduled := r.Due > 0
+	held := r.Reason == ReasonSubscriberDisabled
+	switch r.Status {
+	case StatusPending, StatusRetrying:
+		if r.Count > 0 && !scheduled && !held {
+			t.Fatalf("%s has no next attempt and is not held", r.Status)
+		}
+		if (r.Status == StatusRetrying) != (r.Step > 0) {
+			t.Fatalf("%s after %d failures of the run", r.Status, r.Step)
+		}
+		if scheduled && r.Due < now.UnixMilli() {
+			t.Fatal("due in the past")
+		}
+	case StatusDelivered, StatusDead, StatusCancelled:
+		if scheduled {
+			t.Fatalf("%s has a next attempt", r.Status)
+		}
+	case StatusDelivering:
+		t.Fatal("only the store begins attempts")
+	}
+	if len(r.Attempts) > maxAttemptLog || r.Step > len(testPolicy.Schedule)+1 {
+		t.Fatalf("%d attempts kept, step %d", len(r.Attempts), r.Step)
+	}
+}
+
+func TestRecordReadsWhatItWrote(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := record{
+			Status:    rapid.SampledFrom([]Status{StatusPending, StatusDelivering, StatusRetrying, StatusDelivered, StatusDead, StatusCancelled}).Draw(t, "status"),
+			Version:   rapid.Int64Range(0, 1<<40).Draw(t, "version"),
+			EventType: rapid.StringMatching(`[A-Z][A-Z0-9_]{0,63}`).Draw(t, "type"),
+			Created:   rapid.Int64Range(0, 1<<42).Draw(t, "created"),
+			Due:       rapid.Int64Range(0, 1<<42).Draw(t, "due"),
+		}
+		for range rapid.IntRange(0, 30).Draw(t, "attempts") {
+			r.log(Result{
+				StartedAt: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "started")),
+				Class:     rapid.SampledFrom(errorClasses).Draw(t, "class"),
+				// What a receiver answers may be any bytes.
+				ResponseBody: rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
+			})
+		}
+		text, err := r.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeRecord(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Version++
+		if diff := cmp.Diff(&r, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	text, err := (&record{Status: StatusRetrying, EventType: "PAYMENT_PAID", Attempts: []attemptRecord{{Number: 1}}}).encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add("P1|{}")
+	f.Add("|")
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := decodeRecord(s)
+		if err != nil {
+			return
+		}
+		if _, err := r.encode(); err != nil {
+			t.Errorf("%q was read but cannot be written: %v", s, err)
+		}
+	})
+}
+
+func FuzzCursor(f *testing.F) {
+	f.Add("eyJjIjoiMDAwMDAwMDAtMDAwMC0wMDAwLTAwMDAtMDAwMDAwMDAwMDAwIn0")
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := parseCursor(s)
+		if err != nil {
+			return
+		}
+		if _, err := p.cursor(); err != nil {
+			t.Errorf("%q was read but cannot be written: %v", s, err)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+-- Writes new deliveries that were delivered at once: what record.lua does of
+-- them, for many events in one call.
+-- KEYS: 1 a partition's due set, 2 a key that never exists
+-- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
+--   that an event is kept after it was accepted, 5 replica, 6 number of companies,
+--   7 of events, 8 of subscribers; then for each company key prefix and id; for each event the number of its
+--   company, its id, and '1' when its matching is complete; for each subscriber the
+--   number of its company and its id; for each delivery the numbers of its event and
+--   its subscriber, created ms, and the record
+-- Returns for each delivery 1, or the record found when there is one already.
+local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local replica, companies, events, subs = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local event0 = 8 + 2 * companies
+local sub0 = event0 + 3 * events
+
+local function of_company(c) return ARGV[7 + 2 * c], ARGV[8 + 2 * c] end
+
+local out, entries = {}, {}
+for a = sub0 + 2 * subs + 1, #ARGV, 4 do
+  local e, s = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+  local P, company = of_company(tonumber(ARGV[event0 + 3 * e - 2]))
+  local id, sub = ARGV[event0 + 3 * e - 1], ARGV[sub0 + 2 * s]
+  local key = P .. 'd:' .. company .. '/' .. id
+  if redis.call('HSETNX', key, sub, ARGV[a + 3]) == 1 then
+    out[#out + 1] = 1
+    local list = entries[s] or {}
+    list[#list + 1], list[#list + 2] = ARGV[a + 2], id
+    entries[s] = list
+  else
+    out[#out + 1] = redis.call('HGET', key, sub)
+  end
+end
+for s, list in pairs(entries) do
+  local P, company = of_company(tonumber(ARGV[sub0 + 2 * s - 1]))
+  local key = P .. 'da:' .. company .. '/' .. ARGV[sub0 + 2 * s]
+  redis.call('ZADD', key, unpack(list))
+  local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - keep, 'LIMIT', 0, 4 + #list)
+  if #old > 0 then redis.call('ZREM', key, unpack(old)) end
+  redis.call('PEXPIRE', key, keep)
+end
+local grown = {}
+for e = 1, events do
+  local at = event0 + 3 * e
+  if ARGV[at] == '1' then
+    local c = tonumber(ARGV[at - 2])
+    local P, company = of_company(c)
+    grown[c] = (grown[c] or 0) + settle(P, replica, company, ARGV[at - 1], true, 0, false, now, keep, keep_dead, keep_event)
+  end
+end
+for c, change in pairs(grown) do
+  local P, company = of_company(c)
+  count_pending(P, company, change)
+end
+return out

@@ -1,0 +1,34 @@
+-- settle moves an event to the state that its deliveries are in, after some of
+-- them were written. Of an event's deliveries the field '#' counts the live ones
+-- and '!' says that one died. What is pending has no expiry. matched: its matching
+-- is complete, so the replica's note of it ends. opened: live deliveries more than
+-- before. Returns by how much the pending events of the company grew: -1, 0 or 1.
+local function settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event)
+  local deliveries, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
+  if matched then redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) end
+  if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
+  if dead then redis.call('HSET', deliveries, '!', now) end
+  local head = redis.call('GETRANGE', event, 0, 13)
+  local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
+  if not accepted or state == COMPACTED or state == READY and not matched then return 0 end
+  local marks = redis.call('HMGET', deliveries, '#', '!')
+  local is = SETTLED
+  if tonumber(marks[1] or 0) > 0 then is = MATCHED end
+  if is == SETTLED and (state ~= SETTLED or dead) then
+    local ms = math.max(accepted + keep_event - now, 1000)
+    if marks[2] then ms, keep = math.max(ms, keep_dead), math.max(keep, keep_dead) end
+    redis.call('PEXPIRE', event, ms)
+    redis.call('PEXPIRE', deliveries, keep)
+  end
+  if is == state then return 0 end
+  redis.call('SETRANGE', event, 0, is)
+  if is == SETTLED then return -1 end
+  if state ~= SETTLED then return 0 end
+  redis.call('PERSIST', event)
+  redis.call('PERSIST', deliveries)
+  return 1
+end
+
+local function count_pending(P, company, change)
+  if change ~= 0 then redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change) end
+end

@@ -1,0 +1,119 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+)
+
+// Delivery reads one delivery of a company with its attempts; ErrNotFound when
+// there is none.
+func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Delivery, error) {
+	r, err := ParseID(company, id)
+	if err != nil {
+		return Delivery{}, err
+	}
+	records, err := s.Get(ctx, []Ref{r})
+	if err != nil {
+		return Delivery{}, err
+	}
+	if records[0] == nil {
+		return Delivery{}, ErrNotFound
+	}
+	return records[0].Delivery(r), nil
+}
+
+// OfEvent reads all deliveries of an event, by subscriber; none when it is not
+// matched yet or unknown.
+func (s *Store) OfEvent(ctx context.Context, r events.Ref) ([]Delivery, error) {
+	groups, err := s.OfEvents(ctx, []events.Ref{r})
+	if err != nil {
+		return nil, err
+	}
+	return groups[0], nil
+}
+
+// EventStatus sums up where an event's deliveries stand.
+type EventStatus string
+
+// The event statuses.
+const (
+	EventPending      EventStatus = "PENDING"       // not matched yet, or some delivery has attempts ahead
+	EventDelivered    EventStatus = "DELIVERED"     // every delivery ended, at least one delivered, none dead
+	EventDead         EventStatus = "DEAD"          // every delivery ended, at least one dead
+	EventCancelled    EventStatus = "CANCELLED"     // every delivery was cancelled
+	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched, and nobody was to receive it
+)
+
+// EventStatus sums up events, in their order.
+func (s *Store) EventStatus(ctx context.Context, refs []events.Ref) ([]EventStatus, error) {
+	unmatched, err := s.Unmatched(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := s.OfEvents(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]EventStatus, len(refs))
+	for i := range refs {
+		out[i] = sumUp(unmatched[i], groups[i])
+	}
+	return out, nil
+}
+
+func sumUp(unmatched bool, deliveries []Delivery) EventStatus {
+	var live, dead, delivered bool
+	for _, d := range deliveries {
+		live = live || d.Status.Live()
+		dead = dead || d.Status == StatusDead
+		delivered = delivered || d.Status == StatusDelivered
+	}
+	switch {
+	case unmatched || live:
+		return EventPending
+	case dead:
+		return EventDead
+	case delivered:
+		return EventDelivered
+	case len(deliveries) > 0:
+		return EventCancelled
+	}
+	return EventNoSubscriber
+}
+
+// Unmatched reports which events wait for their subscribers to be matched.
+func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
+	pipe := s.client.Pipeline()
+	states := make([]*redis.StringCmd, len(refs))
+	for i, r := range refs {
+		states[i] = pipe.GetRange(ctx, events.EventKey(r), 0, 0)
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read event states: %w", err)
+	}
+	out := make([]bool, len(refs))
+	for i, state := range states {
+		out[i] = state.Val() == string(rune(events.Ready))
+	}
+	return out, nil
+}
+
+// Waiting counts the deliveries in the queue of a subscriber's endpoint that are due.
+func (s *Store) Waiting(ctx context.Context, company, subscriber uuid.UUID) (int64, error) {
+	now := strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
+	n, err := s.client.ZCount(ctx, workqueue.EndpointQueueKey(company, subscriber), "-inf", now).Result()
+	if err != nil {
+		return 0, fmt.Errorf("count waiting deliveries: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,158 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/events"
+)
+
+// maxAttemptLog bounds the attempts kept with a delivery: two full runs of the
+// default schedule.
+const maxAttemptLog = 20
+
+// Record is a delivery as Redis keeps it: `<status letter><version>|<json>`.
+// The letter and the version stand outside the JSON so that the scripts can
+// compare and move a delivery without parsing it.
+type Record struct {
+	Status  Status `json:"-"`
+	Version int64  `json:"-"`
+
+	EventType string          `json:"e"`
+	Created   int64           `json:"c"`           // unix ms
+	Updated   int64           `json:"u"`           // unix ms
+	Due       int64           `json:"n,omitzero"`  // unix ms of the next attempt; 0: none
+	Count     int             `json:"k,omitzero"`  // attempts made, ever
+	Step      int             `json:"s,omitzero"`  // failures in the current run of the schedule
+	Reason    string          `json:"r,omitempty"` // see the Reason constants
+	Attempts  []attemptRecord `json:"a,omitempty"`
+}
+
+type attemptRecord struct {
+	Number   int    `json:"n"`
+	Started  int64  `json:"t"` // unix ms
+	Duration int64  `json:"d"` // ms
+	Code     int    `json:"c,omitzero"`
+	Error    string `json:"e,omitempty"`
+	Body     []byte `json:"b,omitempty"`
+}
+
+var statusLetters = map[Status]byte{
+	StatusPending: 'P', StatusRetrying: 'R',
+	StatusDelivered: 'D', StatusDead: 'X', StatusCancelled: 'C',
+}
+
+var letterStatuses = func() map[byte]Status {
+	m := make(map[byte]Status, len(statusLetters))
+	for s, l := range statusLetters {
+		m[l] = s
+	}
+	return m
+}()
+
+// NewRecord is a delivery of an event before its first attempt.
+func NewRecord(e events.Stored) *Record {
+	return &Record{Status: StatusPending, EventType: e.Type, Created: e.AcceptedAt.UnixMilli()}
+}
+
+// encode writes the record under its next version.
+func (r *Record) encode() (string, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("encode delivery record: %w", err)
+	}
+	out := make([]byte, 0, len(body)+8)
+	out = append(out, statusLetters[r.Status])
+	out = strconv.AppendInt(out, r.Version+1, 10)
+	out = append(out, '|')
+	return string(append(out, body...)), nil
+}
+
+// expects is the version the next write must find; "" when the record is new.
+func (r *Record) expects() string {
+	if r.Version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(r.Version, 10)
+}
+
+// Decode reads what encode wrote.
+func Decode(s string) (*Record, error) {
+	head, body, ok := strings.Cut(s, "|")
+	if !ok || len(head) < 2 {
+		return nil, fmt.Errorf("delivery record has no header")
+	}
+	status, ok := letterStatuses[head[0]]
+	if !ok {
+		return nil, fmt.Errorf("delivery record has status letter %q", head[0])
+	}
+	version, err := strconv.ParseInt(head[1:], 10, 64)
+	if err != nil || version < 1 {
+		return nil, fmt.Errorf("delivery record has version %q", head[1:])
+	}
+	r := &Record{Status: status, Version: version}
+	if err := json.Unmarshal([]byte(body), r); err != nil {
+		return nil, fmt.Errorf("decode delivery record: %w", err)
+	}
+	return r, nil
+}
+
+// waiting is the status of a delivery that waits for an attempt.
+func (r *Record) waiting() Status {
+	if r.Step > 0 {
+		return StatusRetrying
+	}
+	return StatusPending
+}
+
+// log appends an attempt, keeping the latest maxAttemptLog, and the answer of
+// this one alone.
+func (r *Record) log(res Result) {
+	r.Count++
+	r.Attempts = slices.Clone(r.Attempts)
+	for i := range r.Attempts {
+		r.Attempts[i].Body = nil
+	}
+	r.Attempts = append(r.Attempts, attemptRecord{
+		Number: r.Count, Started: res.StartedAt.UnixMilli(), Duration: res.Duration.Milliseconds(),
+		Code: res.StatusCode, Error: res.Class, Body: res.Body,
+	})
+	if extra := len(r.Attempts) - maxAttemptLog; extra > 0 {
+		r.Attempts = r.Attempts[extra:]
+	}
+}
+
+// Has reports whether an attempt is in the log. There is only one at a time, so
+// no other began in the same moment.
+func (r *Record) Has(res Result) bool {
+	return slices.ContainsFunc(r.Attempts, func(a attemptRecord) bool {
+		return a.Started == res.StartedAt.UnixMilli() && a.Duration == res.Duration.Milliseconds() && a.Code == res.StatusCode && a.Error == res.Class
+	})
+}
+
+// Delivery is the record as it is shown.
+func (r *Record) Delivery(of Ref) Delivery {
+	d := Delivery{
+		EventID: of.ID, EventType: r.EventType, CompanyUUID: of.Company, SubscriberUUID: of.Subscriber,
+		Status: r.Status, Reason: r.Reason, AttemptCount: r.Count,
+		CreatedAt: msTime(r.Created), UpdatedAt: msTime(r.Updated),
+	}
+	if r.Due > 0 && r.Status.Live() && r.Status != StatusDelivering {
+		due := msTime(r.Due)
+		d.NextAttemptAt = &due
+	}
+	for _, a := range r.Attempts {
+		d.Attempts = append(d.Attempts, Attempt{
+			Number: a.Number, StartedAt: msTime(a.Started), Duration: time.Duration(a.Duration) * time.Millisecond,
+			StatusCode: a.Code, Error: a.Error, ResponseBody: a.Body,
+		})
+	}
+	return d
+}
+
+func msTime(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

@@ -1,0 +1,461 @@
+package delivery
+
+import (
+	"context"
+	_ "embed" // the script
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/partition"
+)
+
+//go:embed lua/page.lua
+var pageSource string
+
+var pageScript = redis.NewScript(pageSource)
+
+// Filter says which deliveries to list; its parts combine with AND.
+type Filter struct {
+	Company    *uuid.UUID // nil: all companies, one after the other
+	Subscriber *uuid.UUID // needs Company
+	EventType  string
+	Status     Status
+	From, To   *time.Time // of CreatedAt, both inclusive
+	Cursor     string     // Page.Next of the page before
+	Size       int        // 1..100, default 20
+}
+
+// Page is a part of a list, newest first within a company. Next is
+// empty at the end; while it is not, a page may be short, even empty, since one
+// call looks at a bounded number of deliveries.
+type Page struct {
+	Items []Delivery
+	Next  string
+}
+
+const (
+	defaultPage = 20
+	maxPage     = 100
+	maxExamined = 1000 // index entries that one page looks at
+	examineStep = 100
+)
+
+// position is where a page ended.
+type position struct {
+	Company uuid.UUID `json:"c"`
+	Score   int64     `json:"s"`
+	Member  string    `json:"m"`
+	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
+}
+
+func (p position) cursor() (string, error) {
+	b, err := json.Marshal(p)
+	return base64.RawURLEncoding.EncodeToString(b), err
+}
+
+func parseCursor(s string) (position, error) {
+	var p position
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || json.Unmarshal(b, &p, json.RejectUnknownMembers(true)) != nil {
+		return position{}, ErrBadCursor
+	}
+	return p, nil
+}
+
+// List reads one page of deliveries, newest first; see Page for how pages end.
+// ErrBadCursor when the cursor is not of this list.
+func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
+	at := position{}
+	if f.Cursor != "" {
+		var err error
+		if at, err = parseCursor(f.Cursor); err != nil {
+			return Page{}, err
+		}
+		if f.Company != nil && at.Company != *f.Company {
+			return Page{}, ErrBadCursor
+		}
+	}
+	if f.Size <= 0 {
+		f.Size = defaultPage
+	}
+	l := &lister{store: s, filter: f, size: min(f.Size, maxPage)}
+	if f.Company != nil {
+		at.Company = *f.Company
+		err := l.company(ctx, at)
+		return l.page, err
+	}
+	err := l.companies(ctx, at)
+	return l.page, err
+}
+
+// lister collects one page.
+type lister struct {
+	store    *Store
+	filter   Filter
+	size     int
+	examined int
+	page     Page
+}
+
+func (l *lister) full() bool { return len(l.page.Items) >= l.size || l.examined >= maxExamined }
+
+// companies goes on through all companies from where a page ended, by partition
+// and then by id.
+func (l *lister) companies(ctx context.Context, at position) error {
+	first := 0
+	if at.Company != uuid.Nil {
+		first = partition.Of(at.Company)
+	}
+	for p := first; p < partition.Count; p++ {
+		ids, err := l.store.companies(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			here := position{Company: id}
+			switch c := strings.Compare(id.String(), at.Company.String()); {
+			case p == first && c < 0:
+				continue
+			case c == 0:
+				here = at
+			}
+			if l.full() {
+				l.page.Next, err = here.cursor()
+				return err
+			}
+			l.examined++
+			if err := l.company(ctx, here); err != nil || l.page.Next != "" {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// companies is the companies of a partition that have events, by id.
+func (s *Store) companies(ctx context.Context, p int) ([]uuid.UUID, error) {
+	texts, err := s.client.ZRange(ctx, events.CompaniesKey(p), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list companies: %w", err)
+	}
+	slices.Sort(texts)
+	ids := make([]uuid.UUID, 0, len(texts))
+	for _, t := range texts {
+		id, err := uuid.Parse(t)
+		if err != nil {
+			return nil, fmt.Errorf("list companies: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// company goes on through one company's deliveries from where a page ended.
+func (l *lister) company(ctx context.Context, at position) error {
+	key, byEvent := l.index(at.Company)
+	for {
+		entries, err := l.store.entries(ctx, key, at, l.highest(), examineStep)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		groups, err := l.store.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
+		if err != nil {
+			return err
+		}
+		for i, e := range entries {
+			if l.filter.From != nil && e.score < l.filter.From.UnixMilli() {
+				return nil
+			}
+			after := ""
+			if e.member == at.Member {
+				after = at.After
+			}
+			at = position{Company: at.Company, Score: e.score, Member: e.member}
+			if done, err := l.add(groups[i], after, at); done || err != nil {
+				return err
+			}
+		}
+		at.After = ""
+	}
+}
+
+// add appends what the filter lets through, and reports whether the page is full.
+func (l *lister) add(group []Delivery, after string, at position) (bool, error) {
+	l.examined++
+	for i, d := range group {
+		if d.SubscriberUUID.String() <= after || !l.matches(d) {
+			continue
+		}
+		l.page.Items = append(l.page.Items, d)
+		if len(l.page.Items) >= l.size {
+			if i < len(group)-1 {
+				at.After = d.SubscriberUUID.String()
+			}
+			break
+		}
+	}
+	if !l.full() {
+		return false, nil
+	}
+	var err error
+	l.page.Next, err = at.cursor()
+	return true, err
+}
+
+// index is the sorted set that serves the filter in a company. byEvent: its
+// members are events, each with the deliveries of all subscribers.
+func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
+	sub := l.filter.Subscriber
+	switch {
+	case sub != nil && l.filter.Status == StatusDead:
+		return deadOfSubscriber(company, *sub), false
+	case sub != nil && l.filter.Status.Live():
+		return liveOfSubscriber(company, *sub), false
+	case sub != nil:
+		return allOfSubscriber(company, *sub), false
+	case l.filter.Status == StatusDead:
+		return deadOfCompany(company), false
+	case l.filter.Status.Live():
+		return liveOfCompany(company), false
+	default:
+		return events.IndexKey(company), true
+	}
+}
+
+// highest is the score to begin at. Dead letters are indexed by the time of
+// their death, which says nothing about the latest creation.
+func (l *lister) highest() string {
+	if l.filter.To == nil || l.filter.Status == StatusDead {
+		return "+inf"
+	}
+	return strconv.FormatInt(l.filter.To.UnixMilli(), 10)
+}
+
+func (l *lister) matches(d Delivery) bool {
+	f := l.filter
+	return (f.EventType == "" || d.EventType == f.EventType) &&
+		(f.Status == "" || d.Status == f.Status) &&
+		(f.From == nil || !d.CreatedAt.Before(*f.From)) &&
+		(f.To == nil || !d.CreatedAt.After(*f.To))
+}
+
+// entry is a member of an index.
+type entry struct {
+	member string
+	score  int64
+}
+
+func (s *Store) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
+	again := "0"
+	if at.After != "" {
+		again = "1"
+	}
+	flat, err := pageScript.Run(ctx, s.client, []string{key}, at.Score, at.Member, again, highest, n).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	out := make([]entry, 0, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		score, err := strconv.ParseInt(flat[i+1], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("list deliveries: %w", err)
+		}
+		out = append(out, entry{member: flat[i], score: score})
+	}
+	return out, nil
+}
+
+// read loads the deliveries behind index entries, by subscriber within each.
+func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []entry, byEvent bool) ([][]Delivery, error) {
+	if byEvent {
+		refs := make([]events.Ref, len(entries))
+		for i, e := range entries {
+			refs[i] = events.Ref{Company: company, ID: e.member}
+		}
+		return s.OfEvents(ctx, refs)
+	}
+	refs := make([]Ref, len(entries))
+	for i, e := range entries {
+		id, of, ok := strings.Cut(e.member, "/")
+		refs[i] = Ref{Ref: events.Ref{Company: company, ID: id}}
+		if !ok {
+			refs[i].Subscriber = *sub
+			continue
+		}
+		parsed, err := uuid.Parse(of)
+		if err != nil {
+			return nil, fmt.Errorf("list deliveries: %w", err)
+		}
+		refs[i].Subscriber = parsed
+	}
+	records, err := s.Get(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]Delivery, len(entries))
+	for i, rec := range records {
+		if rec != nil {
+			out[i] = []Delivery{rec.Delivery(refs[i])}
+		}
+	}
+	return out, nil
+}
+
+// Get reads deliveries in one round trip; nil stands for one that is not kept. A
+// live one with an attempt under way is DELIVERING.
+func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
+	pipe := s.client.Pipeline()
+	records := make([]*redis.StringCmd, len(refs))
+	busy := make([]*redis.BoolCmd, len(refs))
+	for i, r := range refs {
+		records[i] = pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())
+		busy[i] = pipe.HExists(ctx, workqueue.InFlightKey(r.Company, r.Subscriber), r.ID)
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
+	out := make([]*Record, len(refs))
+	for i, c := range records {
+		text, err := c.Result()
+		if isNil(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read deliveries: %w", err)
+		}
+		if out[i], err = Decode(text); err != nil {
+			return nil, err
+		}
+		out[i].attempted(busy[i].Val())
+	}
+	return out, nil
+}
+
+// attempted shows a live record whose attempt is under way as DELIVERING.
+func (r *Record) attempted(busy bool) {
+	if busy && r.Status.Live() {
+		r.Status = StatusDelivering
+	}
+}
+
+// OfEvents reads all deliveries of events, by subscriber.
+func (s *Store) OfEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
+	pipe := s.client.Pipeline()
+	cmds := make([]*redis.MapStringStringCmd, len(refs))
+	for i, r := range refs {
+		cmds[i] = pipe.HGetAll(ctx, deliveriesKey(r))
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
+	out := make([][]Delivery, len(refs))
+	var live []*Delivery
+	for i, r := range refs {
+		all, err := deliveriesOf(r, cmds[i].Val())
+		if err != nil {
+			return nil, err
+		}
+		out[i] = all
+		for j := range all {
+			if all[j].Status.Live() {
+				live = append(live, &all[j])
+			}
+		}
+	}
+	return out, s.markAttempted(ctx, live)
+}
+
+// markAttempted shows those of the deliveries whose attempt is under way as
+// DELIVERING.
+func (s *Store) markAttempted(ctx context.Context, live []*Delivery) error {
+	if len(live) == 0 {
+		return nil
+	}
+	pipe := s.client.Pipeline()
+	busy := make([]*redis.BoolCmd, len(live))
+	for i, d := range live {
+		busy[i] = pipe.HExists(ctx, workqueue.InFlightKey(d.CompanyUUID, d.SubscriberUUID), d.EventID)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("read deliveries in flight: %w", err)
+	}
+	for i, d := range live {
+		if busy[i].Val() {
+			d.Status, d.NextAttemptAt = StatusDelivering, nil
+		}
+	}
+	return nil
+}
+
+// deliveriesOf reads an event's deliveries hash.
+func deliveriesOf(r events.Ref, hash map[string]string) ([]Delivery, error) {
+	all := make([]Delivery, 0, len(hash))
+	for field, text := range hash {
+		id, err := uuid.Parse(field)
+		if err != nil {
+			continue // a mark of the event's, see keys.go
+		}
+		rec, err := Decode(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rec.Delivery(Ref{Ref: r, Subscriber: id}))
+	}
+	slices.SortFunc(all, func(a, b Delivery) int {
+		return strings.Compare(a.SubscriberUUID.String(), b.SubscriberUUID.String())
+	})
+	return all, nil
+}
+
+// Index names one of a subscriber's lists of deliveries.
+type Index int
+
+// The indexes of a subscriber.
+const (
+	All  Index = iota // every delivery that is kept, by creation
+	Live              // those with attempts ahead, by creation
+	Dead              // the dead letters, by death
+)
+
+// Walk reads up to n deliveries of one of a subscriber's indexes, newest first.
+// after is the next of the step before, "" to start; next is "" when there are
+// no more. A nil record is one that is not kept any more.
+func (s *Store) Walk(ctx context.Context, company, subscriber uuid.UUID, index Index, after string, n int) (refs []Ref, records []*Record, next string, err error) {
+	at := position{Company: company}
+	if after != "" {
+		if at, err = parseCursor(after); err != nil {
+			return nil, nil, "", err
+		}
+	}
+	key := [...]func(c, s uuid.UUID) string{All: allOfSubscriber, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
+	entries, err := s.entries(ctx, key, at, "+inf", n)
+	if err != nil || len(entries) == 0 {
+		return nil, nil, "", err
+	}
+	refs = make([]Ref, len(entries))
+	for i, e := range entries {
+		refs[i] = Ref{Ref: events.Ref{Company: company, ID: e.member}, Subscriber: subscriber}
+	}
+	if records, err = s.Get(ctx, refs); err != nil {
+		return nil, nil, "", err
+	}
+	last := entries[len(entries)-1]
+	next, err = position{Company: company, Score: last.score, Member: last.member}.cursor()
+	return refs, records, next, err
+}

@@ -1,0 +1,326 @@
+// Package endpoint is what one replica knows of receivers: their in-flight
+// limits, latencies and breakers, and which of them have an endpoint queue. It
+// decides which deliveries the replica takes into its memory, when each may
+// start, and which are appended to an endpoint queue instead.
+//
+// One rule holds for every share: whoever holds more than what is left free
+// gets no more (dynamic thresholds, Choudhury and Hahne 1998). The last eighth
+// is given out one by one, and not to those that were just out of reach.
+package endpoint
+
+import (
+	"container/list"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	defaultPlaces          = 2048
+	minPlaces              = 2 // one of them is the last eighth
+	defaultPerEndpoint     = 64
+	minPerEndpoint         = 2
+	defaultMaxEndpoints    = 1 << 16
+	defaultBreakerFailures = 10
+	defaultBreakerPause    = 10 * time.Second
+
+	freePerAttempt = 32 // an endpoint may have one attempt in flight for so many free places
+	reservedShare  = 8  // the last 1/8 of all places is given out one by one
+	worthClaiming  = 25 // a refused company is named when it may claim so many
+)
+
+// Options configure an Admission; zero values mean the defaults.
+type Options struct {
+	Places          int              // deliveries in memory, in flight and waiting; 2048, at least 2
+	PerEndpoint     int              // in flight to one endpoint; 64
+	MaxEndpoints    int              // remembered while idle, and as many companies; 65,536
+	BreakerFailures int              // unreachable in a row, that open the breaker; 10
+	BreakerPause    time.Duration    // until the next probe; 10 s
+	Now             func() time.Time // nil: time.Now
+}
+
+// Delivery is one delivery that asks for a place in memory. The caller passes
+// the same pointer to Enter and to Leave, and does not change it in between.
+type Delivery struct {
+	Company  uuid.UUID
+	Endpoint uuid.UUID // of one company only
+	// Queued: claimed from the endpoint's queue, whose limits are enforced
+	// where it is claimed. It always starts, and counts like any other.
+	Queued bool
+	// Decided is called once for a delivery that waits, never with Wait: by
+	// Leave or Stop, on their caller's goroutine, without a lock held, perhaps
+	// before Enter has returned. The time is that of Enter. A Queued delivery
+	// needs none.
+	Decided func(Decision, time.Time)
+}
+
+// Decision is what becomes of a delivery. Only one that starts or waits holds
+// a place in memory, and only one that started is passed to Leave.
+type Decision int
+
+// The decisions. The first overflow of an endpoint marks it as having a queue.
+const (
+	Start           Decision = iota // the attempt starts now
+	Wait                            // Decided is called later
+	OverflowQueue                   // append to the endpoint queue: that has work already
+	OverflowBreaker                 // append to the endpoint queue: the breaker is open
+	OverflowShare                   // append to the endpoint queue: no memory, or more than the endpoint's share
+	Stopped                         // requeue: the replica shuts down
+)
+
+// Result is what one attempt says of its endpoint.
+type Result struct {
+	Latency     time.Duration
+	Unreachable bool // timed out, or got no answer of the endpoint's own
+	NotCounted  bool // aborted, or locked: says nothing
+}
+
+// Counts are the numbers of remembered endpoints by breaker state, and of
+// deliveries in memory. An open breaker counts as open until its probe starts.
+type Counts struct {
+	Closed, HalfOpen, Open  int // endpoints
+	InFlight, Waiting, Held int // deliveries; Held is the sum
+}
+
+// Admission shares a replica's memory and attempts among companies and
+// endpoints. No call blocks, and each but Holding and Stop takes constant time
+// (Leave and SetQueued: for each delivery decided, company named and endpoint
+// given). Safe for concurrent use.
+type Admission struct {
+	o Options
+
+	mu        sync.Mutex // guards all below
+	endpoints map[uuid.UUID]*endpoint
+	lru       list.List // of *endpoint, the latest used first
+	breakers  [3]int    // endpoints by state
+	companies map[uuid.UUID]*company
+	holding   list.List // of *company, that have deliveries in memory
+	idle      list.List // of *company, that have none; the latest last
+	refused   list.List // of *company, that wait until they may claim more
+	held      int       // deliveries in memory
+	inFlight  int
+	lastMark  uint64 // see company.queued
+	stopped   bool
+}
+
+// New returns an Admission with all places free.
+func New(o Options) *Admission {
+	if o.Places <= 0 {
+		o.Places = defaultPlaces
+	}
+	o.Places = max(o.Places, minPlaces)
+	if o.PerEndpoint <= 0 {
+		o.PerEndpoint = defaultPerEndpoint
+	}
+	if o.MaxEndpoints <= 0 {
+		o.MaxEndpoints = defaultMaxEndpoints
+	}
+	if o.BreakerFailures <= 0 {
+		o.BreakerFailures = defaultBreakerFailures
+	}
+	if o.BreakerPause <= 0 {
+		o.BreakerPause = defaultBreakerPause
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the one default
+	}
+	return &Admission{
+		o:         o,
+		endpoints: map[uuid.UUID]*endpoint{},
+		companies: map[uuid.UUID]*company{},
+	}
+}
+
+// Enter asks for a place for one delivery. The time is when the breaker lets
+// the next probe through (it may have passed) with OverflowBreaker, else zero.
+func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped {
+		return Stopped, time.Time{}
+	}
+	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
+	decision := a.decide(d, c, e)
+	switch decision {
+	case Start:
+		a.hold(c)
+		a.start(d, e)
+	case Wait:
+		a.hold(c)
+		e.waiting = append(e.waiting, d)
+	default:
+		a.markQueued(c, e)
+	}
+	a.fileCompany(c)
+	if decision == OverflowBreaker {
+		return decision, e.probeAt
+	}
+	return decision, time.Time{}
+}
+
+// decide says what becomes of a new delivery.
+func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
+	free := a.o.Places - a.held
+	switch {
+	case d.Queued:
+		return Start
+	case e.queued != 0 && e.queued == c.queued:
+		return OverflowQueue
+	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
+		return OverflowBreaker
+	case free <= 0, e.held() > free-c.held && e.held() < c.held:
+		return OverflowShare
+	case len(e.waiting) == 0 && e.inFlight < a.limit(e):
+		return Start
+	case e.state != closed:
+		return OverflowBreaker
+	case e.inFlight == 0: // nothing would start it later
+		return OverflowShare
+	default:
+		return Wait
+	}
+}
+
+// limit is how many attempts the endpoint may have in flight now.
+func (a *Admission) limit(e *endpoint) int {
+	free := a.o.Places - a.inFlight
+	switch {
+	case free > a.reserve():
+		return min(max(free/freePerAttempt, minPerEndpoint), a.o.PerEndpoint)
+	case e.failing:
+		return 0
+	default:
+		return 1
+	}
+}
+
+// reserve is the last eighth of all places.
+func (a *Admission) reserve() int { return (a.o.Places + reservedShare - 1) / reservedShare }
+
+func (a *Admission) hold(c *company) {
+	c.held++
+	a.held++
+}
+
+func (a *Admission) release(c *company) {
+	c.held--
+	a.held--
+}
+
+// start notes an attempt; at an open breaker a direct one is the probe.
+func (a *Admission) start(d *Delivery, e *endpoint) {
+	e.inFlight++
+	a.inFlight++
+	if e.state != closed && !d.Queued {
+		e.probe = d
+		e.probeAt = a.o.Now().Add(a.o.BreakerPause) // the next, should this one fail at once
+		a.setState(e)
+	}
+}
+
+// Leave records the result of an attempt that Enter or Decided started, once,
+// and frees its place. It calls Decided for the deliveries that start now, or
+// that overflow since the breaker opened. The companies returned were Refused
+// and may now claim again.
+func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
+	decided, again := a.leave(d, r)
+	decided.call()
+	return again
+}
+
+func (a *Admission) leave(d *Delivery, r Result) (decided, []uuid.UUID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, e := a.companies[d.Company], a.endpoints[d.Endpoint]
+	e.inFlight--
+	a.inFlight--
+	a.release(c)
+	a.learn(d, e, r)
+	if !r.NotCounted {
+		c.failing = r.Unreachable
+	}
+	next := a.next(c, e)
+	a.fileCompany(c)
+	return next, a.recovered()
+}
+
+// decided are deliveries that waited, and what became of them.
+type decided struct {
+	deliveries []*Delivery
+	decision   Decision
+	at         time.Time
+}
+
+func (w decided) call() {
+	for _, d := range w.deliveries {
+		d.Decided(w.decision, w.at)
+	}
+}
+
+// next takes the waiting deliveries that start now. When none can, and no
+// attempt is left whose end would start them, all overflow.
+func (a *Admission) next(c *company, e *endpoint) decided {
+	if len(e.waiting) == 0 {
+		return decided{}
+	}
+	if e.state != closed {
+		return a.overflowAll(c, e, decided{decision: OverflowBreaker, at: e.probeAt})
+	}
+	n := 0
+	for n < len(e.waiting) && e.inFlight < a.limit(e) {
+		a.start(e.waiting[n], e)
+		n++
+	}
+	if e.inFlight == 0 {
+		return a.overflowAll(c, e, decided{decision: OverflowShare})
+	}
+	started := slices.Clone(e.waiting[:n])
+	clear(e.waiting[:n])
+	e.waiting = e.waiting[n:]
+	return decided{deliveries: started, decision: Start}
+}
+
+// overflowAll takes all that waits for the endpoint out of memory.
+func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
+	w.deliveries, e.waiting = e.waiting, nil
+	for range w.deliveries {
+		a.release(c)
+	}
+	a.markQueued(c, e)
+	return w
+}
+
+// Stop calls Decided with Stopped for all that waits. Nothing starts any more
+// and no company may claim; Leave still works.
+func (a *Admission) Stop() {
+	a.stop().call()
+}
+
+func (a *Admission) stop() decided {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+	w := decided{decision: Stopped}
+	for _, e := range a.endpoints {
+		for _, d := range e.waiting {
+			c := a.companies[d.Company]
+			a.release(c)
+			a.fileCompany(c)
+		}
+		w.deliveries = append(w.deliveries, e.waiting...)
+		e.waiting = nil
+	}
+	return w
+}
+
+// Counts returns the numbers for metrics.
+func (a *Admission) Counts() Counts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Counts{
+		Closed: a.breakers[closed], HalfOpen: a.breakers[halfOpen], Open: a.breakers[open],
+		InFlight: a.inFlight, Waiting: a.held - a.inFlight, Held: a.held,
+	}
+}

@@ -1,0 +1,603 @@
+package endpoint
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func id(n int) uuid.UUID { return uuid.UUID{14: byte(n >> 8), 15: byte(n)} }
+
+var (
+	answered    = Result{Latency: time.Millisecond}
+	unreachable = Result{Latency: time.Second, Unreachable: true}
+	aborted     = Result{NotCounted: true}
+)
+
+// fixture is an Admission with a clock of its own.
+type fixture struct {
+	*Admission
+	t   *testing.T
+	now time.Time
+}
+
+func setup(t *testing.T, o Options) *fixture {
+	t.Helper()
+	f := &fixture{t: t, now: time.Unix(1_000_000, 0)}
+	o.Now = func() time.Time { return f.now }
+	f.Admission = New(o)
+	return f
+}
+
+// enter lets one direct delivery in; the decision of one that waits is sent on
+// the channel.
+func (f *fixture) enter(company, endpoint int, want Decision) (*Delivery, <-chan Decision) {
+	f.t.Helper()
+	later := make(chan Decision, 2)
+	d := &Delivery{
+		Company: id(company), Endpoint: id(endpoint),
+		Decided: func(decision Decision, _ time.Time) { later <- decision },
+	}
+	if got, _ := f.Enter(d); got != want {
+		f.t.Fatalf("company %d, endpoint %d: decision %d, want %d", company, endpoint, got, want)
+	}
+	return d, later
+}
+
+// hold lets in n deliveries whatever the limits are.
+func (f *fixture) hold(company, endpoint, n int) (held []*Delivery) {
+	f.t.Helper()
+	for range n {
+		d := &Delivery{Company: id(company), Endpoint: id(endpoint), Queued: true}
+		if got, _ := f.Enter(d); got != Start {
+			f.t.Fatalf("a queued delivery: decision %d", got)
+		}
+		held = append(held, d)
+	}
+	return held
+}
+
+// attempt is one queued attempt with that result.
+func (f *fixture) attempt(company, endpoint int, r Result) []uuid.UUID {
+	f.t.Helper()
+	return f.Leave(f.hold(company, endpoint, 1)[0], r)
+}
+
+func (f *fixture) wantLater(later <-chan Decision, want Decision) {
+	f.t.Helper()
+	select {
+	case got := <-later:
+		if got != want {
+			f.t.Errorf("decided later: %d, want %d", got, want)
+		}
+	default:
+		f.t.Errorf("still waits, want %d", want)
+	}
+}
+
+func (f *fixture) wantBreakers(closed, halfOpen, open int) {
+	f.t.Helper()
+	if c := f.Counts(); c.Closed != closed || c.HalfOpen != halfOpen || c.Open != open {
+		f.t.Errorf("breakers %+v, want %d closed, %d half open, %d open", c, closed, halfOpen, open)
+	}
+}
+
+func TestFree(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                 string
+		places, held, others int
+		failing              bool
+		want                 int
+	}{
+		{"all is free", 2048, 0, 0, false, 1024},
+		{"half of what is left over its own", 2048, 500, 100, false, 474},
+		{"as much as is left free", 2048, 1024, 0, false, 0},
+		{"more than is left free", 2048, 1500, 0, false, 0},
+		{"failing, and there is enough", 2048, 0, 0, true, 1024},
+		{"not into the last eighth", 2048, 0, 1700, false, 92},
+		{"one above the last eighth", 2048, 0, 1791, false, 1},
+		{"the last eighth", 2048, 0, 1792, false, 1},
+		{"the last eighth, one that holds as much", 2048, 256, 1536, false, 0},
+		{"the last eighth, one that holds less", 2048, 255, 1537, false, 1},
+		{"failing, one above the last eighth", 2048, 0, 1791, true, 1},
+		{"failing, the last eighth", 2048, 0, 1792, true, 0},
+		{"the last place", 2048, 0, 2047, false, 1},
+		{"no place", 2048, 0, 2048, false, 0},
+		{"queued ones beyond the places", 2048, 0, 3000, false, 0},
+		{"two places", 2, 0, 0, true, 1},
+		{"one of two places", 2, 0, 1, false, 1},
+		{"three places", 3, 0, 1, false, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, Options{Places: c.places})
+			if c.failing {
+				f.attempt(1, 1, unreachable)
+			}
+			f.hold(1, 1, c.held)
+			f.hold(2, 2, c.others)
+			if got := f.Free(id(1)); got != c.want {
+				t.Errorf("free %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	f.hold(1, 1, 8)
+	f.hold(2, 2, 40)
+	f.attempt(3, 3, unreachable) // holds nothing
+	want := map[uuid.UUID]int{id(1): 4, id(2): 0}
+	if shares, others := f.Holding(); !maps.Equal(shares, want) || others != 8 {
+		t.Errorf("shares %v, others %d, want %v and 8", shares, others, want)
+	}
+	f.hold(4, 4, 9) // the last eighth
+	want = map[uuid.UUID]int{id(1): 0, id(2): 0, id(3): 0, id(4): 0}
+	if shares, others := f.Holding(); !maps.Equal(shares, want) || others != 1 {
+		t.Errorf("in the last eighth: shares %v, others %d, want %v and 1", shares, others, want)
+	}
+}
+
+func TestInFlightLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name             string
+		places, inFlight int
+		failing          bool
+		want             int
+	}{
+		{"never more than 64", 1 << 16, 0, false, 64},
+		{"a share of what is free", 2048, 0, false, 62}, // (2048-62)/32 = 62
+		{"failing, but there is enough", 2048, 0, true, 62},
+		{"just above the last eighth", 2048, 1780, false, 8},
+		{"at least two", 64, 40, false, 2},
+		{"one in the last eighth", 2048, 1792, false, 1},
+		{"one, though all are taken", 2048, 2047, false, 1},
+		{"none for one that fails", 2048, 1792, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, Options{Places: c.places})
+			if c.failing {
+				f.attempt(1, 1, unreachable)
+			}
+			f.hold(2, 2, c.inFlight)
+			for range c.want {
+				f.enter(1, 1, Start)
+			}
+			d := &Delivery{Company: id(1), Endpoint: id(1)}
+			if got, _ := f.Enter(d); got == Start {
+				t.Errorf("more than %d start", c.want)
+			}
+		})
+	}
+}
+
+func TestWaitingOnesStartInTheirOrder(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 2})
+	first, _ := f.enter(1, 1, Start)
+	f.enter(1, 1, Start)
+	var waiting [3]<-chan Decision
+	for i := range waiting {
+		_, waiting[i] = f.enter(1, 1, Wait)
+	}
+	f.Leave(first, answered)
+	f.wantLater(waiting[0], Start)
+	if len(waiting[1])+len(waiting[2]) != 0 {
+		t.Error("the others start too")
+	}
+	if c := f.Counts(); c.InFlight != 2 || c.Waiting != 2 || c.Held != 4 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	others := f.hold(2, 2, 57)
+	first, _ := f.enter(1, 1, Start)
+	var waiting []<-chan Decision
+	for range 3 {
+		_, later := f.enter(1, 1, Wait)
+		waiting = append(waiting, later)
+	}
+	for _, d := range others {
+		f.Leave(d, answered)
+	}
+	f.enter(1, 1, Wait) // not before those
+	f.Leave(first, answered)
+	f.wantLater(waiting[0], Start)
+	f.wantLater(waiting[1], Start)
+	if len(waiting[2]) != 0 {
+		t.Error("three start, want two")
+	}
+}
+
+// A company's endpoint that answers slowly leaves memory for the company's
+// other ones.
+func TestAnEndpointBeyondItsShareOverflows(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64, PerEndpoint: 1})
+	f.enter(1, 2, Start)
+	f.enter(1, 1, Start)
+	for range 20 {
+		f.enter(1, 1, Wait)
+	}
+	f.enter(1, 1, OverflowShare) // 21 > 42 - 22
+	f.enter(1, 3, Start)
+	f.enter(1, 1, OverflowQueue)
+}
+
+func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64, PerEndpoint: 1})
+	f.enter(1, 1, Start)
+	for range 63 {
+		f.enter(1, 1, Wait)
+	}
+	f.enter(1, 1, OverflowShare)
+	f.enter(2, 2, OverflowShare)
+	f.hold(3, 3, 1)
+	if c := f.Counts(); c.Held != 65 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// What waits would wait forever when nothing is in flight that starts it.
+func TestNothingWaitsForAFailingEndpointInTheLastEighth(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	f.hold(2, 2, 57)
+	first, _ := f.enter(1, 1, Start)
+	_, later := f.enter(1, 1, Wait)
+	f.Leave(first, unreachable)
+	f.wantLater(later, OverflowShare)
+	f.SetQueued(id(1), nil)
+	f.enter(1, 1, OverflowShare)
+	f.enter(1, 1, OverflowQueue)
+	if c := f.Counts(); c.Held != 57 || c.InFlight != 57 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+func TestTheBreakerOpensAndProbes(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{})
+	for range defaultBreakerFailures - 1 {
+		f.attempt(1, 1, unreachable)
+	}
+	f.attempt(1, 1, answered) // in a row only
+	for range defaultBreakerFailures {
+		f.wantBreakers(1, 0, 0)
+		d, _ := f.enter(1, 1, Start)
+		f.Leave(d, unreachable)
+	}
+	f.wantBreakers(0, 0, 1)
+	opened := f.now
+	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowBreaker || !at.Equal(opened.Add(defaultBreakerPause)) {
+		t.Errorf("decision %d, next probe %v", got, at)
+	}
+	f.SetQueued(id(1), nil)
+
+	f.now = opened.Add(defaultBreakerPause - 1)
+	f.enter(1, 1, OverflowBreaker)
+	f.SetQueued(id(1), nil)
+	f.now = opened.Add(defaultBreakerPause)
+	probe, _ := f.enter(1, 1, Start)
+	f.wantBreakers(0, 1, 0)
+	f.now = f.now.Add(time.Hour)
+	f.enter(1, 1, OverflowBreaker) // one probe at a time, however long it takes
+	f.SetQueued(id(1), nil)
+	f.Leave(probe, unreachable)
+	f.wantBreakers(0, 0, 1)
+	f.enter(1, 1, OverflowBreaker)
+	f.SetQueued(id(1), nil)
+
+	f.now = f.now.Add(defaultBreakerPause)
+	probe, _ = f.enter(1, 1, Start)
+	f.Leave(probe, aborted) // says nothing: the next may probe
+	f.wantBreakers(0, 0, 1)
+	probe, _ = f.enter(1, 1, Start)
+	f.Leave(probe, answered)
+	f.wantBreakers(1, 0, 0)
+	f.enter(1, 1, Start)
+	f.enter(1, 1, Start)
+}
+
+func TestTheBreakerLearnsFromQueuedAttempts(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{BreakerFailures: 2})
+	f.attempt(1, 1, unreachable)
+	f.attempt(1, 1, aborted)
+	f.wantBreakers(1, 0, 0)
+	f.attempt(1, 1, unreachable)
+	f.wantBreakers(0, 0, 1)
+	f.now = f.now.Add(defaultBreakerPause)
+	f.attempt(1, 1, unreachable)
+	f.enter(1, 1, OverflowBreaker) // for another pause
+	f.SetQueued(id(1), nil)
+	f.now = f.now.Add(defaultBreakerPause)
+	probe, _ := f.enter(1, 1, Start)
+	f.attempt(1, 1, answered)
+	f.wantBreakers(1, 0, 0)
+	f.Leave(probe, aborted)
+	f.wantBreakers(1, 0, 0)
+}
+
+func TestWaitingOnesOverflowWhenTheBreakerOpens(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 1, BreakerFailures: 1})
+	d, _ := f.enter(1, 1, Start)
+	_, first := f.enter(1, 1, Wait)
+	_, second := f.enter(1, 1, Wait)
+	f.Leave(d, unreachable)
+	f.wantLater(first, OverflowBreaker)
+	f.wantLater(second, OverflowBreaker)
+	f.enter(1, 1, OverflowQueue)
+	if c := f.Counts(); c.Held != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+func TestAnAbortedAttemptTeachesNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	f.attempt(1, 1, unreachable)
+	f.attempt(1, 1, Result{NotCounted: true, Latency: time.Hour})
+	if got := f.Latency(id(1)); got != time.Second {
+		t.Errorf("latency %v", got)
+	}
+	f.hold(2, 2, 57)
+	f.enter(1, 1, OverflowShare) // failing
+	if got := f.Free(id(1)); got != 0 {
+		t.Errorf("the company may take %d of the last eighth", got)
+	}
+}
+
+func TestLatency(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{})
+	if got := f.Latency(id(1)); got != 0 {
+		t.Errorf("of an unknown endpoint: %v", got)
+	}
+	f.attempt(1, 1, Result{Latency: 80 * time.Millisecond})
+	f.attempt(1, 1, Result{Latency: 160 * time.Millisecond})
+	if got := f.Latency(id(1)); got != 90*time.Millisecond {
+		t.Errorf("latency %v, want 90ms", got)
+	}
+}
+
+func TestAnEndpointWithAQueueOverflows(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{})
+	f.SetQueued(id(1), []uuid.UUID{id(1), id(2)})
+	f.enter(1, 1, OverflowQueue)
+	f.enter(1, 2, OverflowQueue)
+	f.enter(1, 3, Start)
+	f.SetQueued(id(2), []uuid.UUID{id(9)}) // changes nothing for the other
+	f.enter(1, 2, OverflowQueue)
+	f.SetQueued(id(1), []uuid.UUID{id(2)})
+	f.enter(1, 1, Start)
+	f.enter(1, 2, OverflowQueue)
+	f.hold(1, 2, 1)
+	f.SetQueued(id(1), nil)
+	f.enter(1, 2, Start)
+	f.enter(2, 9, OverflowQueue)
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 1})
+	var started []*Delivery
+	var waiting []<-chan Decision
+	for n := range 10 {
+		d, _ := f.enter(n, n, Start)
+		started = append(started, d)
+		for range 2 {
+			_, later := f.enter(n, n, Wait)
+			waiting = append(waiting, later)
+		}
+	}
+	f.Stop()
+	for _, later := range waiting {
+		f.wantLater(later, Stopped)
+	}
+	f.enter(1, 1, Stopped)
+	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
+		t.Errorf("a queued delivery: decision %d", got)
+	}
+	if f.Refused(id(1)) || f.Free(id(1)) != 0 {
+		t.Error("a company may claim")
+	}
+	for _, d := range started {
+		if again := f.Leave(d, answered); len(again) != 0 {
+			t.Errorf("may claim again: %v", again)
+		}
+	}
+	f.Stop()
+	if c := f.Counts(); c.Held != 0 || c.InFlight != 0 || c.Closed != 10 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+func TestARefusedCompanyIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 2048})
+	if !f.Refused(id(1)) {
+		t.Error("a company that holds nothing has to wait")
+	}
+	held := f.hold(1, 1, 1024)
+	if f.Refused(id(1)) || f.Refused(id(1)) {
+		t.Error("a company that holds its share may claim")
+	}
+	left := 0
+	for _, d := range held {
+		left++
+		again := f.Leave(d, answered)
+		if len(again) == 0 {
+			continue
+		}
+		if left != 25 || !slices.Equal(again, []uuid.UUID{id(1)}) { // (1049-999)/2
+			t.Errorf("after %d left: %v may claim", left, again)
+		}
+	}
+}
+
+// Else a company that holds nothing would wait for a Leave that never comes.
+func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 8})
+	held := f.hold(1, 1, 8)
+	for n := 1; n <= 100; n++ {
+		if f.Refused(id(n)) {
+			t.Fatalf("company %d may claim", n)
+		}
+	}
+	var again []uuid.UUID
+	for i, d := range held {
+		named := f.Leave(d, answered)
+		if i < len(held)-1 && len(named) > 1 {
+			t.Errorf("%d companies at once", len(named))
+		}
+		again = append(again, named...)
+	}
+	slices.SortFunc(again, func(a, b uuid.UUID) int { return int(a[15]) - int(b[15]) })
+	if len(again) != 100 || len(slices.Compact(again)) != 100 {
+		t.Errorf("%d companies may claim, want 100", len(again))
+	}
+	f.wantForgotten(1)
+}
+
+// wantForgotten fails when more is remembered than so many endpoints.
+func (f *fixture) wantForgotten(endpoints int) {
+	f.t.Helper()
+	if len(f.companies) != 0 || f.holding.Len()+f.idle.Len()+f.refused.Len() != 0 {
+		f.t.Errorf("%d companies remembered, %d hold, %d idle, %d refused",
+			len(f.companies), f.holding.Len(), f.idle.Len(), f.refused.Len())
+	}
+	if len(f.endpoints) > endpoints || f.lru.Len() != len(f.endpoints) {
+		f.t.Errorf("%d endpoints remembered, want %d", len(f.endpoints), endpoints)
+	}
+}
+
+func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{MaxEndpoints: 3})
+	for n := range 100 {
+		f.attempt(n, n, answered)
+	}
+	f.wantForgotten(3)
+	f.wantBreakers(3, 0, 0)
+
+	kept := f.hold(1, 1, 1)
+	f.enter(2, 2, Start)
+	f.SetQueued(id(3), []uuid.UUID{id(3)})
+	for n := 10; n < 100; n++ { // each has something to remember
+		f.attempt(n, n, unreachable)
+		f.SetQueued(id(n), []uuid.UUID{id(n)})
+		f.Refused(id(n))
+	}
+	if len(f.companies) != 5 || f.idle.Len() != 3 || f.holding.Len() != 2 {
+		t.Errorf("%d companies remembered, %d idle, %d hold", len(f.companies), f.idle.Len(), f.holding.Len())
+	}
+	if len(f.endpoints) != 3 || f.endpoints[id(1)] == nil || f.endpoints[id(2)] == nil {
+		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))
+	}
+	f.Leave(kept[0], answered)
+	f.enter(3, 3, Start) // the queue of a forgotten company is forgotten
+}
+
+func TestMoreEndpointsInUseThanAreRemembered(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{MaxEndpoints: 1})
+	var started []*Delivery
+	for n := range 50 {
+		started = append(started, f.hold(n, n, 1)...)
+	}
+	for _, d := range started {
+		f.Leave(d, answered)
+	}
+	f.attempt(99, 99, answered)
+	f.wantForgotten(1)
+	f.wantBreakers(1, 0, 0)
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	a := New(Options{Places: 64, MaxEndpoints: 8, BreakerFailures: 2, BreakerPause: 1})
+	var attempts sync.WaitGroup
+	var attempt func(d *Delivery)
+	attempt = func(d *Delivery) {
+		attempts.Go(func() {
+			for _, company := range a.Leave(d, Result{Unreachable: rand.N(3) == 0, NotCounted: rand.N(9) == 0}) {
+				a.Free(company)
+			}
+		})
+	}
+	var claims sync.WaitGroup
+	for range 8 {
+		claims.Go(func() {
+			for range 2000 {
+				n := rand.N(20)
+				d := &Delivery{Company: id(n % 5), Endpoint: id(n), Queued: rand.N(5) == 0}
+				d.Decided = func(decision Decision, _ time.Time) {
+					if decision == Start {
+						attempt(d)
+					}
+				}
+				if decision, _ := a.Enter(d); decision == Start {
+					attempt(d)
+				}
+				a.SetQueued(d.Company, nil)
+				a.Refused(d.Company)
+				a.Holding()
+			}
+		})
+	}
+	claims.Wait()
+	a.Stop()
+	attempts.Wait()
+	if c := a.Counts(); c.Held != 0 || c.InFlight != 0 || a.holding.Len() != 0 {
+		t.Errorf("left behind: %+v", c)
+	}
+}
+
+func BenchmarkEnterLeave(b *testing.B) {
+	a := New(Options{})
+	d := &Delivery{Company: id(1), Endpoint: id(1)}
+	for b.Loop() {
+		if got, _ := a.Enter(d); got != Start {
+			b.Fatalf("decision %d", got)
+		}
+		a.Leave(d, answered)
+	}
+}
+
+// Of 1,000 companies with 10 endpoints each, 1,000 deliveries are in memory.
+func BenchmarkEnterLeaveMany(b *testing.B) {
+	a := New(Options{})
+	deliveries := make([]*Delivery, 10_000)
+	for n := range deliveries {
+		deliveries[n] = &Delivery{Company: id(n % 1000), Endpoint: id(n)}
+	}
+	n := 0
+	for ; n < 1000; n++ {
+		a.Enter(deliveries[n])
+	}
+	for b.Loop() {
+		if got, _ := a.Enter(deliveries[n%10_000]); got != Start {
+			b.Fatalf("decision %d", got)
+		}
+		a.Leave(deliveries[(n-1000)%10_000], answered)
+		n++
+	}
+}

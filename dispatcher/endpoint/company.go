@@ -1,0 +1,184 @@
+package endpoint
+
+import (
+	"container/list"
+
+	"github.com/google/uuid"
+)
+
+// maxExceptions bounds what a claim is told.
+const maxExceptions = 4096
+
+// company is what is known of one company: nothing, once it holds no place
+// and there is nothing to remember.
+type company struct {
+	id   uuid.UUID
+	in   *list.List    // Admission.holding or idle; nil: new
+	at   *list.Element // there
+	held int           // its deliveries in memory
+	// failing: its last attempt found the endpoint out of reach.
+	failing bool
+	// queued marks the endpoints that have a queue: those with the same mark.
+	// 0: none. So the whole set is replaced at once, and is bounded by the
+	// endpoints that are remembered.
+	queued  uint64
+	refused *list.Element // in Admission.refused; nil: it is not
+}
+
+// Free returns how many more deliveries may be claimed for the company; 0 when
+// it holds its share. What it takes at once leaves at least as much free as it
+// then holds.
+func (a *Admission) Free(company uuid.UUID) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.freeFor(a.companies[company])
+}
+
+// Holding returns the free share of each company whose share is not that of
+// the others, which hold nothing. It takes time for each company that holds
+// places and, in the last eighth, for each idle one that is remembered; those
+// that fail are listed up to 4,096 companies in all.
+func (a *Admission) Holding() (shares map[uuid.UUID]int, others int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shares = make(map[uuid.UUID]int, a.holding.Len())
+	for at := a.holding.Front(); at != nil; at = at.Next() {
+		c := at.Value.(*company)
+		shares[c.id] = a.freeFor(c)
+	}
+	others = a.freeFor(nil)
+	if a.o.Places-a.held > a.reserve() {
+		return shares, others
+	}
+	for at := a.idle.Back(); at != nil && len(shares) < maxExceptions; at = at.Prev() {
+		if c := at.Value.(*company); c.failing {
+			shares[c.id] = 0
+		}
+	}
+	return shares, others
+}
+
+// freeFor is the free share of a company; nil: of one that holds nothing.
+func (a *Admission) freeFor(c *company) int {
+	if c == nil {
+		c = &company{}
+	}
+	free := a.o.Places - a.held
+	switch {
+	case a.stopped || c.held >= free:
+		return 0
+	case free > a.reserve():
+		return min((free-c.held)/2, free-a.reserve())
+	case c.failing:
+		return 0
+	default:
+		return 1
+	}
+}
+
+// Refused notes that work of the company was not claimed because of its share.
+// It reports whether the company may claim again at once; else a later Leave
+// names it, once. Of more than MaxEndpoints refused companies that hold
+// nothing, the oldest are forgotten.
+func (a *Admission) Refused(company uuid.UUID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.company(company)
+	worth := a.worthClaiming(c)
+	if !worth && c.refused == nil {
+		c.refused = a.refused.PushBack(c)
+	}
+	a.fileCompany(c)
+	return worth
+}
+
+func (a *Admission) worthClaiming(c *company) bool {
+	return a.freeFor(c) >= max(1, min(worthClaiming, a.o.Places/reservedShare))
+}
+
+// recovered takes one refused company that may claim again; all of them when
+// nothing is in memory, since no other Leave would name them.
+func (a *Admission) recovered() (again []uuid.UUID) {
+	for at := a.refused.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.refused.Front() {
+		c := at.Value.(*company)
+		if !a.worthClaiming(c) {
+			a.refused.MoveToBack(at)
+			break
+		}
+		a.unrefuse(c)
+		a.fileCompany(c)
+		again = append(again, c.id)
+	}
+	return again
+}
+
+func (a *Admission) unrefuse(c *company) {
+	if c.refused != nil {
+		a.refused.Remove(c.refused)
+		c.refused = nil
+	}
+}
+
+// SetQueued replaces the set of the company's endpoints that have a queue:
+// direct deliveries to them overflow. A claim tells it, before its deliveries
+// Enter; an overflow adds its endpoint.
+func (a *Admission) SetQueued(company uuid.UUID, endpoints []uuid.UUID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.company(company)
+	c.queued = 0
+	for _, id := range endpoints {
+		a.markQueued(c, a.endpoint(id))
+	}
+	a.fileCompany(c)
+}
+
+// markQueued notes that the endpoint has a queue.
+func (a *Admission) markQueued(c *company, e *endpoint) {
+	if c.queued == 0 {
+		a.lastMark++
+		c.queued = a.lastMark
+	}
+	e.queued = c.queued
+}
+
+// company finds or makes a company. fileCompany must follow.
+func (a *Admission) company(id uuid.UUID) *company {
+	c := a.companies[id]
+	if c == nil {
+		c = &company{id: id}
+		a.companies[id] = c
+	}
+	return c
+}
+
+// fileCompany puts a company into the list where it belongs after a change, or
+// forgets it.
+func (a *Admission) fileCompany(c *company) {
+	to := &a.idle
+	switch {
+	case c.held > 0:
+		to = &a.holding
+	case !c.failing && c.queued == 0 && c.refused == nil:
+		a.forget(c)
+		return
+	}
+	if c.in == to {
+		return
+	}
+	if c.in != nil {
+		c.in.Remove(c.at)
+	}
+	c.in, c.at = to, to.PushBack(c)
+	if a.idle.Len() > a.o.MaxEndpoints {
+		a.forget(a.idle.Front().Value.(*company))
+	}
+}
+
+func (a *Admission) forget(c *company) {
+	a.unrefuse(c)
+	if c.in != nil {
+		c.in.Remove(c.at)
+	}
+	delete(a.companies, c.id)
+}

@@ -1,0 +1,126 @@
+package endpoint
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const ewmaWeight = 8 // the newest latency counts for one in so many
+
+// endpoint is what is known of one receiver.
+type endpoint struct {
+	id       uuid.UUID
+	at       *list.Element // in Admission.lru
+	inFlight int
+	waiting  []*Delivery // first come, first served; none while the breaker is not closed
+	failing  bool        // out of reach at the last attempt
+	latency  time.Duration
+	queued   uint64 // see company.queued
+
+	state    state
+	failures int       // in a row
+	probe    *Delivery // in flight while half open
+	probeAt  time.Time // when an open breaker lets the next attempt through
+}
+
+// held is the number of its deliveries in memory.
+func (e *endpoint) held() int { return e.inFlight + len(e.waiting) }
+
+// state is that of a breaker: closed, open after too many failures in a row,
+// half open while a probe is in flight.
+type state int
+
+const (
+	closed state = iota
+	halfOpen
+	open
+)
+
+// Latency returns the moving average of the endpoint's attempts; 0: none is
+// known.
+func (a *Admission) Latency(endpoint uuid.UUID) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.endpoints[endpoint]; e != nil {
+		return e.latency
+	}
+	return 0
+}
+
+// learn takes in the result of an attempt, be it the probe or any other: an
+// answer closes the breaker, a failure keeps an open one open for another pause.
+func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {
+	defer a.setState(e)
+	if e.probe == d {
+		e.probe = nil
+		if r.NotCounted {
+			e.probeAt = a.o.Now()
+		}
+	}
+	if r.NotCounted {
+		return
+	}
+	e.failing = r.Unreachable
+	e.observe(r.Latency)
+	if !r.Unreachable {
+		e.failures, e.probe = 0, nil
+		return
+	}
+	e.failures++
+	if e.failures >= a.o.BreakerFailures {
+		e.probeAt = a.o.Now().Add(a.o.BreakerPause)
+	}
+}
+
+func (e *endpoint) observe(d time.Duration) {
+	if e.latency == 0 {
+		e.latency = d
+		return
+	}
+	e.latency += (d - e.latency) / ewmaWeight
+}
+
+// setState follows the fields that make the state of the breaker.
+func (a *Admission) setState(e *endpoint) {
+	a.breakers[e.state]--
+	switch {
+	case e.failures < a.o.BreakerFailures:
+		e.state = closed
+	case e.probe != nil:
+		e.state = halfOpen
+	default:
+		e.state = open
+	}
+	a.breakers[e.state]++
+}
+
+// endpoint finds or makes an endpoint.
+func (a *Admission) endpoint(id uuid.UUID) *endpoint {
+	if e := a.endpoints[id]; e != nil {
+		a.lru.MoveToFront(e.at)
+		return e
+	}
+	e := &endpoint{id: id}
+	e.at = a.lru.PushFront(e)
+	a.endpoints[id] = e
+	a.breakers[closed]++
+	a.evict()
+	return e
+}
+
+// evict forgets the longest unused endpoints beyond the bound, but none that
+// is in use, nor the newest.
+func (a *Admission) evict() {
+	for n := a.lru.Len() - 1; n > 0 && a.lru.Len() > a.o.MaxEndpoints; n-- {
+		e := a.lru.Back().Value.(*endpoint)
+		if e.held() > 0 {
+			a.lru.MoveToFront(e.at)
+			continue
+		}
+		a.lru.Remove(e.at)
+		delete(a.endpoints, e.id)
+		a.breakers[e.state]--
+	}
+}

@@ -1,0 +1,308 @@
+package endpoint
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+)
+
+const modelEndpoints, modelCompanies = 12, 4 // company 0 has one endpoint
+
+// modelCompany is whose endpoint that is.
+func modelCompany(endpoint int) int {
+	if endpoint == 0 {
+		return 0
+	}
+	return 1 + endpoint%(modelCompanies-1)
+}
+
+// modelDelivery is a delivery and what was said of it last.
+type modelDelivery struct {
+	*Delivery
+	endpoint int
+	decision Decision
+}
+
+// model follows an Admission by simple means.
+type model struct {
+	*Admission
+	places  int
+	now     time.Time
+	stopped bool
+
+	started []*modelDelivery
+	waiting [modelEndpoints][]*modelDelivery // in their order
+	failing [modelEndpoints]bool
+	last    [modelCompanies]bool // the company's last outcome was unreachable
+	unnamed map[uuid.UUID]bool   // refused companies
+}
+
+func newModel(t *rapid.T) *model {
+	m := &model{
+		places:  rapid.SampledFrom([]int{2, 3, 8, 20, 64, 200}).Draw(t, "places"),
+		now:     time.Unix(1_000_000, 0),
+		unnamed: map[uuid.UUID]bool{},
+	}
+	m.Admission = New(Options{
+		Places:          m.places,
+		PerEndpoint:     rapid.IntRange(1, 4).Draw(t, "per endpoint"),
+		BreakerFailures: rapid.IntRange(1, 3).Draw(t, "breaker failures"),
+		Now:             func() time.Time { return m.now },
+	})
+	return m
+}
+
+// count is the number of deliveries in memory that match.
+func (m *model) count(match func(*modelDelivery) bool) (inFlight, waiting int) {
+	for _, d := range m.started {
+		if match(d) {
+			inFlight++
+		}
+	}
+	for _, queue := range m.waiting {
+		for _, d := range queue {
+			if match(d) {
+				waiting++
+			}
+		}
+	}
+	return inFlight, waiting
+}
+
+func (m *model) held(match func(*modelDelivery) bool) int {
+	inFlight, waiting := m.count(match)
+	return inFlight + waiting
+}
+
+func all(*modelDelivery) bool { return true }
+
+func of(company int) func(*modelDelivery) bool {
+	return func(d *modelDelivery) bool { return modelCompany(d.endpoint) == company }
+}
+
+func to(endpoint int) func(*modelDelivery) bool {
+	return func(d *modelDelivery) bool { return d.endpoint == endpoint }
+}
+
+// lastEighth reports whether no more than an eighth of the places is free.
+func (m *model) lastEighth(used int) bool { return 8*(m.places-used) < m.places+8 }
+
+// enter lets one delivery in and checks the decision.
+func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
+	d := &modelDelivery{endpoint: endpoint}
+	d.Delivery = &Delivery{
+		Company: id(modelCompany(endpoint)), Endpoint: id(endpoint), Queued: queued,
+		Decided: func(decision Decision, at time.Time) { m.decided(t, d, decision, at) },
+	}
+	used, _ := m.count(all)
+	own, waiting := m.count(to(endpoint))
+	direct := m.held(func(d *modelDelivery) bool { return !d.Queued })
+	decision, at := m.Enter(d.Delivery)
+	d.decision = decision
+	switch {
+	case m.stopped != (decision == Stopped):
+		t.Fatalf("decision %d, stopped %v", decision, m.stopped)
+	case queued && decision != Start && !m.stopped:
+		t.Fatalf("a queued delivery: decision %d", decision)
+	case (decision == OverflowBreaker) == at.IsZero():
+		t.Fatalf("decision %d, next probe %v", decision, at)
+	}
+	if !queued && (decision == Start || decision == Wait) && direct >= m.places {
+		t.Fatalf("%d direct deliveries in %d places", direct+1, m.places)
+	}
+	switch decision {
+	case Start:
+		m.started = append(m.started, d)
+		switch {
+		case queued:
+		case waiting > 0 || own >= max(m.o.PerEndpoint, minPerEndpoint):
+			t.Fatalf("starts before %d, beside %d", waiting, own)
+		case m.lastEighth(used) && (own > 0 || m.failing[endpoint]):
+			t.Fatalf("takes of the last eighth, beside %d, failing: %v", own, m.failing[endpoint])
+		}
+	case Wait:
+		m.waiting[endpoint] = append(m.waiting[endpoint], d)
+	default:
+	}
+	return decision
+}
+
+// decided is told what became of a delivery that waited.
+func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time.Time) {
+	queue := m.waiting[d.endpoint]
+	switch {
+	case d.decision != Wait || decision == Wait || decision == OverflowQueue:
+		t.Fatalf("decided %d after %d", decision, d.decision)
+	case queue[0] != d:
+		t.Fatal("decided out of order")
+	case (decision == OverflowBreaker) == at.IsZero():
+		t.Fatalf("decision %d, next probe %v", decision, at)
+	}
+	d.decision = decision
+	m.waiting[d.endpoint] = queue[1:]
+	if decision == Start {
+		m.started = append(m.started, d)
+	}
+}
+
+// claim lets in as many as may be claimed.
+func (m *model) claim(t *rapid.T) {
+	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
+	free, was := m.Free(id(company)), m.held(all)
+	switch {
+	case free < 0 || m.stopped && free > 0:
+		t.Fatalf("%d may be claimed", free)
+	case m.lastEighth(was) && (free > 1 || free == 1 && m.last[company]):
+		t.Fatalf("%d of the last eighth may be claimed, failing: %v", free, m.last[company])
+	}
+	n := rapid.IntRange(0, free).Draw(t, "claimed")
+	for range n {
+		if held, left := m.held(of(company)), m.places-m.held(all); held >= left {
+			t.Fatalf("one more for a company that holds %d beside %d free", held, left)
+		}
+		endpoint := rapid.IntRange(0, modelEndpoints-1).Filter(func(e int) bool { return modelCompany(e) == company }).Draw(t, "endpoint")
+		used, _ := m.count(all)
+		if m.enter(t, endpoint, false) == OverflowShare && company == 0 && !(m.failing[0] && m.lastEighth(used)) {
+			t.Fatal("the only endpoint of a company overflows by its share")
+		}
+	}
+	if held, left := m.held(of(company)), m.places-m.held(all); n > 1 && (held > left || left < m.reserve()) {
+		t.Fatalf("%d claimed: now it holds %d beside %d free", n, held, left)
+	}
+}
+
+func (m *model) leave(t *rapid.T) {
+	if len(m.started) == 0 {
+		t.Skip("none is in flight")
+	}
+	i := rapid.IntRange(0, len(m.started)-1).Draw(t, "which")
+	r := rapid.SampledFrom([]Result{answered, unreachable, unreachable, aborted}).Draw(t, "result")
+	m.leaveAt(t, i, r)
+}
+
+func (m *model) leaveAt(t *rapid.T, i int, r Result) {
+	d := m.started[i]
+	m.started = slices.Delete(m.started, i, i+1)
+	if !r.NotCounted {
+		m.failing[d.endpoint] = r.Unreachable
+		m.last[modelCompany(d.endpoint)] = r.Unreachable
+	}
+	for _, company := range m.Leave(d.Delivery, r) {
+		if !m.unnamed[company] || m.Free(company) == 0 {
+			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.Free(company))
+		}
+		delete(m.unnamed, company)
+	}
+}
+
+func (m *model) refuse(t *rapid.T) {
+	company := id(rapid.IntRange(0, modelCompanies-1).Draw(t, "company"))
+	switch may := m.Refused(company); {
+	case may && m.Free(company) == 0:
+		t.Fatal("a company may claim nothing")
+	case !may:
+		m.unnamed[company] = true
+	}
+}
+
+func (m *model) setQueued(t *rapid.T) {
+	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
+	var queued []uuid.UUID
+	for e := range modelEndpoints {
+		if modelCompany(e) == company && rapid.Bool().Draw(t, "queued") {
+			queued = append(queued, id(e))
+		}
+	}
+	m.SetQueued(id(company), queued)
+	for e := range modelEndpoints {
+		if !m.stopped && slices.Contains(queued, id(e)) && m.enter(t, e, false) != OverflowQueue {
+			t.Fatal("an endpoint with a queue does not overflow")
+		}
+	}
+}
+
+// check compares what both know.
+func (m *model) check(t *rapid.T) {
+	inFlight, waiting := m.count(all)
+	c := m.Counts()
+	if c.InFlight != inFlight || c.Waiting != waiting || c.Held != inFlight+waiting {
+		t.Fatalf("counts %+v, want %d in flight, %d waiting", c, inFlight, waiting)
+	}
+	if c.Closed+c.HalfOpen+c.Open != len(m.endpoints) {
+		t.Fatalf("counts %+v of %d endpoints", c, len(m.endpoints))
+	}
+	for e, queue := range m.waiting {
+		if own, _ := m.count(to(e)); len(queue) > 0 && own == 0 {
+			t.Fatalf("%d wait for endpoint %d, and nothing is in flight there", len(queue), e)
+		}
+	}
+	shares, others := m.Holding()
+	for company := range modelCompanies {
+		want, ok := shares[id(company)]
+		if !ok {
+			want = others
+		}
+		if got := m.Free(id(company)); got != want {
+			t.Fatalf("company %d: free %d, the claim is told %d", company, got, want)
+		}
+	}
+}
+
+// drain ends all attempts: nothing is forgotten, and nobody waits in vain.
+func (m *model) drain(t *rapid.T) {
+	for len(m.started) > 0 {
+		m.leaveAt(t, 0, answered)
+		m.check(t)
+	}
+	if m.stopped {
+		return
+	}
+	if len(m.unnamed) > 0 {
+		t.Fatalf("refused and never named: %v", m.unnamed)
+	}
+	if m.holding.Len() != 0 || m.refused.Len() != 0 {
+		t.Fatalf("%d companies hold, %d are refused", m.holding.Len(), m.refused.Len())
+	}
+}
+
+func (m *model) refusedList() int { return m.Admission.refused.Len() }
+
+func TestModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		endpoint := rapid.IntRange(0, modelEndpoints-1)
+		t.Repeat(map[string]func(*rapid.T){
+			"":       m.check,
+			"claim":  m.claim,
+			"claim2": m.claim,
+			"direct": func(t *rapid.T) { m.enter(t, endpoint.Draw(t, "endpoint"), false) },
+			"burst": func(t *rapid.T) {
+				e := endpoint.Draw(t, "endpoint")
+				for range 10 {
+					m.enter(t, e, false)
+				}
+			},
+			"queued":     func(t *rapid.T) { m.enter(t, endpoint.Draw(t, "endpoint"), true) },
+			"leave":      m.leave,
+			"leave2":     m.leave,
+			"refuse":     m.refuse,
+			"set queued": m.setQueued,
+			"time":       func(*rapid.T) { m.now = m.now.Add(defaultBreakerPause / 2) },
+			"stop": func(t *rapid.T) {
+				if rapid.IntRange(0, 20).Draw(t, "stop") > 0 {
+					t.Skip("not yet")
+				}
+				m.stopped = true
+				m.Stop()
+				if _, waiting := m.count(all); waiting > 0 {
+					t.Fatalf("%d still wait", waiting)
+				}
+			},
+		})
+		m.drain(t)
+	})
+}

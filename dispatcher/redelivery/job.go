@@ -1,0 +1,359 @@
+package redelivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// JobKind is what a job does with a subscriber's deliveries.
+type JobKind string
+
+// The kinds of job.
+const (
+	JobRecover JobKind = "RECOVER" // deliver again what failed, and what was never delivered
+	JobRelease JobKind = "RELEASE" // let go of what was held while it was disabled
+	JobCancel  JobKind = "CANCEL"  // end what is pending, its subscriber being deleted
+)
+
+// JobStatus is where a job stands.
+type JobStatus string
+
+// The job statuses.
+const (
+	JobQueued    JobStatus = "QUEUED"
+	JobRunning   JobStatus = "RUNNING"
+	JobCompleted JobStatus = "COMPLETED"
+)
+
+// Job walks many deliveries of one subscriber in the background, a page at a
+// time; after a crash it goes on from its last page.
+type Job struct {
+	UUID           uuid.UUID         `json:"uuid"`
+	CompanyUUID    uuid.UUID         `json:"company"`
+	SubscriberUUID uuid.UUID         `json:"subscriber"`
+	Kind           JobKind           `json:"kind"`
+	Status         JobStatus         `json:"status"`
+	DryRun         bool              `json:"dryRun,omitzero"`
+	Since          time.Time         `json:"since,omitzero"`
+	Until          time.Time         `json:"until,omitzero"`
+	Statuses       []delivery.Status `json:"statuses,omitempty"`
+	Examined       int64             `json:"examined"`    // deliveries and events looked at
+	Redelivered    int64             `json:"redelivered"` // deliveries changed, or that would be in a dry run
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+	FinishedAt     *time.Time        `json:"finishedAt,omitempty"`
+
+	Phase  int    `json:"phase"`            // index into phases(Kind)
+	Cursor string `json:"cursor,omitempty"` // where the phase goes on
+}
+
+// RecoverRequest says what to deliver again to a subscriber.
+type RecoverRequest struct {
+	Company, Subscriber uuid.UUID
+	Since               time.Time         // events accepted from here on
+	Until               time.Time         // to here, inclusive; zero: now
+	Statuses            []delivery.Status // of existing deliveries; empty: DEAD. What was never sent is always included
+	DryRun              bool              // only count
+}
+
+// Recover starts a job that delivers again what failed in a span of time, and
+// what was never sent because the subscriber was disabled.
+// delivery.ErrSubscriberGone or delivery.ErrSubscriberDisabled.
+func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
+	if _, err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
+		return Job{}, err
+	}
+	now := s.Now().UTC()
+	if r.Until.IsZero() || r.Until.After(now) {
+		r.Until = now
+	}
+	if len(r.Statuses) == 0 {
+		r.Statuses = []delivery.Status{delivery.StatusDead}
+	}
+	return s.startJob(ctx, Job{
+		CompanyUUID: r.Company, SubscriberUUID: r.Subscriber, Kind: JobRecover,
+		Since: r.Since, Until: r.Until, Statuses: r.Statuses, DryRun: r.DryRun,
+	})
+}
+
+// SubscriberEnabled lets go of the deliveries that were held while the
+// subscriber was disabled. Call it when one was enabled.
+func (s *Service) SubscriberEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
+	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobRelease})
+	return err
+}
+
+// SubscriberDeleting cancels what is pending for a subscriber that is about to
+// be deleted. Call it before: the job looks a moment later whether that has
+// happened, so that neither a crash in between nor a lost answer leaves
+// deliveries pending for nobody.
+func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error {
+	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobCancel})
+	return err
+}
+
+// cancelAfter is longer than a deletion takes, or is waited for.
+const cancelAfter = 3 * time.Second
+
+func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
+	now := s.Now().UTC()
+	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
+	after := time.Duration(0)
+	if j.Kind == JobCancel {
+		after = cancelAfter
+	}
+	return j, s.add(ctx, j, after)
+}
+
+const (
+	// jobRetry is when a job is served again whose step failed.
+	jobRetry = time.Second
+	// jobPace is when a job goes on whose subscriber has many deliveries due. So
+	// what it restarts does not stand before new deliveries for long.
+	jobPace = time.Second
+	// paceAbove is how many of a subscriber's deliveries may be due by a job.
+	paceAbove = 1000
+)
+
+// Run does one step of a job that was claimed under the name replica, and ends
+// the claim. After a crash the step runs again: every change is a
+// compare-and-set that finds its work done.
+func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID) error {
+	again, err := s.run(ctx, company, id)
+	if err != nil {
+		again = jobRetry
+	}
+	return errors.Join(err, s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again))
+}
+
+// run returns when the job is to be served again, negative when it is done.
+func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
+	j, err := s.Job(ctx, company, id)
+	if errors.Is(err, delivery.ErrNotFound) || err == nil && j.Status == JobCompleted {
+		return -1, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if j.Kind != JobCancel {
+		waiting, err := s.Deliveries.Waiting(ctx, j.CompanyUUID, j.SubscriberUUID)
+		if err != nil {
+			return 0, err
+		}
+		if waiting > paceAbove {
+			return jobPace, nil
+		}
+	}
+	if err := s.step(ctx, &j); err != nil {
+		return 0, err
+	}
+	if err := s.save(ctx, j); err != nil {
+		return 0, err
+	}
+	if j.Status == JobCompleted {
+		return -1, nil
+	}
+	return 0, nil
+}
+
+// jobPage is how many deliveries or events one step of a job looks at.
+const jobPage = 500
+
+// phase looks at one page and says where the next begins, "" when there is none.
+type phase func(context.Context, *Job) (next string, err error)
+
+func (s *Service) phases(k JobKind) []phase {
+	switch k {
+	case JobRecover:
+		return []phase{s.recoverDead, s.recoverKept, s.recoverMissed}
+	case JobRelease:
+		return []phase{s.releaseHeld}
+	case JobCancel:
+		return []phase{s.cancelLive}
+	}
+	return nil
+}
+
+// step does one page of a job. It may run twice after a crash: every change is
+// a compare-and-set that finds its work done.
+func (s *Service) step(ctx context.Context, j *Job) error {
+	phases := s.phases(j.Kind)
+	j.Status, j.UpdatedAt = JobRunning, s.Now().UTC()
+	if j.Phase < len(phases) {
+		next, err := phases[j.Phase](ctx, j)
+		if err != nil {
+			return err
+		}
+		if j.Cursor = next; next == "" {
+			j.Phase++
+		}
+	}
+	if j.Phase >= len(phases) {
+		j.Status, j.FinishedAt = JobCompleted, &j.UpdatedAt
+	}
+	return nil
+}
+
+// recoverDead restarts the dead letters of the span. They have an index of
+// their own, which keeps them longer than the settled ones are kept.
+func (s *Service) recoverDead(ctx context.Context, j *Job) (string, error) {
+	if !slices.Contains(j.Statuses, delivery.StatusDead) {
+		return "", nil
+	}
+	return s.walk(ctx, j, delivery.Dead, func(r delivery.Record) (delivery.Record, bool) {
+		return delivery.Restart(r, delivery.ReasonRecover, s.Now()), r.Status == delivery.StatusDead && j.spans(r)
+	})
+}
+
+// recoverKept restarts the deliveries of the span in the job's other statuses.
+func (s *Service) recoverKept(ctx context.Context, j *Job) (string, error) {
+	if !slices.ContainsFunc(j.Statuses, func(s Status) bool { return s != delivery.StatusDead }) {
+		return "", nil
+	}
+	return s.walk(ctx, j, delivery.All, func(r delivery.Record) (delivery.Record, bool) {
+		asked := slices.Contains(j.Statuses, r.Status) && r.Status != delivery.StatusDead && r.Status != delivery.StatusDelivering
+		return delivery.Restart(r, delivery.ReasonRecover, s.Now()), asked && j.spans(r)
+	})
+}
+
+// spans reports whether the delivery's event was accepted in the job's span.
+func (j *Job) spans(r delivery.Record) bool {
+	created := time.UnixMilli(r.Created)
+	return !created.Before(j.Since) && !created.After(j.Until)
+}
+
+func (s *Service) releaseHeld(ctx context.Context, j *Job) (string, error) {
+	return s.walk(ctx, j, delivery.Live, func(r delivery.Record) (delivery.Record, bool) {
+		if r.Status == delivery.StatusDelivering || r.Due != 0 {
+			return r, false
+		}
+		return delivery.Requeue(r, s.Now()), true
+	})
+}
+
+func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
+	_, err := s.reachable(ctx, j.CompanyUUID, j.SubscriberUUID)
+	if err == nil || errors.Is(err, delivery.ErrSubscriberDisabled) {
+		return "", nil // it was not deleted after all
+	}
+	if !errors.Is(err, delivery.ErrSubscriberGone) {
+		return "", err
+	}
+	return s.walk(ctx, j, delivery.Live, func(r delivery.Record) (delivery.Record, bool) {
+		if r.Status == delivery.StatusDelivering { // its attempt ends it
+			return r, false
+		}
+		return delivery.Cancel(r, s.Now()), true
+	})
+}
+
+// walk looks at a page of one of the subscriber's indexes, newest first, and
+// writes what change makes of each delivery. One that changes meanwhile is left
+// to whoever changed it.
+func (s *Service) walk(ctx context.Context, j *Job, index delivery.Index, change func(delivery.Record) (delivery.Record, bool)) (string, error) {
+	refs, records, next, err := s.Deliveries.Walk(ctx, j.CompanyUUID, j.SubscriberUUID, index, j.Cursor, jobPage)
+	if err != nil {
+		return "", err
+	}
+	var writes []delivery.Write
+	for i, rec := range records {
+		if rec == nil {
+			continue
+		}
+		j.Examined++
+		if next, ok := change(*rec); ok {
+			writes = append(writes, writeOf(refs[i], rec, &next))
+		}
+	}
+	return next, s.redeliver(ctx, j, writes)
+}
+
+func (s *Service) redeliver(ctx context.Context, j *Job, writes []delivery.Write) error {
+	if j.DryRun {
+		j.Redelivered += int64(len(writes))
+		return nil
+	}
+	if len(writes) == 0 {
+		return nil
+	}
+	found, err := s.writeAll(ctx, writes)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f == nil {
+			j.Redelivered++
+		}
+	}
+	return nil
+}
+
+// recoverMissed creates deliveries of the events of the span that the
+// subscriber wants and never had one of.
+func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
+	sub, err := s.reachable(ctx, j.CompanyUUID, j.SubscriberUUID)
+	if errors.Is(err, delivery.ErrSubscriberGone) {
+		return "", nil
+	}
+	if err != nil && !errors.Is(err, delivery.ErrSubscriberDisabled) {
+		return "", err
+	}
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, j.Since, j.Until, j.Cursor, jobPage)
+	if err != nil || len(ids) == 0 {
+		return "", err
+	}
+	j.Examined += int64(len(ids))
+	missed, err := s.missed(ctx, j, ids)
+	if err != nil {
+		return "", err
+	}
+	stored, err := s.Events.GetMany(ctx, missed)
+	if err != nil {
+		return "", err
+	}
+	var writes []delivery.Write
+	for _, e := range stored {
+		if e == nil || e.State == events.Compacted || !sub.Wants(e.Type) || e.AcceptedAt.Before(sub.CreatedAt) {
+			continue
+		}
+		r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}
+		base := delivery.NewRecord(*e)
+		next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
+		writes = append(writes, writeOf(r, base, &next))
+	}
+	return next, s.redeliver(ctx, j, writes)
+}
+
+// missed is the events that are matched and that the subscriber has no
+// delivery of.
+func (s *Service) missed(ctx context.Context, j *Job, ids []string) ([]events.Ref, error) {
+	refs := make([]delivery.Ref, len(ids))
+	eventRefs := make([]events.Ref, len(ids))
+	for i, id := range ids {
+		eventRefs[i] = events.Ref{Company: j.CompanyUUID, ID: id}
+		refs[i] = delivery.Ref{Ref: eventRefs[i], Subscriber: j.SubscriberUUID}
+	}
+	recs, err := s.Deliveries.Get(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := s.Deliveries.Unmatched(ctx, eventRefs)
+	if err != nil {
+		return nil, err
+	}
+	var out []events.Ref
+	for i := range refs {
+		if recs[i] == nil && !waiting[i] {
+			out = append(out, eventRefs[i])
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,105 @@
+package redelivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+)
+
+// casTries is how often a change is tried again when the delivery changes meanwhile.
+const casTries = 5
+
+var errContended = errors.New("the delivery keeps changing")
+
+// Retry attempts a delivery again at once, with a fresh schedule, whatever its
+// status. delivery.ErrNotFound, ErrInFlight while an attempt is under way,
+// ErrSubscriberGone or ErrSubscriberDisabled.
+func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
+	r, err := delivery.ParseID(company, id)
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	records, err := s.Deliveries.Get(ctx, []delivery.Ref{r})
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	if records[0] == nil {
+		return delivery.Delivery{}, delivery.ErrNotFound
+	}
+	if _, err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
+		return delivery.Delivery{}, err
+	}
+	return s.restart(ctx, r, records[0], delivery.ReasonReplay)
+}
+
+// Replay sends an event again to every enabled subscriber that wants it now, or
+// only to those named, each with a fresh schedule; the webhook-id stays the
+// event's. Deliveries with an attempt under way are left as they are.
+// events.ErrNotFound when there is no such event, events.ErrCompacted when its
+// payload is not kept any more.
+func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
+	stored, err := s.Events.Get(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if stored.State == events.Compacted {
+		return nil, events.ErrCompacted
+	}
+	subs, err := s.Registry.Current(ctx, r.Company)
+	if err != nil {
+		return nil, err
+	}
+	var out []delivery.Delivery
+	for _, sub := range subs {
+		if !sub.Enabled || !sub.Wants(stored.Type) || len(only) > 0 && !slices.Contains(only, sub.UUID) {
+			continue
+		}
+		d, err := s.replayTo(ctx, delivery.Ref{Ref: r, Subscriber: sub.UUID}, stored)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func (s *Service) replayTo(ctx context.Context, r delivery.Ref, stored events.Stored) (delivery.Delivery, error) {
+	records, err := s.Deliveries.Get(ctx, []delivery.Ref{r})
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	rec := records[0]
+	if rec == nil {
+		rec = delivery.NewRecord(stored)
+	}
+	d, err := s.restart(ctx, r, rec, delivery.ReasonReplay)
+	if errors.Is(err, delivery.ErrInFlight) {
+		return rec.Delivery(r), nil
+	}
+	return d, err
+}
+
+// restart makes a delivery due at once with a fresh schedule.
+func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record, reason string) (delivery.Delivery, error) {
+	for range casTries {
+		next := delivery.Restart(*rec, reason, s.Now())
+		found, err := s.write(ctx, r, rec, &next)
+		switch {
+		case err != nil:
+			return delivery.Delivery{}, err
+		case found == nil:
+			return next.Delivery(r), nil
+		case found.InFlight:
+			return delivery.Delivery{}, delivery.ErrInFlight
+		case found.Record.Version == 0:
+			return delivery.Delivery{}, delivery.ErrNotFound
+		}
+		rec = found.Record
+	}
+	return delivery.Delivery{}, errContended
+}

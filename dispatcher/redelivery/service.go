@@ -1,0 +1,95 @@
+// Package redelivery makes deliveries happen again, or no more: it retries one,
+// replays an event, and walks those of a subscriber in jobs that can be watched.
+package redelivery
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// Queue is what of *workqueue.Queue a Service needs.
+type Queue interface {
+	// Wake has partitions served.
+	Wake(ctx context.Context, partitions []int)
+	// EndJob ends a replica's work on a job, which is served again after a delay
+	// unless that is negative.
+	EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error
+}
+
+// Options configures a Service; all are required.
+type Options struct {
+	Client     redis.UniversalClient
+	Deliveries *delivery.Store
+	Events     *events.Store
+	Registry   *subscribers.Registry
+	Queue      Queue
+	Now        func() time.Time
+	NewID      func() uuid.UUID
+	Logger     *slog.Logger
+}
+
+// Service is safe for concurrent use.
+type Service struct {
+	Options
+}
+
+// New returns a Service.
+func New(o Options) *Service { return &Service{Options: o} }
+
+// reachable finds a subscriber that deliveries can be made to:
+// delivery.ErrSubscriberGone or delivery.ErrSubscriberDisabled otherwise.
+func (s *Service) reachable(ctx context.Context, company, subscriber uuid.UUID) (*subscribers.Subscriber, error) {
+	all, err := s.Registry.Current(ctx, company)
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range all {
+		if sub.UUID != subscriber {
+			continue
+		}
+		if !sub.Enabled {
+			return sub, delivery.ErrSubscriberDisabled
+		}
+		return sub, nil
+	}
+	return nil, delivery.ErrSubscriberGone
+}
+
+// write records one change of a delivery outside of any attempt, unless one is
+// under way. It returns what was found instead, nil when it was written.
+func (s *Service) write(ctx context.Context, r delivery.Ref, base, next *delivery.Record) (*delivery.Found, error) {
+	found, err := s.writeAll(ctx, []delivery.Write{writeOf(r, base, next)})
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+func writeOf(r delivery.Ref, base, next *delivery.Record) delivery.Write {
+	return delivery.Write{Event: r.Ref, Changes: []delivery.Change{{Ref: r, Base: base, Next: next, Guarded: true}}}
+}
+
+// writeAll writes one change each.
+func (s *Service) writeAll(ctx context.Context, writes []delivery.Write) ([]*delivery.Found, error) {
+	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), "", writes)
+	if err != nil {
+		return nil, err
+	}
+	s.Queue.Wake(ctx, wakes)
+	out := make([]*delivery.Found, len(recorded))
+	for i, r := range recorded {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		out[i] = r.Found[0]
+	}
+	return out, nil
+}

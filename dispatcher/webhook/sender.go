@@ -1,0 +1,196 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/egress"
+	"spendhook/subscribers"
+)
+
+// The most that is taken from an answer, in bytes.
+const (
+	maxResponseBody   = 16 << 10
+	maxResponseHeader = 64 << 10
+	maxStoredBody     = 4 << 10
+)
+
+// SenderOptions configures a Sender; zero values mean the defaults.
+type SenderOptions struct {
+	Guard          *egress.Guard    // which addresses may be reached; nil: public ones only
+	Proxy          *egress.Proxy    // makes the connections, and then does the guarding; nil: none
+	Version        string           // for the User-Agent
+	Timeout        time.Duration    // of a whole attempt, the body of the answer included; 15 s
+	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake; 5 s
+	MaxIdleConns   int              // kept alive over all endpoints; 4096
+	TLS            *tls.Config      // roots; nil: the system's
+	Now            func() time.Time // nil: time.Now
+}
+
+// Request is one attempt to be made. The Sender does not change or keep it.
+type Request struct {
+	URL     *url.URL // parsed once per subscriber, never modified
+	EventID string
+	Body    []byte // these bytes are signed and sent
+	Signer  *Signer
+	Headers http.Header // sent besides the Sender's own, which win
+
+	Company     uuid.UUID
+	Certificate *subscribers.Certificate // of the company, for receivers that ask for one; nil: none
+	Locked      error                    // why nothing may be sent; else nil
+}
+
+// Sender makes delivery attempts: one signed POST each, over shared keep-alive
+// connections, HTTP/2 where the receiver speaks it. It follows no redirect, uses
+// no proxy but its own, decompresses nothing and reads a bounded answer. Safe
+// for concurrent use; Close it at the end.
+type Sender struct {
+	transports *transports
+	timeout    time.Duration
+	userAgent  []string
+	now        func() time.Time
+	buffers    sync.Pool
+}
+
+// NewSender makes a Sender.
+func NewSender(o SenderOptions) *Sender {
+	o = o.withDefaults()
+	return &Sender{
+		transports: newTransports(o),
+		timeout:    o.Timeout,
+		userAgent:  []string{"spendhook/" + o.Version},
+		now:        o.Now,
+		// One byte more than is accepted, to see whether there was more.
+		buffers: sync.Pool{New: func() any { return new([maxResponseBody + 1]byte) }},
+	}
+}
+
+func (o SenderOptions) withDefaults() SenderOptions {
+	if o.Guard == nil {
+		o.Guard = egress.New(egress.Options{})
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 15 * time.Second
+	}
+	if o.ConnectTimeout <= 0 {
+		o.ConnectTimeout = 5 * time.Second
+	}
+	if o.MaxIdleConns <= 0 {
+		o.MaxIdleConns = 4096
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the one default
+	}
+	return o
+}
+
+// Close closes the idle connections. Attempts under way are not touched.
+func (s *Sender) Close() { s.transports.close() }
+
+// Send makes one attempt and tells what came of it; it never returns later
+// than the attempt's timeout. Cancelling ctx gives ClassAborted, unless the
+// answer's status was already there. A Locked request is not made.
+func (s *Sender) Send(ctx context.Context, r Request) Result {
+	started := s.now()
+	res := Result{StartedAt: started}
+	if r.Locked != nil {
+		res.Class, res.Err = ClassLocked, r.Locked
+		return res
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
+	defer cancel()
+	// Not http.Client: it would follow redirects.
+	resp, err := s.transports.of(r).RoundTrip(s.request(ctx, r, started.Unix()))
+	if err != nil {
+		res.Class, res.Err = classifyError(ctx, err), err
+	} else {
+		s.readAnswer(ctx, resp, r.Headers, &res)
+	}
+	res.Duration = s.now().Sub(started)
+	return res
+}
+
+var contentType = []string{"application/json"}
+
+// request builds by hand what http.NewRequest would parse and copy anew.
+func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
+	values := [...]string{r.EventID, strconv.FormatInt(ts, 10), r.Signer.Signature(r.EventID, ts, r.Body)}
+	header := make(http.Header, len(r.Headers)+6)
+	maps.Copy(header, r.Headers)
+	header["Content-Type"] = contentType
+	header["User-Agent"] = s.userAgent
+	header[HeaderID] = values[0:1:1]
+	header[HeaderTimestamp] = values[1:2:2]
+	header[HeaderSignature] = values[2:3:3]
+	// Not sent, but net/http reads it as leave to repeat the request at once when
+	// a kept-alive connection turns out to be closed: the receiver tells
+	// duplicates by webhook-id.
+	header["Idempotency-Key"] = nil
+	req := &http.Request{
+		Method: http.MethodPost, URL: r.URL, Host: r.URL.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        header,
+		Body:          io.NopCloser(bytes.NewReader(r.Body)),
+		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil },
+		ContentLength: int64(len(r.Body)),
+	}
+	return req.WithContext(ctx)
+}
+
+// readAnswer takes the status as the receiver's word; the body is only for the
+// attempt log, so without the values of sent headers that it repeats. A body that is still coming when the attempt's time is up makes
+// the attempt a timeout all the same; one that is too long is cut, and with it
+// the connection; one that breaks off changes nothing.
+func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.Header, res *Result) {
+	defer resp.Body.Close()
+	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		res.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.now())
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols || resp.Body == http.NoBody {
+		return
+	}
+	buf := s.buffers.Get().(*[maxResponseBody + 1]byte)
+	defer s.buffers.Put(buf)
+	n, err := io.ReadFull(resp.Body, buf[:])
+	seen := withoutValues(buf[:n], sent)
+	res.ResponseBody = bytes.Clone(seen[:min(len(seen), maxStoredBody)])
+	switch {
+	case err == nil && res.Class == ClassNone:
+		res.Class = ClassOversized
+	case err != nil && errors.Is(context.Cause(ctx), errAttemptTimeout):
+		res.Class, res.Err = ClassTimeout, err
+	}
+}
+
+// minHiddenValue is the length from which a header's value is looked for in an
+// answer: shorter ones are no secrets, and stand in every text.
+const minHiddenValue = 6
+
+// withoutValues blots out the values of headers, and the credentials after an
+// authentication scheme (RFC 9110, 11.4), wherever they stand as they are.
+func withoutValues(body []byte, headers http.Header) []byte {
+	for _, values := range headers {
+		for _, value := range values {
+			_, credentials, _ := strings.Cut(value, " ")
+			for _, hidden := range []string{value, credentials} {
+				if len(hidden) >= minHiddenValue {
+					body = bytes.ReplaceAll(body, []byte(hidden), []byte("[redacted]"))
+				}
+			}
+		}
+	}
+	return body
+}

@@ -1,0 +1,198 @@
+package webhook
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"spendhook/subscribers"
+)
+
+// The headers of Standard Webhooks 1.0.0, in its own spelling.
+const (
+	HeaderID        = "webhook-id"
+	HeaderTimestamp = "webhook-timestamp"
+	HeaderSignature = "webhook-signature"
+)
+
+// Prefixes of keys and signatures (Standard Webhooks 1.0.0, "Signature scheme").
+const (
+	secretPrefix    = "whsec_"
+	publicKeyPrefix = "whpk_"
+	schemeV1        = "v1,"
+	schemeV1a       = "v1a,"
+)
+
+var errNoSecret = errors.New("a signer needs at least one secret")
+
+// SignV1 is one symmetric signature, "v1,<base64>", of id.timestamp.body under
+// a whsec_ secret; ts is in unix seconds. For many messages use a Signer.
+func SignV1(secret, id string, ts int64, body []byte) (string, error) {
+	key, err := newHMACKey(secret)
+	if err != nil {
+		return "", err
+	}
+	return string(key.append(nil, signedPrefix(nil, id, ts), body)), nil
+}
+
+// Signer makes the webhook-signature header of one subscriber: a v1 signature
+// for each secret that has not expired, then a v1a one when it has a private
+// key. It decodes the keys once. Safe for concurrent use.
+type Signer struct {
+	secrets    []signerSecret
+	asymmetric ed25519.PrivateKey
+}
+
+type signerSecret struct {
+	key       *hmacKey
+	expiresAt time.Time // zero: never
+}
+
+// NewSigner makes a Signer of a subscriber's secrets, newest first; the newest
+// signs whatever its expiry, so that nothing is ever sent unsigned. asymmetric
+// is the company's ed25519 key, or nil for no v1a signature.
+func NewSigner(secrets []subscribers.SigningSecret, asymmetric ed25519.PrivateKey) (*Signer, error) {
+	if len(secrets) == 0 {
+		return nil, errNoSecret
+	}
+	s := &Signer{asymmetric: asymmetric}
+	for i, secret := range secrets {
+		key, err := newHMACKey(secret.Key.Reveal())
+		if err != nil {
+			return nil, err
+		}
+		s.secrets = append(s.secrets, signerSecret{key: key})
+		if i > 0 && secret.ExpiresAt != nil {
+			s.secrets[i].expiresAt = *secret.ExpiresAt
+		}
+	}
+	return s, nil
+}
+
+// Signature is the value of the webhook-signature header for a message sent at
+// ts, in unix seconds.
+func (s *Signer) Signature(id string, ts int64, body []byte) string {
+	var space [256]byte
+	prefix := signedPrefix(space[:0], id, ts)
+	out := make([]byte, 0, 128)
+	for _, secret := range s.secrets {
+		if !secret.expiresAt.IsZero() && secret.expiresAt.Unix() <= ts {
+			continue
+		}
+		out = secret.key.append(separate(out), prefix, body)
+	}
+	if s.asymmetric != nil {
+		message := append(slices.Clip(prefix), body...)
+		out = appendScheme(separate(out), schemeV1a, ed25519.Sign(s.asymmetric, message))
+	}
+	return string(out)
+}
+
+func separate(out []byte) []byte {
+	if len(out) > 0 {
+		return append(out, ' ')
+	}
+	return out
+}
+
+func appendScheme(out []byte, scheme string, sum []byte) []byte {
+	return base64.StdEncoding.AppendEncode(append(out, scheme...), sum)
+}
+
+// signedPrefix is what stands before the body in the signed content.
+func signedPrefix(dst []byte, id string, ts int64) []byte {
+	dst = append(append(dst, id...), '.')
+	return append(strconv.AppendInt(dst, ts, 10), '.')
+}
+
+// hmacKey keeps the hashes of one key ready: setting one up costs more than
+// hashing a small body.
+type hmacKey struct{ pool sync.Pool }
+
+func newHMACKey(secret string) (*hmacKey, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
+	if err != nil || len(key) == 0 {
+		return nil, errors.New("the signing secret is not whsec_ and base64")
+	}
+	return &hmacKey{pool: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}, nil
+}
+
+func (k *hmacKey) append(out, prefix, body []byte) []byte {
+	h := k.pool.Get().(hash.Hash)
+	h.Reset()
+	h.Write(prefix)
+	h.Write(body)
+	var sum [sha256.Size]byte
+	out = appendScheme(out, schemeV1, h.Sum(sum[:0]))
+	k.pool.Put(h)
+	return out
+}
+
+// Verify checks the signature headers of a received message against a whsec_
+// secret (v1) or a whpk_ public key (v1a), and that its timestamp lies within
+// tolerance of now on either side. The errors are those of the
+// standard-webhooks library where it has one (errors.Is).
+func Verify(secret string, headers http.Header, body []byte, tolerance time.Duration, now time.Time) error {
+	if err := verifySignature(secret, headers, body); err != nil {
+		return err
+	}
+	seconds, err := strconv.ParseInt(headers.Get(HeaderTimestamp), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: %w", standardwebhooks.ErrInvalidHeaders, err)
+	}
+	age := now.Sub(time.Unix(seconds, 0))
+	switch {
+	case age > tolerance:
+		return standardwebhooks.ErrMessageTooOld
+	case age < -tolerance:
+		return standardwebhooks.ErrMessageTooNew
+	}
+	return nil
+}
+
+func verifySignature(secret string, headers http.Header, body []byte) error {
+	if public, ok := strings.CutPrefix(secret, publicKeyPrefix); ok {
+		return verifyV1a(public, headers, body)
+	}
+	wh, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		return errors.New("the signing secret is not whsec_ and base64")
+	}
+	return wh.VerifyIgnoringTimestamp(body, headers)
+}
+
+// verifyV1a is what the library lacks: ed25519 over the same signed content.
+func verifyV1a(public string, headers http.Header, body []byte) error {
+	key, err := base64.StdEncoding.DecodeString(public)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return errors.New("the public key is not whpk_ and base64 of 32 bytes")
+	}
+	id, ts, sigs := headers.Get(HeaderID), headers.Get(HeaderTimestamp), headers.Get(HeaderSignature)
+	if id == "" || ts == "" || sigs == "" {
+		return standardwebhooks.ErrRequiredHeaders
+	}
+	message := append([]byte(id+"."+ts+"."), body...)
+	for sig := range strings.FieldsSeq(sigs) {
+		encoded, ok := strings.CutPrefix(sig, schemeV1a)
+		if !ok {
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(encoded)
+		if err == nil && ed25519.Verify(key, message, raw) {
+			return nil
+		}
+	}
+	return standardwebhooks.ErrNoMatchingSignature
+}

@@ -1,0 +1,128 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/internal/egress"
+)
+
+const (
+	maxCertified      = 1024 // transports with a client certificate
+	maxCertifiedConns = 256  // idle, of each of them
+	plainSessions     = 1024 // TLS sessions kept to be resumed
+	certifiedSessions = 64
+)
+
+// transports are the connection pools of a Sender: one for all who show no
+// client certificate, and one for each certificate of each company, since a
+// connection, and a TLS session that is resumed, speak in the name of the
+// certificate they began with. Safe for concurrent use.
+type transports struct {
+	options   SenderOptions
+	plain     *http.Transport
+	certified *lru.Cache[identity, *http.Transport]
+}
+
+// identity is a certificate of a company, as it was set.
+type identity struct {
+	company    uuid.UUID
+	thumbprint string
+	updated    int64 // unix ms: the chain may be another one
+}
+
+func newTransports(o SenderOptions) *transports {
+	closeIdle := func(_ identity, t *http.Transport) { t.CloseIdleConnections() }
+	certified, _ := lru.NewWithEvict(maxCertified, closeIdle) // fails only for a size < 1
+	return &transports{options: o, plain: newTransport(o, nil), certified: certified}
+}
+
+// of is the pool for a request.
+func (t *transports) of(r Request) *http.Transport {
+	if r.Certificate == nil {
+		return t.plain
+	}
+	id := identity{r.Company, r.Certificate.Thumbprint, r.Certificate.UpdatedAt.UnixMilli()}
+	if found, ok := t.certified.Get(id); ok {
+		return found
+	}
+	fresh := newTransport(t.options, r.Certificate.TLS)
+	if found, ok, _ := t.certified.PeekOrAdd(id, fresh); ok {
+		return found // somebody else was first
+	}
+	return fresh
+}
+
+func (t *transports) close() {
+	t.plain.CloseIdleConnections()
+	t.certified.Purge()
+}
+
+func newTransport(o SenderOptions, certificate *tls.Certificate) *http.Transport {
+	d := newDialer(o, certificate)
+	t := &http.Transport{
+		DialContext:            d.DialContext,
+		DialTLSContext:         d.dialTLS,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.ConnectTimeout},
+		DisableCompression:     true,
+		MaxIdleConns:           o.MaxIdleConns,
+		MaxIdleConnsPerHost:    64, // as many as one endpoint may have in flight
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: maxResponseHeader,
+	}
+	if certificate != nil {
+		t.MaxIdleConns = min(o.MaxIdleConns, maxCertifiedConns)
+	}
+	return t
+}
+
+// dialer opens guarded connections.
+type dialer struct {
+	egress.Dialer
+	tls *tls.Config
+}
+
+func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.NextProtos = []string{"h2", "http/1.1"}
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(plainSessions)
+	if certificate != nil {
+		config.ClientSessionCache = tls.NewLRUClientSessionCache(certifiedSessions)
+		// Whatever issuers the receiver names: another certificate there is not,
+		// and the receiver says best what it wants.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
+	}
+	return &dialer{
+		Dialer: egress.Dialer{Guard: o.Guard, Proxy: o.Proxy, Timeout: o.ConnectTimeout},
+		tls:    config,
+	}
+}
+
+// dialTLS does what net/http would, but gives the errors of the handshake a
+// type of their own.
+func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	config := d.tls.Clone()
+	config.ServerName, _, _ = net.SplitHostPort(address)
+	conn := tls.Client(raw, config)
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, &handshakeError{err}
+	}
+	return conn, nil
+}

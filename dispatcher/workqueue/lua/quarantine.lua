@@ -1,0 +1,18 @@
+-- Moves work that cannot be read from a replica's note to the quarantine.
+-- KEYS: 1 the partition's due set, 2 a key that never exists
+-- ARGV: 1 key prefix, 2 replica, 3 company, 4 event id, 5 subscriber, '' for the
+--   event itself
+-- Returns what wake does.
+local P, replica, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local now = clock()
+if sub == '' then
+  if redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) == 1 then
+    redis.call('ZADD', P .. 'quarantine', now, company .. '/' .. id)
+  end
+  return 0
+end
+if redis.call('HEXISTS', P .. 'n:' .. replica, reference(company, id, sub)) == 1 then
+  redis.call('ZADD', P .. 'quarantine', now, reference(company, id, sub))
+end
+free(P, replica, company, sub, id)
+return offer(P, company, sub, now)
