@@ -18,7 +18,7 @@ import (
 // What the API asks of the domain. All methods are safe for concurrent use and
 // obey the deadline of their context.
 
-// Subscribers is *subscribers.Store.
+// Subscribers is *subscribers.Service.
 type Subscribers interface {
 	Create(ctx context.Context, in subscribers.Create) (subscribers.Subscriber, error)
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
@@ -57,15 +57,12 @@ type Deliveries interface {
 	Job(ctx context.Context, company, id uuid.UUID) (dispatcher.Job, error)
 }
 
-// Recovery makes deliveries happen again, or no more; it is
-// *dispatcher.Dispatcher.
+// Recovery makes deliveries happen again; it is *dispatcher.Dispatcher.
 type Recovery interface {
 	Retry(ctx context.Context, company uuid.UUID, id string) (dispatcher.Delivery, error)
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]dispatcher.Delivery, error)
 	Recover(ctx context.Context, in dispatcher.RecoverRequest) (dispatcher.Job, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
-	SubscriberEnabled(ctx context.Context, company, id uuid.UUID) error
-	SubscriberDeleting(ctx context.Context, company, id uuid.UUID) error
 }
 
 // Cards is *storage.Store.

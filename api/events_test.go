@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -251,41 +250,5 @@ func eventually(t *testing.T, ok func() bool) {
 			t.Fatal("not in time")
 		case <-tick.C:
 		}
-	}
-}
-
-// told notes what the dispatcher is told of subscribers.
-type told struct {
-	Recovery
-	enabled, deleted []uuid.UUID
-}
-
-func (r *told) SubscriberEnabled(_ context.Context, _, id uuid.UUID) error {
-	r.enabled = append(r.enabled, id)
-	return nil
-}
-
-func (r *told) SubscriberDeleting(_ context.Context, _, id uuid.UUID) error {
-	r.deleted = append(r.deleted, id)
-	return nil
-}
-
-func TestDispatcherIsToldOfEnablingAndDeleting(t *testing.T) {
-	t.Parallel()
-	recovery := &told{}
-	h := setup(t, func(o *Options) { o.Recovery = recovery })
-	sub := create(h, hooks)
-	path := "/api/v1/subscribers/" + sub.UUID.String()
-	h.call("PATCH", path, `{"name":"y"}`).want(http.StatusOK)
-	h.call("PATCH", path, `{"enabled":false}`).want(http.StatusOK)
-	if len(recovery.enabled) != 0 {
-		t.Error("told of an enabling that was none")
-	}
-	h.call("PATCH", path, `{"enabled":true}`).want(http.StatusOK)
-	h.call("DELETE", path, "").want(http.StatusNoContent)
-	h.call("DELETE", path, "").want(http.StatusNotFound)
-	want := []uuid.UUID{sub.UUID}
-	if !slices.Equal(recovery.enabled, want) || !slices.Equal(recovery.deleted, want) {
-		t.Errorf("told %v enabled and %v deleted, want %v each", recovery.enabled, recovery.deleted, want)
 	}
 }

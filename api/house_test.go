@@ -114,7 +114,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(openSpend(t, storage.Options{}), Options{
-		Subscribers: subs, Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
+		Subscribers: subscribers.NewService(subs, d), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
 		Deliveries: d, Recovery: d, Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

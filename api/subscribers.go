@@ -112,20 +112,8 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		if err := s.release(ctx, sub, in.Enabled); err != nil {
-			return reply{}, err
-		}
 		return s.answerWith(ctx, http.StatusOK, sub)
 	})
-}
-
-// release delivers what was held, also when the subscriber was enabled
-// already: the first request to enable it may have died in between.
-func (s *server) release(ctx context.Context, sub subscribers.Subscriber, enabled *bool) error {
-	if enabled == nil || !*enabled {
-		return nil
-	}
-	return s.opts.Recovery.SubscriberEnabled(ctx, sub.CompanyUUID, sub.UUID)
 }
 
 // DeleteSubscriber is DELETE /api/v1/subscribers/{uuid}.
@@ -139,13 +127,7 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
-		if _, err := s.opts.Subscribers.Get(ctx, company, id); err != nil {
-			return reply{}, err
-		}
 		c.changes(company, "subscriber", id.String())
-		if err := s.opts.Recovery.SubscriberDeleting(ctx, company, id); err != nil {
-			return reply{}, err
-		}
 		return noContent(), s.opts.Subscribers.Delete(ctx, company, id)
 	})
 }

@@ -122,6 +122,11 @@ func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
 // disable turns a subscriber off. What is pending for it is held when it comes up.
 func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID, reason string) {
 	changed, err := d.Subscribers.Disable(ctx, company, subscriber, reason)
+	d.disabled(company, subscriber, reason, changed, err)
+}
+
+// disabled tells the world of a subscriber that was turned off, or was to be.
+func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
 		d.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "error", err)
 		return
@@ -135,13 +140,10 @@ func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID,
 // gone disables a subscriber whose endpoint answered 410, unless it was changed
 // since: it may have moved.
 func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
-	now, err := d.subscriber(ctx, o.ref.Company, o.ref.Subscriber)
-	switch {
-	case errors.Is(err, ErrSubscriberGone):
-	case err != nil:
-		d.Logger.Error("subscriber not disabled", "subscriber_uuid", o.ref.Subscriber, "error", err)
-	case now.CallbackURL == o.to.sub.CallbackURL && !now.UpdatedAt.After(o.result.StartedAt):
-		d.disable(ctx, o.ref.Company, o.ref.Subscriber, subscribers.ReasonGone)
+	company, subscriber := o.ref.Company, o.ref.Subscriber
+	changed, err := d.Subscribers.DisableGone(ctx, company, subscriber, o.to.sub.CallbackURL, o.result.StartedAt)
+	if !errors.Is(err, subscribers.ErrNotFound) {
+		d.disabled(company, subscriber, subscribers.ReasonGone, changed, err)
 	}
 }
 

@@ -113,10 +113,23 @@ func (s *Store) Disable(ctx context.Context, company, id uuid.UUID, reason strin
 	if !slices.Contains([]string{ReasonManual, ReasonGone, ReasonFailing}, reason) {
 		return false, fmt.Errorf("disable subscriber: unknown reason %q", reason)
 	}
+	return s.disableIf(ctx, company, id, reason, func(*Subscriber) bool { return true })
+}
+
+// DisableGone disables a subscriber for ReasonGone: its endpoint at callbackURL
+// answered 410 to an attempt that began then. It reports false, and
+// changes nothing, when the subscriber already was disabled or has been changed
+// since: it may have moved.
+func (s *Store) DisableGone(ctx context.Context, company, id uuid.UUID, callbackURL string, began time.Time) (bool, error) {
+	return s.disableIf(ctx, company, id, ReasonGone, func(sub *Subscriber) bool {
+		return sub.CallbackURL == callbackURL && !sub.UpdatedAt.After(began)
+	})
+}
+
+func (s *Store) disableIf(ctx context.Context, company, id uuid.UUID, reason string, holds func(*Subscriber) bool) (bool, error) {
 	changed := false
 	_, err := s.change(ctx, company, id, func(sub *Subscriber) error {
-		changed = sub.Enabled
-		if sub.Enabled {
+		if changed = sub.Enabled && holds(sub); changed {
 			sub.disable(reason, s.now())
 		}
 		return nil

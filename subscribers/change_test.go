@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/subscribers"
@@ -280,4 +281,34 @@ func TestRotationsAreBounded(t *testing.T) {
 	if len(live) != 5 || slices.Contains(live, first) || s.Secrets[0].ExpiresAt != nil {
 		t.Errorf("%d secrets live, the first of them among: %v", len(live), slices.Contains(live, first))
 	}
+}
+
+// A 410 counts against the endpoint that answered it, and no other.
+func TestDisableGoneSparesOneThatWasChanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	gone := func(url string, began time.Time, want bool) {
+		t.Helper()
+		changed, err := b.store.DisableGone(t.Context(), b.company, s.UUID, url, began)
+		noErr(t, err)
+		if changed != want {
+			t.Errorf("410 from %s at %v: disabled %v, want %v", url, began, changed, want)
+		}
+	}
+	began := b.clock.Now()
+	b.clock.advance(time.Minute)
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Other")})
+	noErr(t, err)
+	gone(s.CallbackURL, began, false)
+	gone("https://example.com/old", b.clock.Now(), false)
+	gone(s.CallbackURL, b.clock.Now(), true)
+	gone(s.CallbackURL, b.clock.Now(), false)
+	got, err := b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	if got.Enabled || got.DisabledReason != subscribers.ReasonGone {
+		t.Errorf("enabled %v, reason %q", got.Enabled, got.DisabledReason)
+	}
+	_, err = b.store.DisableGone(t.Context(), b.company, uuid.New(), s.CallbackURL, began)
+	wantErr(t, err, subscribers.ErrNotFound)
 }

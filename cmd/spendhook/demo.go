@@ -80,7 +80,7 @@ func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Su
 		return subscribers.Subscriber{}, err
 	}
 	if len(found) > 0 {
-		return d.subscribers.Update(ctx, developerCompany, found[0].UUID, subscribers.Update{CallbackURL: &url, Enabled: new(true)})
+		return d.service.Update(ctx, developerCompany, found[0].UUID, subscribers.Update{CallbackURL: &url, Enabled: new(true)})
 	}
 	return d.subscribers.Create(ctx, subscribers.Create{
 		CompanyUUID: developerCompany, Name: demoName, CallbackURL: url,

@@ -73,6 +73,7 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
 		return err
 	}
+	d.service = subscribers.NewService(d.subscribers, d.dispatcher)
 	d.publisher = events.NewPublisher(events.PublisherOptions{
 		Store:   d.events,
 		Enqueue: d.dispatcher.Enqueue,
@@ -149,7 +150,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	}
 	d.address = l.Addr().String()
 	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
-		Subscribers: d.subscribers, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
+		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher, Recovery: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),

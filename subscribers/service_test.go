@@ -1,0 +1,98 @@
+package subscribers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"spendhook/subscribers"
+)
+
+// deliveries notes what a Service asks for, and what is stored at that moment.
+type deliveries struct {
+	store *subscribers.Store
+	calls []string
+	fail  error
+}
+
+func (d *deliveries) SubscriberEnabled(ctx context.Context, company, id uuid.UUID) error {
+	return d.note(ctx, "release", company, id)
+}
+
+func (d *deliveries) SubscriberDeleting(ctx context.Context, company, id uuid.UUID) error {
+	return d.note(ctx, "cancel", company, id)
+}
+
+func (d *deliveries) note(ctx context.Context, what string, company, id uuid.UUID) error {
+	s, err := d.store.Get(ctx, company, id)
+	d.calls = append(d.calls, fmt.Sprintf("%s: enabled %t, %v", what, s.Enabled, err))
+	return d.fail
+}
+
+func (d *deliveries) expect(t *testing.T, after string, want ...string) {
+	t.Helper()
+	if !slices.Equal(d.calls, want) {
+		t.Errorf("after %s: %q, want %q", after, d.calls, want)
+	}
+	d.calls = nil
+}
+
+func serviceOn(b *bundle) (*subscribers.Service, *deliveries) {
+	d := &deliveries{store: b.store}
+	return subscribers.NewService(b.store, d), d
+}
+
+func TestServiceMovesDeliveries(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	service, d := serviceOn(b)
+	s := b.create(t, "https://example.com/")
+	update := func(u subscribers.Update) {
+		t.Helper()
+		_, err := service.Update(t.Context(), b.company, s.UUID, u)
+		noErr(t, err)
+	}
+	update(subscribers.Update{Name: new("Other")})
+	update(subscribers.Update{Enabled: new(false)})
+	d.expect(t, "a change that enables nothing")
+	update(subscribers.Update{Enabled: new(true)})
+	d.expect(t, "enabling", "release: enabled true, <nil>")
+	noErr(t, service.Delete(t.Context(), b.company, s.UUID))
+	d.expect(t, "deleting", "cancel: enabled true, <nil>")
+	wantErr(t, service.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
+	_, err := service.Update(t.Context(), b.company, s.UUID, subscribers.Update{Enabled: new(true)})
+	wantErr(t, err, subscribers.ErrNotFound)
+	d.expect(t, "changing an unknown one")
+}
+
+// What fails between the two steps of a change, or a process that is lost there,
+// is made good by asking again.
+func TestServiceGoesOnWhereItFailed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	service, d := serviceOn(b)
+	s := b.create(t, "https://example.com/")
+	_, err := b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
+	noErr(t, err)
+	away := errors.New("away")
+	enable := subscribers.Update{Enabled: new(true)}
+
+	d.fail = away
+	_, err = service.Update(t.Context(), b.company, s.UUID, enable)
+	wantErr(t, err, away)
+	wantErr(t, service.Delete(t.Context(), b.company, s.UUID), away)
+	_, err = b.store.Get(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	d.expect(t, "failures", "release: enabled true, <nil>", "cancel: enabled true, <nil>")
+
+	d.fail = nil
+	_, err = service.Update(t.Context(), b.company, s.UUID, enable)
+	noErr(t, err)
+	d.expect(t, "enabling an enabled one", "release: enabled true, <nil>")
+	noErr(t, service.Delete(t.Context(), b.company, s.UUID))
+	d.expect(t, "deleting", "cancel: enabled true, <nil>")
+}
