@@ -29,7 +29,8 @@ type Options struct {
 	Events      Events
 	Catalogue   *events.Catalogue
 	Deliveries  Deliveries
-	Recovery    Recovery
+	Redelivery  Redelivery
+	Dispatcher  Dispatcher
 	Idempotency Idempotency
 	Cards       Cards
 	CardJobs    CardJobs

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 )
 
 // ListDeliveries is GET /api/v1/deliveries.
@@ -17,7 +17,7 @@ func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.Li
 		if err != nil {
 			return reply{}, err
 		}
-		page, err := s.opts.Deliveries.Deliveries(ctx, filter)
+		page, err := s.opts.Deliveries.List(ctx, filter)
 		if err != nil {
 			return reply{}, err
 		}
@@ -25,7 +25,7 @@ func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.Li
 	})
 }
 
-func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f dispatcher.DeliveryFilter, err error) {
+func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f delivery.Filter, err error) {
 	if f.Size, err = sizeOf(p.Size); err != nil {
 		return f, err
 	}
@@ -36,7 +36,7 @@ func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f dispatcher.Deliver
 		if !p.Status.Valid() {
 			return f, fieldProblem("status", "INVALID", "is not a status of deliveries")
 		}
-		f.Status = dispatcher.Status(*p.Status)
+		f.Status = delivery.Status(*p.Status)
 	}
 	f.Subscriber, f.EventType, f.From, f.To, f.Cursor = p.SubscriberUUID, text(p.Event), p.From, p.To, text(p.Cursor)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
@@ -70,12 +70,12 @@ func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.De
 			return reply{}, err
 		}
 		c.changes(company, "delivery", id)
-		d, err := s.opts.Recovery.Retry(ctx, company, id)
+		d, err := s.opts.Redelivery.Retry(ctx, company, id)
 		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err
 	})
 }
 
-func shownDeliveries(list []dispatcher.Delivery) []gen.Delivery {
+func shownDeliveries(list []delivery.Delivery) []gen.Delivery {
 	shown := make([]gen.Delivery, len(list))
 	for i, d := range list {
 		shown[i] = shownDelivery(d)
@@ -83,7 +83,7 @@ func shownDeliveries(list []dispatcher.Delivery) []gen.Delivery {
 	return shown
 }
 
-func shownDelivery(d dispatcher.Delivery) gen.Delivery {
+func shownDelivery(d delivery.Delivery) gen.Delivery {
 	return gen.Delivery{
 		ID: d.ID(), EventID: d.EventID, Event: d.EventType, CompanyUUID: d.CompanyUUID,
 		SubscriberUUID: d.SubscriberUUID, Status: gen.DeliveryStatus(d.Status), AttemptCount: d.AttemptCount,
@@ -91,7 +91,7 @@ func shownDelivery(d dispatcher.Delivery) gen.Delivery {
 	}
 }
 
-func shownDetail(d dispatcher.Delivery) gen.DeliveryDetail {
+func shownDetail(d delivery.Delivery) gen.DeliveryDetail {
 	s := shownDelivery(d)
 	detail := gen.DeliveryDetail{
 		ID: s.ID, EventID: s.EventID, Event: s.Event, CompanyUUID: s.CompanyUUID,
@@ -105,7 +105,7 @@ func shownDetail(d dispatcher.Delivery) gen.DeliveryDetail {
 	return detail
 }
 
-func shownAttempt(eventID string, a dispatcher.Attempt) gen.Attempt {
+func shownAttempt(eventID string, a delivery.Attempt) gen.Attempt {
 	shown := gen.Attempt{
 		Number: a.Number, StartedAt: a.StartedAt, DurationMs: a.Duration.Milliseconds(), Error: string(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: requestHeaders(eventID, a),
@@ -118,7 +118,7 @@ func shownAttempt(eventID string, a dispatcher.Attempt) gen.Attempt {
 
 // requestHeaders are those that an attempt was made with. They follow from the
 // delivery, so they are not stored; the signature is not shown.
-func requestHeaders(eventID string, a dispatcher.Attempt) map[string]string {
+func requestHeaders(eventID string, a delivery.Attempt) map[string]string {
 	return map[string]string{
 		"Content-Type":      mediaJSON,
 		"webhook-id":        eventID,

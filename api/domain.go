@@ -9,6 +9,8 @@ import (
 
 	"spendhook/auth"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/idempotency"
 	"spendhook/storage"
@@ -46,22 +48,26 @@ type Events interface {
 	List(ctx context.Context, f events.Filter) (events.Page, error)
 }
 
-// Deliveries reads what became of events; it is *dispatcher.Dispatcher.
+// Deliveries reads what became of events; it is *delivery.Store.
 type Deliveries interface {
-	Delivery(ctx context.Context, company uuid.UUID, id string) (dispatcher.Delivery, error)
-	Deliveries(ctx context.Context, f dispatcher.DeliveryFilter) (dispatcher.DeliveryPage, error)
-	EventDeliveries(ctx context.Context, ref events.Ref) ([]dispatcher.Delivery, error)
-	EventStatus(ctx context.Context, refs []events.Ref) ([]dispatcher.EventStatus, error)
-	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
-	Stats(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.Stats, error)
-	Job(ctx context.Context, company, id uuid.UUID) (dispatcher.Job, error)
+	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
+	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
+	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
+	EventStatus(ctx context.Context, refs []events.Ref) ([]delivery.EventStatus, error)
+	Stats(ctx context.Context, company, subscriber uuid.UUID) (delivery.Stats, error)
 }
 
-// Recovery makes deliveries happen again; it is *dispatcher.Dispatcher.
-type Recovery interface {
-	Retry(ctx context.Context, company uuid.UUID, id string) (dispatcher.Delivery, error)
-	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]dispatcher.Delivery, error)
-	Recover(ctx context.Context, in dispatcher.RecoverRequest) (dispatcher.Job, error)
+// Redelivery makes deliveries happen again; it is *redelivery.Service.
+type Redelivery interface {
+	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
+	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
+	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
+	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+}
+
+// Dispatcher explains and tests; it is *dispatcher.Dispatcher.
+type Dispatcher interface {
+	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
 }
 

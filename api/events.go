@@ -317,7 +317,7 @@ func (s *server) ListEventDeliveries(w http.ResponseWriter, r *http.Request, id 
 		if _, err := s.opts.Events.Get(ctx, ref); err != nil {
 			return reply{}, err
 		}
-		list, err := s.opts.Deliveries.EventDeliveries(ctx, ref)
+		list, err := s.opts.Deliveries.OfEvent(ctx, ref)
 		return ok(gen.EventDeliveries{Content: shownDeliveries(list)}), err
 	})
 }
@@ -329,7 +329,7 @@ func (s *server) ExplainEvent(w http.ResponseWriter, r *http.Request, id gen.Eve
 		if err != nil {
 			return reply{}, err
 		}
-		list, err := s.opts.Deliveries.Explain(ctx, ref)
+		list, err := s.opts.Dispatcher.Explain(ctx, ref)
 		return ok(gen.EventExplanation{EventID: ref.ID, CompanyUUID: ref.Company, Subscribers: shownExplanations(list)}), err
 	})
 }
@@ -339,7 +339,7 @@ func shownExplanations(list []dispatcher.Explanation) []gen.SubscriberExplanatio
 	for i, e := range list {
 		shown[i] = gen.SubscriberExplanation{
 			SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
-			Outcome: gen.SubscriberExplanationOutcome(e.Outcome), Detail: outcomeDetail[e.Outcome],
+			Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: outcomeDetail[e.Verdict],
 		}
 		if e.Delivery != nil {
 			d := shownDelivery(*e.Delivery)
@@ -349,15 +349,15 @@ func shownExplanations(list []dispatcher.Explanation) []gen.SubscriberExplanatio
 	return shown
 }
 
-var outcomeDetail = map[dispatcher.Outcome]string{
-	dispatcher.OutcomeDelivered:     "The subscriber acknowledged the event.",
-	dispatcher.OutcomePending:       "The event is on its way.",
-	dispatcher.OutcomeDead:          "The delivery was given up; retry it, or recover the subscriber.",
-	dispatcher.OutcomeCancelled:     "The delivery was cancelled.",
-	dispatcher.OutcomeNotSubscribed: "The subscriber's events do not include this type.",
-	dispatcher.OutcomeDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
-	dispatcher.OutcomeCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
-	dispatcher.OutcomeNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
+var outcomeDetail = map[dispatcher.Verdict]string{
+	dispatcher.VerdictDelivered:     "The subscriber acknowledged the event.",
+	dispatcher.VerdictPending:       "The event is on its way.",
+	dispatcher.VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
+	dispatcher.VerdictCancelled:     "The delivery was cancelled.",
+	dispatcher.VerdictNotSubscribed: "The subscriber's events do not include this type.",
+	dispatcher.VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
+	dispatcher.VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
+	dispatcher.VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
 }
 
 // ReplayEvent is POST /api/v1/events/{id}/replay.
@@ -376,7 +376,7 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 			only = *in.SubscriberUuids
 		}
 		c.changes(ref.Company, "event", ref.ID)
-		list, err := s.opts.Recovery.Replay(ctx, ref, only)
+		list, err := s.opts.Redelivery.Replay(ctx, ref, only)
 		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: shownDeliveries(list)}}, err
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
@@ -90,11 +90,11 @@ func (stubSubscribers) Create(context.Context, subscribers.Create) (subscribers.
 	return subscribers.Subscriber{}, subscribers.ErrQuota
 }
 
-func (stubDeliveries) Deliveries(context.Context, dispatcher.DeliveryFilter) (dispatcher.DeliveryPage, error) {
-	return dispatcher.DeliveryPage{}, nil
+func (stubDeliveries) Deliveries(context.Context, delivery.Filter) (delivery.Page, error) {
+	return delivery.Page{}, nil
 }
 
-func (stubDeliveries) EventStatus(context.Context, []events.Ref) ([]dispatcher.EventStatus, error) {
+func (stubDeliveries) EventStatus(context.Context, []events.Ref) ([]delivery.EventStatus, error) {
 	return nil, nil
 }
 

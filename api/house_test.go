@@ -25,6 +25,7 @@ import (
 	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/egress"
@@ -91,7 +92,7 @@ func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) O
 // judges the hosts of callback URLs, nil takes all.
 func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
 	t.Helper()
-	policy := dispatcher.Policy{
+	policy := delivery.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 )
@@ -20,7 +20,7 @@ type broken struct{ reads }
 
 type reads = Deliveries // embedded under its own name, it would hide its method of that name
 
-func (broken) EventDeliveries(_ context.Context, ref events.Ref) ([]dispatcher.Delivery, error) {
+func (broken) EventDeliveries(_ context.Context, ref events.Ref) ([]delivery.Delivery, error) {
 	if ref.ID == "panic" {
 		panic("kaboom sekrit")
 	}

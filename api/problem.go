@@ -13,6 +13,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
@@ -61,11 +62,11 @@ var known = []struct {
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
-	{dispatcher.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
-	{dispatcher.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
+	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
+	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
-	{dispatcher.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
-	{dispatcher.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
+	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
+	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
 	{storage.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such card, job, location or statement."},
 	{storage.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
@@ -86,7 +87,7 @@ func problemOf(err error) *problem {
 			return newProblem(k.status, k.code, "%s", k.detail)
 		}
 	}
-	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, dispatcher.ErrBadCursor) {
+	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
 	if unavailable(err) {

@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 )
 
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
@@ -23,7 +24,7 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 			return reply{}, err
 		}
 		c.changes(sub.CompanyUUID, "subscriber", id.String())
-		result, err := s.opts.Recovery.Test(ctx, sub.CompanyUUID, sub.UUID)
+		result, err := s.opts.Dispatcher.Test(ctx, sub.CompanyUUID, sub.UUID)
 		return ok(gen.TestResult{
 			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.EventID, result.Attempt),
 		}), err
@@ -64,17 +65,17 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 		if request.DryRun {
 			c.changesBy("", "dry run")
 		}
-		job, err := s.opts.Recovery.Recover(ctx, request)
+		job, err := s.opts.Redelivery.Recover(ctx, request)
 		accepted := reply{status: http.StatusAccepted, content: shownJob(job)}
 		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
 	})
 }
 
-func recoverRequest(in gen.RecoverRequest) (dispatcher.RecoverRequest, error) {
+func recoverRequest(in gen.RecoverRequest) (redelivery.RecoverRequest, error) {
 	if in.Since.IsZero() {
-		return dispatcher.RecoverRequest{}, fieldProblem("since", "REQUIRED", "is required")
+		return redelivery.RecoverRequest{}, fieldProblem("since", "REQUIRED", "is required")
 	}
-	request := dispatcher.RecoverRequest{Since: in.Since, DryRun: in.DryRun != nil && *in.DryRun}
+	request := redelivery.RecoverRequest{Since: in.Since, DryRun: in.DryRun != nil && *in.DryRun}
 	if in.Until != nil {
 		request.Until = *in.Until
 		if request.Until.Before(request.Since) {
@@ -88,7 +89,7 @@ func recoverRequest(in gen.RecoverRequest) (dispatcher.RecoverRequest, error) {
 		if !status.Valid() {
 			return request, fieldProblem("statuses", "INVALID", "has a status that deliveries do not have")
 		}
-		request.Statuses = append(request.Statuses, dispatcher.Status(status))
+		request.Statuses = append(request.Statuses, delivery.Status(status))
 	}
 	return request, nil
 }
@@ -100,15 +101,15 @@ func (s *server) GetRecoverJob(w http.ResponseWriter, r *http.Request, id gen.Su
 		if err != nil {
 			return reply{}, err
 		}
-		found, err := s.opts.Deliveries.Job(ctx, company, job)
+		found, err := s.opts.Redelivery.Job(ctx, company, job)
 		if err == nil && found.SubscriberUUID != id {
-			err = dispatcher.ErrNotFound
+			err = delivery.ErrNotFound
 		}
 		return ok(shownJob(found)), err
 	})
 }
 
-func shownJob(job dispatcher.Job) gen.Job {
+func shownJob(job redelivery.Job) gen.Job {
 	return gen.Job{
 		UUID: job.UUID, CompanyUUID: job.CompanyUUID, SubscriberUUID: job.SubscriberUUID,
 		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,

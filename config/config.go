@@ -97,7 +97,6 @@ type Delivery struct {
 	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
 	Concurrency         int             `yaml:"concurrency"`
 	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
-	Queues              int             `yaml:"queues"`
 	DeadRetention       time.Duration   `yaml:"dead_retention"`
 	FailingAfter        int             `yaml:"failing_after"`
 	DisableAfter        time.Duration   `yaml:"disable_after"`
@@ -247,7 +246,6 @@ func defaultDelivery() Delivery {
 		RetryAfterMax:       24 * time.Hour,
 		Concurrency:         2048,
 		EndpointConcurrency: 64,
-		Queues:              2,
 		DeadRetention:       30 * 24 * time.Hour,
 		FailingAfter:        4,
 		DisableAfter:        5 * 24 * time.Hour,

@@ -9,14 +9,15 @@ import (
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/subscribers"
 )
 
 // healthQuiet is how long a subscriber that only succeeds goes without a note.
 const healthQuiet = time.Second
 
-// healthKeeper turns outcomes into samples of subscribers' health. The recorder
-// alone uses it.
+// healthKeeper turns outcomes into samples of subscribers' health. One
+// goroutine uses it.
 type healthKeeper struct {
 	seen *lru.Cache[uuid.UUID, noted]
 	now  func() time.Time
@@ -72,9 +73,50 @@ func (h *healthKeeper) news(s subscribers.Sample) bool {
 	return true
 }
 
-// recorded tells the world of outcomes that are written: metrics, the log, the
-// subscribers' health, and the company's own subscribers.
-func (d *Dispatcher) recorded(ctx context.Context, written []*outcome) {
+// consequencesQueue bounds the written outcomes whose consequences are not drawn
+// yet. A full queue holds back the recorders.
+const consequencesQueue = 64
+
+// consequences follow what was recorded: metrics, the log, the health of
+// subscribers and what is made of it.
+type consequences struct {
+	d      *Dispatcher
+	health *healthKeeper
+	in     chan []*outcome
+	done   chan struct{}
+}
+
+func newConsequences(d *Dispatcher) (*consequences, error) {
+	health, err := newHealthKeeper(d.opts.Now)
+	return &consequences{
+		d: d, health: health, in: make(chan []*outcome, consequencesQueue), done: make(chan struct{}),
+	}, err
+}
+
+func (c *consequences) start(ctx context.Context) {
+	go func() {
+		defer close(c.done)
+		for written := range c.in {
+			c.draw(ctx, written)
+		}
+	}()
+}
+
+// add queues outcomes that were written.
+func (c *consequences) add(written []*outcome) {
+	if len(written) > 0 {
+		c.in <- written
+	}
+}
+
+// close returns when all consequences are drawn.
+func (c *consequences) close() {
+	close(c.in)
+	<-c.done
+}
+
+func (c *consequences) draw(ctx context.Context, written []*outcome) {
+	d := c.d
 	held := make(map[uuid.UUID]uuid.UUID) // subscriber to company
 	for _, o := range written {
 		d.metrics.written(o)
@@ -82,27 +124,28 @@ func (d *Dispatcher) recorded(ctx context.Context, written []*outcome) {
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
 			d.gone(ctx, o)
 		}
-		if o.next.Status == StatusDead {
-			d.herald.dead(o)
+		if o.next.Status == delivery.StatusDead {
+			d.notifier.dead(o)
 		}
-		if o.next.Reason == ReasonSubscriberDisabled {
+		if o.next.Reason == delivery.ReasonSubscriberDisabled {
 			held[o.ref.Subscriber] = o.ref.Company
 		}
 	}
 	for subscriber, company := range held {
 		d.releaseIfEnabled(ctx, company, subscriber)
 	}
-	samples := d.health.samples(written)
+	samples := c.health.samples(written)
 	if len(samples) == 0 {
 		return
 	}
-	transitions, err := d.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
-		FailingAfter: d.Policy.FailingAfter, DisableAfter: d.Policy.DisableAfter,
+	transitions := d.opts.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
+		FailingAfter: d.opts.Policy.FailingAfter, DisableAfter: d.opts.Policy.DisableAfter,
 	})
-	if err != nil {
-		d.Logger.Error("subscriber health not recorded", "error", err)
-	}
 	for _, t := range transitions {
+		if t.Err != nil {
+			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "error", t.Err)
+			continue
+		}
 		d.transition(ctx, t)
 	}
 }
@@ -111,9 +154,9 @@ func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
 	switch t.Kind {
 	case subscribers.TransitionNone:
 	case subscribers.TransitionFailing:
-		d.herald.failing(t)
+		d.notifier.failing(t)
 	case subscribers.TransitionRecovered:
-		d.herald.recovered(t)
+		d.notifier.recovered(t)
 	case subscribers.TransitionExpired:
 		d.disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
 	}
@@ -121,19 +164,19 @@ func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
 
 // disable turns a subscriber off. What is pending for it is held when it comes up.
 func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID, reason string) {
-	changed, err := d.Subscribers.Disable(ctx, company, subscriber, reason)
+	changed, err := d.opts.Subscribers.Disable(ctx, company, subscriber, reason)
 	d.disabled(company, subscriber, reason, changed, err)
 }
 
-// disabled tells the world of a subscriber that was turned off, or was to be.
+// disabled follows up a try to disable a subscriber.
 func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
-		d.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "error", err)
+		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "error", err)
 		return
 	}
 	if changed {
-		d.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
-		d.herald.disabled(company, subscriber, reason)
+		d.opts.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
+		d.notifier.disabled(company, subscriber, reason)
 	}
 }
 
@@ -141,20 +184,16 @@ func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, chan
 // since: it may have moved.
 func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 	company, subscriber := o.ref.Company, o.ref.Subscriber
-	changed, err := d.Subscribers.DisableGone(ctx, company, subscriber, o.to.sub.CallbackURL, o.result.StartedAt)
+	changed, err := d.opts.Subscribers.DisableGone(ctx, company, subscriber, o.to.sub.CallbackURL, o.result.StartedAt)
 	if !errors.Is(err, subscribers.ErrNotFound) {
 		d.disabled(company, subscriber, subscribers.ReasonGone, changed, err)
 	}
 }
 
-// releaseIfEnabled lets go of deliveries that were held just after their
+// releaseIfEnabled requeues deliveries that were held just after their
 // subscriber was enabled, so that the release did not see them.
 func (d *Dispatcher) releaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) {
-	err := d.reachable(ctx, company, subscriber)
-	if err == nil {
-		err = d.SubscriberEnabled(ctx, company, subscriber)
-	}
-	if err != nil && !errors.Is(err, ErrSubscriberDisabled) && !errors.Is(err, ErrSubscriberGone) {
-		d.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "error", err)
+	if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
+		d.opts.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "error", err)
 	}
 }

@@ -3,13 +3,16 @@ package dispatcher
 import (
 	"context"
 	"log/slog"
+	"time"
+
+	"spendhook/dispatcher/delivery"
 )
 
 // logAttempt writes one line for an attempt: debug when it succeeded, warn when
 // it was the first failure of its delivery or the end of it, info else.
 func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 	level := attemptLevel(o)
-	if o.result == nil || !d.Logger.Enabled(ctx, level) {
+	if o.result == nil || !d.opts.Logger.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -19,7 +22,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		slog.String("subscriber_uuid", o.ref.Subscriber.String()),
 		slog.String("host", o.to.url.Host),
 		slog.Int("attempt", o.next.Count),
-		slog.String("outcome", o.result.Class.outcome()),
+		slog.String("outcome", o.result.Class.Outcome()),
 		slog.Int("status_code", o.result.StatusCode),
 		slog.Duration("duration", o.result.Duration),
 		slog.String("status", string(o.next.Status)),
@@ -28,19 +31,19 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		attrs = append(attrs, slog.String("reason", o.next.Reason))
 	}
 	if o.next.Due > 0 {
-		attrs = append(attrs, slog.Time("next_attempt_at", msTime(o.next.Due)))
+		attrs = append(attrs, slog.Time("next_attempt_at", time.UnixMilli(o.next.Due).UTC()))
 	}
 	if o.result.Err != nil {
 		attrs = append(attrs, slog.String("error", o.result.Err.Error()))
 	}
-	d.Logger.LogAttrs(ctx, level, "delivery attempt", attrs...)
+	d.opts.Logger.LogAttrs(ctx, level, "delivery attempt", attrs...)
 }
 
 func attemptLevel(o *outcome) slog.Level {
 	switch {
 	case o.result == nil || o.result.Success() || o.result.Aborted():
 		return slog.LevelDebug
-	case o.next.Step == 1 || o.next.Status == StatusDead:
+	case o.next.Step == 1 || o.next.Status == delivery.StatusDead:
 		return slog.LevelWarn
 	default:
 		return slog.LevelInfo

@@ -1,72 +1,83 @@
 package dispatcher
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// Why work was recovered.
-const (
-	reasonTakeover = "takeover" // a replica died with it in flight
-	reasonLost     = "lost"     // the queue lost it
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/webhook"
 )
 
 type metrics struct {
-	attempts  *prometheus.CounterVec
-	seconds   prometheus.Histogram
-	latency   prometheus.Histogram
-	postponed prometheus.Counter
-	recovered *prometheus.CounterVec
-	ended     *prometheus.CounterVec
-	pending   prometheus.Gauge
-	oldest    prometheus.Gauge
-	dead      prometheus.Gauge
-	tasks     *prometheus.GaugeVec
+	attempts    *prometheus.CounterVec
+	duration    prometheus.Histogram
+	latency     prometheus.Histogram
+	queued      prometheus.Counter
+	quarantined prometheus.Counter
+	ended       *prometheus.CounterVec
+	pending     prometheus.Gauge
+	oldest      prometheus.Gauge
+	dead        prometheus.Gauge
 }
 
 // newMetrics registers the dispatcher's metrics; every label value stands at
 // zero from the start. None costs more to scrape with more subscribers.
-func newMetrics(reg prometheus.Registerer, endpoints *endpoints, queues []string) *metrics {
+func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metrics {
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_delivery_attempts_total", Help: "Delivery attempts by outcome.",
 		}, []string{"outcome"}),
-		seconds: histogram("spendhook_delivery_attempt_seconds", "How long delivery attempts took."),
-		latency: histogram("spendhook_delivery_latency_seconds", "From an event's acceptance to the first successful attempt of a delivery."),
-		postponed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_deliveries_postponed_total", Help: "Times that a delivery was put off, uncounted, because its endpoint was busy or out of reach.",
+		duration: histogram("spendhook_delivery_duration_seconds", "How long one delivery attempt took."),
+		latency:  histogram("spendhook_delivery_latency_seconds", "From an event's acceptance to the first successful attempt of a delivery."),
+		queued: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_deliveries_queued_total", Help: "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach.",
 		}),
-		recovered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "spendhook_sweeper_recovered_total", Help: "References handed out again after a crash or a lost queue.",
-		}, []string{"reason"}),
+		quarantined: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_quarantined_total", Help: "Events and deliveries that could not be read and were quarantined.",
+		}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_deliveries_pending", Help: "Events and deliveries waiting or in flight, in all replicas.",
+			Name: "spendhook_events_pending", Help: "Events that are not settled, in the partitions this replica owns.",
 		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_oldest_pending_seconds", Help: "How long the oldest work that is due has been waiting or in flight.",
+			Name: "spendhook_oldest_pending_seconds", Help: "How long the oldest work that is due has waited, in the partitions this replica owns.",
 		}),
 		dead: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_dead_letters", Help: "Dead letters kept, in all companies.",
+			Name: "spendhook_dead_letters", Help: "Dead letters kept, in the partitions this replica owns.",
 		}),
-		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spendhook_queue_tasks", Help: "Tasks in the asynq queues by state.",
-		}, []string{"queue", "state"}),
 	}
-	m.zero(queues)
-	reg.MustRegister(m.attempts, m.seconds, m.latency, m.postponed, m.recovered, m.ended,
-		m.pending, m.oldest, m.dead, m.tasks, inFlightGauge(endpoints))
-	for _, state := range []string{stateClosed, stateHalfOpen, stateOpen} {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_endpoints", Help: "Endpoints this replica has lately attempted, by state of their circuit breaker.",
-			ConstLabels: prometheus.Labels{"state": state},
-		}, func() float64 { return float64(endpoints.counts()[state]) }))
+	for _, c := range webhook.ErrorClasses() {
+		m.attempts.WithLabelValues(c.Outcome())
+	}
+	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
+		m.ended.WithLabelValues(string(s))
+	}
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.queued, m.quarantined, m.ended, m.pending, m.oldest, m.dead)
+	for _, g := range []struct {
+		name, help string
+		labels     prometheus.Labels
+		value      func(endpoint.Counts) int
+	}{
+		{"spendhook_attempts_in_flight", "Delivery attempts under way in this replica.", nil, func(c endpoint.Counts) int { return c.InFlight }},
+		{"spendhook_deliveries_held", "Deliveries in this replica's memory, in flight or waiting.", nil, func(c endpoint.Counts) int { return c.Held }},
+		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "closed"}, func(c endpoint.Counts) int { return c.Closed }},
+		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "half_open"}, func(c endpoint.Counts) int { return c.HalfOpen }},
+		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "open"}, func(c endpoint.Counts) int { return c.Open }},
+	} {
+		reg.MustRegister(prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: g.labels},
+			func() float64 { return float64(g.value(admission.Counts())) },
+		))
 	}
 	return m
 }
+
+const endpointsHelp = "Endpoints this replica has lately attempted, by state of their circuit breaker."
 
 func histogram(name, help string) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -76,34 +87,6 @@ func histogram(name, help string) prometheus.Histogram {
 		NativeHistogramMaxBucketNumber:  100,
 		NativeHistogramMinResetDuration: time.Hour,
 	})
-}
-
-func inFlightGauge(e *endpoints) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spendhook_attempts_in_flight", Help: "Delivery attempts under way in this replica.",
-	}, func() float64 { return float64(e.inFlight()) })
-}
-
-func (m *metrics) zero(queues []string) {
-	for _, c := range errorClasses {
-		m.attempts.WithLabelValues(c.outcome())
-	}
-	for _, r := range []string{reasonTakeover, reasonLost} {
-		m.recovered.WithLabelValues(r)
-	}
-	for _, s := range []Status{StatusDelivered, StatusDead, StatusCancelled} {
-		m.ended.WithLabelValues(string(s))
-	}
-	for _, q := range queues {
-		m.queue(queueState{name: q})
-	}
-}
-
-func (m *metrics) queue(q queueState) {
-	m.tasks.WithLabelValues(q.name, "pending").Set(float64(q.pending))
-	m.tasks.WithLabelValues(q.name, "active").Set(float64(q.active))
-	m.tasks.WithLabelValues(q.name, "retry").Set(float64(q.retry))
-	m.tasks.WithLabelValues(q.name, "scheduled").Set(float64(q.scheduled))
 }
 
 // written counts one recorded outcome.
@@ -117,9 +100,40 @@ func (m *metrics) written(o *outcome) {
 	if o.result == nil {
 		return
 	}
-	m.attempts.WithLabelValues(o.result.Class.outcome()).Inc()
-	m.seconds.Observe(o.result.Duration.Seconds())
-	if o.result.Success() && o.base.Reason != ReasonReplay && o.base.Reason != ReasonRecover {
+	m.attempts.WithLabelValues(o.result.Class.Outcome()).Inc()
+	m.duration.Observe(o.result.Duration.Seconds())
+	if o.result.Success() && o.base.Reason != delivery.ReasonReplay && o.base.Reason != delivery.ReasonRecover {
 		m.latency.Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))
 	}
+}
+
+// gaugesEvery is how often the gauges of shared state are read.
+const gaugesEvery = 10 * time.Second
+
+// runGauges reads what metrics show of Redis, so that a scrape need not.
+func (d *Dispatcher) runGauges(ctx context.Context) {
+	for {
+		if err := d.readGauges(ctx); err != nil && ctx.Err() == nil {
+			d.opts.Logger.Error("gauges not read", "error", err)
+		}
+		if !pause(ctx, gaugesEvery) {
+			return
+		}
+	}
+}
+
+func (d *Dispatcher) readGauges(ctx context.Context) error {
+	owned := d.queue.Owned()
+	dead, err := d.deliveries.PurgeDead(ctx, d.opts.Now(), owned)
+	if err != nil {
+		return err
+	}
+	backlog, err := d.queue.Backlog(ctx, owned)
+	if err != nil {
+		return err
+	}
+	d.metrics.dead.Set(float64(dead))
+	d.metrics.pending.Set(float64(backlog.Pending))
+	d.metrics.oldest.Set(backlog.OldestDue.Seconds())
+	return nil
 }

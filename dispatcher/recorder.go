@@ -2,100 +2,120 @@ package dispatcher
 
 import (
 	"context"
-	"log/slog"
+	"sync"
 	"time"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/internal/partition"
 )
 
-// Bounds of the recorder. A full queue holds back who made the outcomes.
+// Bounds of a recorder. A full queue holds back what makes the outcomes.
 const (
 	recorderQueue = 256
 	recorderBatch = 512
 	recorderBytes = 4 << 20 // of receivers' answers
 )
 
-// tokenFlush is how long a finished task may still be noted as in flight when
-// nothing else is written.
-const tokenFlush = 100 * time.Millisecond
-
-// task is one task of the queue while its work is in flight. Only the recorder
-// touches left once the task's outcomes are on their way.
-type task struct {
-	token string
-	left  int // outcomes still to be written
-}
-
-// dispatching is an event whose dispatch is under way.
-type dispatching struct {
-	ref  events.Ref
-	left int // outcomes still to be written; the recorder's
-}
-
-// work is one delivery that is to be attempted.
-type work struct {
-	ref      ref
-	base     *record // what the delivery was; Version 0 when it is new
-	body     []byte
-	accepted time.Time // when the event was accepted
-	to       *target
-	task     *task
-	event    *dispatching // nil when the delivery has a reference of its own
-}
-
 // outcome is what became of a delivery, on its way to be written. Without
-// apply only its event or task is settled.
+// apply only its event is settled.
 type outcome struct {
-	work
-	apply  func(record, time.Time) record
-	next   *record // what apply made of base; the recorder's
-	result *Result // nil when nothing was sent
+	*work
+	apply   func(delivery.Record, time.Time) delivery.Record
+	next    *delivery.Record // what apply made of base; the recorder's
+	result  *webhook.Result  // nil when nothing was sent
+	backlog bool             // it goes to its endpoint queue, for want of a place
+	open    bool             // since the endpoint's breaker is open
+	pause   time.Duration    // for so long
+	rebased bool             // it is written again, on what was found
 }
 
 // bytes is the size of what a record of it holds of the receiver's answers.
 func (o *outcome) bytes() int {
-	n := 0
-	if o.base != nil {
-		for i := range o.base.Attempts {
-			n += len(o.base.Attempts[i].Body)
-		}
+	if o.result == nil {
+		return 0
 	}
-	if o.result != nil {
-		n += len(o.result.ResponseBody)
-	}
-	return n
+	return len(o.result.ResponseBody)
 }
 
-// recorder gathers outcomes of all tasks and writes them in one pipeline:
-// whatever came while the last write was under way. Its run method owns it.
-type recorder struct {
-	store   *Store
-	replica string
-	in      chan *outcome
-	now     func() time.Time
-	logger  *slog.Logger
-	after   func(context.Context, []*outcome) // told what was written, in order
+// recorders write outcomes, those of each shard on their own, so that a shard
+// that is down holds up no other.
+type recorders struct {
+	d    *Dispatcher
+	ctx  context.Context //nolint:containedctx // ends when the recorders give up
+	end  context.CancelFunc
+	runs sync.WaitGroup
 
-	finished []string // tokens of tasks whose every outcome is written
+	mu      sync.RWMutex
+	byShard map[string]*recorder
+}
+
+func newRecorders(d *Dispatcher) *recorders {
+	r := &recorders{d: d, byShard: make(map[string]*recorder)}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	return r
+}
+
+// record passes an outcome to the recorder of its shard. It waits while that
+// has too many.
+func (d *Dispatcher) record(o *outcome) {
+	d.records.of(o).in <- o
+}
+
+// of finds the recorder of an outcome's shard. All outcomes of one event go to the
+// same one, wherever its partition moves meanwhile.
+func (r *recorders) of(o *outcome) *recorder {
+	shard, err := partition.Shard(r.ctx, r.d.opts.Client, partition.Of(o.ref.Company))
+	if err != nil {
+		shard = ""
+	}
+	r.mu.RLock()
+	found := r.byShard[shard]
+	r.mu.RUnlock()
+	if found != nil {
+		return found
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byShard[shard] == nil {
+		made := &recorder{d: r.d, in: make(chan *outcome, recorderQueue)}
+		r.byShard[shard] = made
+		r.runs.Go(func() { made.run(r.ctx) })
+	}
+	return r.byShard[shard]
+}
+
+// close writes what is left and reports whether all of it was taken before ctx
+// ended. Nothing may be recorded any more.
+func (r *recorders) close(ctx context.Context) bool {
+	r.mu.Lock()
+	for _, one := range r.byShard {
+		close(one.in)
+	}
+	r.mu.Unlock()
+	clean := waitFor(ctx, &r.runs) && r.ctx.Err() == nil
+	r.end()
+	r.runs.Wait()
+	return clean
+}
+
+// giveUp lets the recorders take outcomes without writing them.
+func (r *recorders) giveUp() { r.end() }
+
+// recorder gathers outcomes and writes them in one pipeline: whatever came while
+// the last write was under way. Its run method owns it.
+type recorder struct {
+	d  *Dispatcher
+	in chan *outcome
 }
 
 // run writes until in is closed. Once ctx has ended it takes what comes but
-// writes no more: what is not written stays open in Redis, and is attempted
-// again by whoever takes over.
+// writes no more: what is not written stays noted as in flight, and is attempted
+// again by whoever takes it over.
 func (r *recorder) run(ctx context.Context) {
-	idle := time.NewTicker(tokenFlush)
-	defer idle.Stop()
-	for {
-		select {
-		case o, ok := <-r.in:
-			if !ok {
-				r.write(ctx, nil)
-				return
-			}
-			r.write(ctx, r.gather(o))
-		case <-idle.C:
-			r.write(ctx, nil)
-		}
+	for o := range r.in {
+		r.write(ctx, r.gather(o))
 	}
 }
 
@@ -116,132 +136,155 @@ func (r *recorder) gather(first *outcome) []*outcome {
 	return batch
 }
 
-// write records a batch, again and again until Redis takes it: an outcome that
-// is dropped would be an attempt nobody knows of.
-func (r *recorder) write(ctx context.Context, batch []*outcome) {
-	if ctx.Err() != nil || len(batch) == 0 && len(r.finished) == 0 {
-		return
-	}
-	todo := batch
-	settled := settledEvents(batch)
-	var written []*outcome
-	for {
-		conflicts, done, err := r.try(ctx, todo, settled)
-		if err != nil {
-			if len(todo) == 0 {
-				return // only tokens, which the next write forgets
-			}
-			r.logger.Error("outcomes not recorded, trying again", "outcomes", len(todo), "error", err)
-			if !pause(ctx, recordRetry) {
-				return
-			}
-			continue
-		}
-		r.finished = nil
-		written = append(written, done...)
-		if todo = conflicts; len(todo) == 0 {
-			break
-		}
-	}
-	r.finished = finishedTasks(batch)
-	r.after(ctx, written)
-}
-
 // recordRetry is the wait between two tries to record.
 const recordRetry = 250 * time.Millisecond
 
-// settledEvents counts the batch off its events and returns those with nothing left.
-func settledEvents(batch []*outcome) map[events.Ref]bool {
-	settled := make(map[events.Ref]bool)
-	for _, o := range batch {
-		if o.event == nil {
-			continue
-		}
-		if o.event.left--; o.event.left <= 0 {
-			settled[o.event.ref] = true
-		}
+// write records a batch, again and again until Redis takes it: an outcome that
+// is dropped would be an attempt nobody knows of.
+func (r *recorder) write(ctx context.Context, batch []*outcome) {
+	if ctx.Err() != nil {
+		return
 	}
-	return settled
-}
-
-func finishedTasks(batch []*outcome) []string {
-	var tokens []string
-	for _, o := range batch {
-		if o.task == nil {
-			continue
+	todo := r.pending(batch)
+	var written []*outcome
+	for {
+		var done []*outcome
+		var failed error
+		todo, done, failed = r.try(ctx, todo)
+		written = append(written, done...)
+		if len(todo) == 0 {
+			break
 		}
-		if o.task.left--; o.task.left == 0 {
-			tokens = append(tokens, o.task.token)
-		}
-	}
-	return tokens
-}
-
-// try writes once. Conflicts are outcomes whose delivery changed meanwhile,
-// rebased on what was found.
-func (r *recorder) try(ctx context.Context, todo []*outcome, settled map[events.Ref]bool) (conflicts, done []*outcome, err error) {
-	now := r.now()
-	writes, order := writesOf(todo, settled, now)
-	found, err := r.store.record(ctx, now, writes, r.replica, r.finished)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, outcomes := range order {
-		for j, o := range outcomes {
-			switch rec := found[i][j]; {
-			case rec == nil, o.result != nil && rec.has(*o.result): // the latter: by a try whose answer was lost
-				done = append(done, o)
-			case rec.Status == StatusDelivered || rec.Status == StatusCancelled:
-				// Somebody else brought it to its end: it stays there.
-			default:
-				if rec.Version == 0 {
-					rec = &record{EventType: o.base.EventType, Created: o.base.Created}
-				}
-				o.base, o.next = rec, nil
-				conflicts = append(conflicts, o)
+		if failed != nil {
+			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "error", failed)
+			if !pause(ctx, recordRetry) {
+				break
 			}
 		}
 	}
-	return conflicts, done, nil
+	r.d.after.add(written)
 }
 
-// writesOf makes one write of the outcomes of each event; order holds the
-// outcomes behind each write's changes.
-func writesOf(todo []*outcome, settled map[events.Ref]bool, now time.Time) (writes []write, order [][]*outcome) {
-	index := make(map[events.Ref]int, len(todo))
-	for _, o := range todo {
-		if o.ref.ID == "" {
-			continue // a task that found nothing to do
+// pendingWrite is the outcomes of one event that are written in one step.
+type pendingWrite struct {
+	event    events.Ref
+	replica  string
+	matched  bool
+	outcomes []*outcome
+}
+
+// pending makes one write of the outcomes of each event, and counts them off it.
+func (r *recorder) pending(batch []*outcome) []*pendingWrite {
+	type key struct {
+		event   events.Ref
+		replica string
+	}
+	var writes []*pendingWrite
+	index := make(map[key]*pendingWrite, len(batch))
+	for _, o := range batch {
+		k := key{o.ref.Ref, o.replica}
+		w := index[k]
+		if w == nil {
+			w = &pendingWrite{event: o.ref.Ref, replica: o.replica}
+			index[k] = w
+			writes = append(writes, w)
 		}
-		i, ok := index[o.ref.Ref]
-		if !ok {
-			i = len(writes)
-			index[o.ref.Ref] = i
-			writes = append(writes, write{event: o.ref.Ref, settled: settled[o.ref.Ref]})
-			order = append(order, nil)
+		if o.event != nil {
+			if o.event.left--; o.event.left == 0 {
+				w.matched = true
+			}
 		}
-		if o.apply == nil {
-			continue // an event without subscribers: only its dispatch is settled
+		if o.apply != nil {
+			w.outcomes = append(w.outcomes, o)
 		}
+	}
+	return writes
+}
+
+// try writes once. It returns what must be written again: writes that failed, and
+// outcomes whose delivery had changed meanwhile, rebased on what was found.
+func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pendingWrite, done []*outcome, failed error) {
+	now := r.d.opts.Now()
+	for len(todo) > 0 {
+		replica := todo[0].replica
+		var mine, others []*pendingWrite
+		for _, w := range todo {
+			if w.replica == replica {
+				mine = append(mine, w)
+			} else {
+				others = append(others, w)
+			}
+		}
+		todo = others
+		writes := make([]delivery.Write, len(mine))
+		for i, w := range mine {
+			writes[i] = w.write(now)
+		}
+		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
+		if err != nil { // one that cannot be encoded, ever
+			r.d.opts.Logger.Error("outcomes dropped", "error", err)
+			continue
+		}
+		r.d.queue.Kick(wakes...)
+		for i, answer := range recorded {
+			if answer.Err != nil {
+				failed, again = answer.Err, append(again, mine[i])
+				continue
+			}
+			rest, written := mine[i].settle(answer.Found)
+			done = append(done, written...)
+			if rest != nil {
+				again = append(again, rest)
+			}
+		}
+	}
+	return again, done, failed
+}
+
+// write is what the store is to write.
+func (w *pendingWrite) write(now time.Time) delivery.Write {
+	out := delivery.Write{Event: w.event, Matched: w.matched, Changes: make([]delivery.Change, len(w.outcomes))}
+	for i, o := range w.outcomes {
 		if o.next == nil { // else it is tried again as it was
 			next := o.apply(*o.base, now)
 			next.Version = o.base.Version
 			o.next = &next
 		}
-		writes[i].changes = append(writes[i].changes, change{ref: o.ref, base: o.base, next: o.next})
-		order[i] = append(order[i], o)
+		c := delivery.Change{
+			Ref: o.ref, Base: o.base, Next: o.next, Claimed: o.event == nil,
+			Backlog: o.backlog, Open: o.open, Pause: o.pause,
+		}
+		if c.Claimed && !o.rebased {
+			c.Reach = reach(o.result)
+		}
+		out.Changes[i] = c
 	}
-	return writes, order
+	return out
 }
 
-// pause waits, and reports false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// settle sorts the outcomes of a write that was answered: done ones, and a write
+// of those whose delivery had changed, nil when there are none.
+func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done []*outcome) {
+	for i, o := range w.outcomes {
+		f := found[i]
+		switch {
+		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
+			done = append(done, o)
+		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:
+			// Another replica brought it to its end: it stays there.
+		case o.result == nil && f.Record.Version > 0:
+			// Nothing was sent, and another replica knows better.
+		default:
+			base := f.Record
+			if base.Version == 0 {
+				base = &delivery.Record{Status: delivery.StatusPending, EventType: o.base.EventType, Created: o.base.Created}
+			}
+			o.base, o.next, o.rebased = base, nil, true
+			if rest == nil {
+				rest = &pendingWrite{event: w.event, replica: w.replica}
+			}
+			rest.outcomes = append(rest.outcomes, o)
+		}
 	}
+	return rest, done
 }

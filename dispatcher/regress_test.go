@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"errors"
 	"net/http"
+	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -96,7 +97,7 @@ func TestAnothersSubscriberTellsNothing(t *testing.T) {
 	}
 	h.settled()
 	spy := uuid.New()
-	for events.Partition(spy) != events.Partition(h.company) {
+	for partition.Of(spy) != partition.Of(h.company) {
 		spy = uuid.New()
 	}
 	p, err := h.Deliveries(t.Context(), DeliveryFilter{Company: &spy, Subscriber: &sub.UUID})

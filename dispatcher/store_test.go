@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"net/http"
+	"spendhook/internal/partition"
 	"sync"
 	"testing"
 	"time"
@@ -145,7 +146,7 @@ func TestEveryKeyHasAnEndOrAnOwner(t *testing.T) {
 	}
 	h.settled()
 	owned := map[string]bool{ // docs/redis.md says who trims them
-		subscribers.CompanyKey(h.company): true, deadKey(events.Partition(h.company)): true,
+		subscribers.CompanyKey(h.company): true, deadKey(partition.Of(h.company)): true,
 	}
 	keys, err := h.client.Keys(t.Context(), "sh:*").Result()
 	if err != nil {

@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"fmt"
+	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -119,7 +120,7 @@ func TestMemoryPerEvent(t *testing.T) {
 		b.mustAccept(t, all...)
 	}
 	pending := (b.usedMemory(t) - empty) / count
-	b.redis.Del(t.Context(), events.OpenKey(events.Partition(company)))
+	b.redis.Del(t.Context(), events.OpenKey(partition.Of(company)))
 	kept := (b.usedMemory(t) - empty) / count
 	t.Logf("a body of 512 bytes takes %d bytes of Redis while pending, %d bytes kept", pending, kept)
 	if pending > 1250 || kept > 1050 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ type item struct {
 
 func newestFirst(a, b item) int {
 	return cmp.Or(
-		cmp.Compare(events.Partition(a.company), events.Partition(b.company)),
+		cmp.Compare(partition.Of(a.company), partition.Of(b.company)),
 		bytes.Compare(a.company[:], b.company[:]),
 		cmp.Compare(b.ms, a.ms), strings.Compare(b.id, a.id))
 }
@@ -102,7 +103,7 @@ func TestPagesAgainstModel(t *testing.T) {
 func (b *bundle) populate(t *testing.T, rt *rapid.T) []item {
 	t.Helper()
 	companies := []uuid.UUID{{1}, {2}, {3}, {4}} // some share a partition: see below
-	for i := 5; events.Partition(companies[3]) != events.Partition(companies[0]); i++ {
+	for i := 5; partition.Of(companies[3]) != partition.Of(companies[0]); i++ {
 		companies[3] = uuid.UUID{byte(i), byte(i >> 8)}
 	}
 	var model []item
@@ -173,7 +174,7 @@ func (b *bundle) fill(tb testing.TB, n int, has func(int) bool) {
 			pipe.Set(tb.Context(), events.EventKey(events.Ref{Company: company, ID: e.ID}), fmt.Sprintf("%d%08x%s", ms, 1, body), 0)
 		}
 	}
-	pipe.ZAdd(tb.Context(), events.CompaniesKey(events.Partition(company)),
+	pipe.ZAdd(tb.Context(), events.CompaniesKey(partition.Of(company)),
 		redis.Z{Score: float64(noon.UnixMilli()), Member: company.String()})
 	if _, err := pipe.Exec(tb.Context()); err != nil {
 		tb.Fatal(err)

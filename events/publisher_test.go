@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,7 +119,7 @@ func word(r events.Result) string {
 
 func (b *bundle) open(t *testing.T) []string {
 	t.Helper()
-	refs, err := b.redis.ZRange(t.Context(), events.OpenKey(events.Partition(company)), 0, -1).Result()
+	refs, err := b.redis.ZRange(t.Context(), events.OpenKey(partition.Of(company)), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +456,7 @@ func TestEveryKeyHasATimeToLiveOrAnOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if key == events.OpenKey(events.Partition(company)) {
+		if key == events.OpenKey(partition.Of(company)) {
 			if ttl >= 0 {
 				t.Errorf("the open set expires in %v: pending work would be lost", ttl)
 			}
@@ -500,7 +501,7 @@ func TestMaxFutureIsBounded(t *testing.T) {
 func TestAcceptTrimsTheIndexes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	index, companies := events.IndexKey(company), events.CompaniesKey(events.Partition(company))
+	index, companies := events.IndexKey(company), events.CompaniesKey(partition.Of(company))
 	for i := range 25 {
 		expired := redis.Z{Score: float64(noon.Add(-retention).UnixMilli() - 1), Member: fmt.Sprintf("old%02d", i)}
 		b.redis.ZAdd(t.Context(), index, expired)

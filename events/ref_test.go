@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"spendhook/internal/partition"
 	"strings"
 	"testing"
 
@@ -50,13 +51,13 @@ func TestPartitionIsStable(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
 	for i := range 5000 {
-		p := events.Partition(uuid.UUID{0: byte(i), 15: byte(i >> 8)})
-		if p < 0 || p >= events.Partitions {
+		p := partition.Of(uuid.UUID{0: byte(i), 15: byte(i >> 8)})
+		if p < 0 || p >= partition.Count {
 			t.Fatalf("partition %d", p)
 		}
 		seen[p] = true
 	}
-	if len(seen) != events.Partitions {
+	if len(seen) != partition.Count {
 		t.Errorf("5,000 companies use %d partitions, want all", len(seen))
 	}
 	for want, key := range map[string]string{

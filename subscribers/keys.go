@@ -1,11 +1,11 @@
 package subscribers
 
 import (
+	"spendhook/internal/partition"
 	"strconv"
 
 	"github.com/google/uuid"
 
-	"spendhook/events"
 )
 
 // VersionField is the field of CompanyKey with the version of the company's
@@ -19,7 +19,7 @@ const certificateField = "c"
 
 // CompanyKey names the hash of a company's subscribers: uuid to JSON,
 // VersionField and certificateField. A dispatch reads the version in its own
-// round trip and hands it to Registry.Match.
+// round trip and hands it to Registry.Subscribers.
 func CompanyKey(company uuid.UUID) string { return key(company, "s:"+company.String()) }
 
 // urlsKey names the hash of a company's callback URLs to subscriber uuids.
@@ -40,5 +40,5 @@ func healthKey(company, subscriber uuid.UUID) string { return key(company, "sh:"
 func signingKey(company uuid.UUID) string { return key(company, "wk:"+company.String()) }
 
 func key(company uuid.UUID, rest string) string {
-	return "sh:{" + strconv.Itoa(events.Partition(company)) + "}:" + rest
+	return "sh:{" + strconv.Itoa(partition.Of(company)) + "}:" + rest
 }

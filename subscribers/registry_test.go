@@ -14,13 +14,13 @@ import (
 	"spendhook/subscribers"
 )
 
-func TestMatchFollowsEveryChange(t *testing.T) {
+func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := subscribers.NewRegistry(b.store, 10)
+	r := registryOn(b.store)
 	expect := func(what string, want ...string) {
 		t.Helper()
-		all, err := r.Match(t.Context(), b.company, b.version(t))
+		all, err := r.Subscribers(t.Context(), b.company, b.version(t))
 		noErr(t, err)
 		var got []string
 		for _, s := range all {
@@ -54,36 +54,36 @@ func TestMatchFollowsEveryChange(t *testing.T) {
 	expect("one again", a)
 }
 
-func TestMatchGivesSecrets(t *testing.T) {
+func TestRegistryGivesSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
-	all, err := subscribers.NewRegistry(b.store, 1).Match(t.Context(), b.company, b.version(t))
+	all, err := registryOn(b.store).Subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	if got := all[0].LiveSecrets(b.clock.Now()); len(got) != 1 || got[0] != s.Secrets[0].Key {
 		t.Errorf("%d secrets", len(got))
 	}
 }
 
-// With the version of the copy, Match asks nobody and makes nothing.
-func TestMatchOfAKnownVersionIsFree(t *testing.T) { // not parallel: it counts allocations
+// With the version of the copy, the registry asks nobody and makes nothing.
+func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allocations
 	b := setup(t, subscribers.StoreOptions{})
-	r := subscribers.NewRegistry(b.store, 10)
+	r := registryOn(b.store)
 	b.create(t, "https://example.com/")
 	v := b.version(t)
-	_, err := r.Match(t.Context(), b.company, v)
+	_, err := r.Subscribers(t.Context(), b.company, v)
 	noErr(t, err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	allocs := testing.AllocsPerRun(1000, func() {
-		if all, err := r.Match(gone, b.company, v); err != nil || len(all) != 1 {
+		if all, err := r.Subscribers(gone, b.company, v); err != nil || len(all) != 1 {
 			t.Fatalf("%d subscribers, %v", len(all), err)
 		}
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
-	if _, err := r.Match(gone, b.company, v+1); err == nil {
+	if _, err := r.Subscribers(gone, b.company, v+1); err == nil {
 		t.Error("another version was not loaded")
 	}
 }
@@ -100,11 +100,11 @@ func TestRegistryForgetsTheCompaniesUsedLeast(t *testing.T) {
 		b.company = uuid.New()
 		b.create(t, "https://example.com/")
 		companies, versions = append(companies, b.company), append(versions, b.version(t))
-		_, err := r.Match(t.Context(), b.company, b.version(t))
+		_, err := r.Subscribers(t.Context(), b.company, b.version(t))
 		noErr(t, err)
 	}
 	for i, company := range slices.Backward(companies) { // a miss loads, and pushes out another
-		_, err := r.Match(gone, company, versions[i])
+		_, err := r.Subscribers(gone, company, versions[i])
 		if kept := err == nil; kept != (i > 0) {
 			t.Errorf("company %d is kept: %v", i, kept)
 		}
@@ -112,10 +112,10 @@ func TestRegistryForgetsTheCompaniesUsedLeast(t *testing.T) {
 }
 
 // Invariant 7: what was answered before the version was read is in the copy.
-func TestMatchSeesEveryAnsweredChange(t *testing.T) {
+func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := subscribers.NewRegistry(b.store, 10)
+	r := registryOn(b.store)
 	var wg sync.WaitGroup
 	for w := range 6 {
 		wg.Go(func() {
@@ -131,7 +131,7 @@ func TestMatchSeesEveryAnsweredChange(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got := b.matchedName(t, r, s.UUID); got != name {
+				if got := b.registeredName(t, r, s.UUID); got != name {
 					t.Errorf("writer %d sees %q after %q was answered", w, got, name)
 				}
 			}
@@ -140,13 +140,13 @@ func TestMatchSeesEveryAnsweredChange(t *testing.T) {
 	wg.Wait()
 }
 
-func (b *bundle) matchedName(t *testing.T, r *subscribers.Registry, id uuid.UUID) string {
+func (b *bundle) registeredName(t *testing.T, r *subscribers.Registry, id uuid.UUID) string {
 	t.Helper()
 	v, err := b.client.HGet(t.Context(), subscribers.CompanyKey(b.company), subscribers.VersionField).Int64()
 	if err != nil {
 		t.Error(err)
 	}
-	all, err := r.Match(t.Context(), b.company, v)
+	all, err := r.Subscribers(t.Context(), b.company, v)
 	if err != nil {
 		t.Error(err)
 	}
@@ -159,25 +159,25 @@ func (b *bundle) matchedName(t *testing.T, r *subscribers.Registry, id uuid.UUID
 }
 
 // A copy from the future of a restored backup is not kept for its version.
-func TestMatchFollowsARestoredBackup(t *testing.T) {
+func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := subscribers.NewRegistry(b.store, 10)
+	r := registryOn(b.store)
 	s := b.create(t, "https://example.com/")
 	key := subscribers.CompanyKey(b.company)
 	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
 	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Lost")})
 	noErr(t, err)
-	if got := b.matchedName(t, r, s.UUID); got != "Lost" {
+	if got := b.registeredName(t, r, s.UUID); got != "Lost" {
 		t.Fatalf("name %q", got)
 	}
 	noErr(t, b.client.HSet(t.Context(), key, backup).Err())
-	if got := b.matchedName(t, r, s.UUID); got != "Payments" || b.version(t) != old {
+	if got := b.registeredName(t, r, s.UUID); got != "Payments" || b.version(t) != old {
 		t.Errorf("name %q", got)
 	}
 }
 
-func BenchmarkMatchColdOf100(bench *testing.B) {
+func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 	b := &bundle{client: redistest.New(bench), clock: newClock(), company: uuid.New()}
 	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
 	for i := range 100 {
@@ -185,9 +185,9 @@ func BenchmarkMatchColdOf100(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
-	r := subscribers.NewRegistry(b.store, 10)
+	r := registryOn(b.store)
 	for version := int64(1); bench.Loop(); version++ {
-		if _, err := r.Match(bench.Context(), b.company, version); err != nil {
+		if _, err := r.Subscribers(bench.Context(), b.company, version); err != nil {
 			bench.Fatal(err)
 		}
 	}

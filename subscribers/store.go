@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"spendhook/internal/partition"
 	"time"
 
 	"github.com/google/uuid"
@@ -111,7 +112,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 		return err
 	}
 	company := sub.CompanyUUID
-	keys := []string{CompanyKey(company), urlsKey(company), companiesKey(events.Partition(company))}
+	keys := []string{CompanyKey(company), urlsKey(company), companiesKey(partition.Of(company))}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys,
 		sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany).Text()
 	switch {
@@ -154,7 +155,7 @@ const versionLife = 24 * time.Hour
 // caller cancels what is pending for it.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID) error {
 	keys := []string{
-		CompanyKey(company), urlsKey(company), companiesKey(events.Partition(company)), healthKey(company, id),
+		CompanyKey(company), urlsKey(company), companiesKey(partition.Of(company)), healthKey(company, id),
 	}
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys, id.String(), company.String(), versionLife.Milliseconds()).Bool()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"spendhook/internal/partition"
 	"strconv"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
 )
 
 // ErrNoCertificate says that the company has no egress certificate.
@@ -38,7 +38,7 @@ func (s *Store) SetCertificate(ctx context.Context, company uuid.UUID, in Certif
 		return nil, err
 	}
 	err = certificateScript.Run(ctx, s.opts.Client,
-		[]string{CompanyKey(company), certificatesKey(events.Partition(company))},
+		[]string{CompanyKey(company), certificatesKey(partition.Of(company))},
 		raw, company.String(), c.NotAfter.UnixMilli()).Err()
 	if err != nil {
 		return nil, fmt.Errorf("set egress certificate: %w", err)
@@ -61,7 +61,7 @@ func (s *Store) Certificate(ctx context.Context, company uuid.UUID) (*Certificat
 // RemoveCertificate removes the company's egress certificate, or returns
 // ErrNoCertificate.
 func (s *Store) RemoveCertificate(ctx context.Context, company uuid.UUID) error {
-	keys := []string{CompanyKey(company), certificatesKey(events.Partition(company)), urlsKey(company)}
+	keys := []string{CompanyKey(company), certificatesKey(partition.Of(company)), urlsKey(company)}
 	removed, err := uncertificateScript.Run(ctx, s.opts.Client, keys, company.String(), versionLife.Milliseconds()).Bool()
 	if err != nil {
 		return fmt.Errorf("remove egress certificate: %w", err)
@@ -85,11 +85,11 @@ const maxExpiring = 100
 // those that have ended included, and returns some of them: of each partition
 // the first hundred to end.
 func (s *Store) ExpiringCertificates(ctx context.Context, before time.Time) (some []Expiring, count int64, err error) {
-	counts := make([]*redis.IntCmd, events.Partitions)
-	ends := make([]*redis.ZSliceCmd, events.Partitions)
+	counts := make([]*redis.IntCmd, partition.Count)
+	ends := make([]*redis.ZSliceCmd, partition.Count)
 	limit := "(" + strconv.FormatInt(before.UnixMilli(), 10)
 	_, err = s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for p := range events.Partitions {
+		for p := range partition.Count {
 			counts[p] = pipe.ZCount(ctx, certificatesKey(p), "-inf", limit)
 			ends[p] = pipe.ZRangeByScoreWithScores(ctx, certificatesKey(p), &redis.ZRangeBy{Min: "-inf", Max: limit, Count: maxExpiring})
 		}
@@ -98,7 +98,7 @@ func (s *Store) ExpiringCertificates(ctx context.Context, before time.Time) (som
 	if err != nil {
 		return nil, 0, fmt.Errorf("read ends of egress certificates: %w", err)
 	}
-	for p := range events.Partitions {
+	for p := range partition.Count {
 		count += counts[p].Val()
 		for _, z := range ends[p].Val() {
 			member, _ := z.Member.(string)

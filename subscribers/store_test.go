@@ -293,7 +293,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]func() error {
 	t.Helper()
 	ctx, name := t.Context(), "Other"
-	registry := subscribers.NewRegistry(b.store, 10)
+	registry := registryOn(b.store)
 	return map[string]func() error{
 		"create": func() error { _, err := b.store.Create(ctx, b.input("https://example.com/2")); return err },
 		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
@@ -313,10 +313,9 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		},
 		"health": func() error { _, err := b.store.Health(ctx, b.company, s.UUID); return err },
 		"record health": func() error {
-			_, err := b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})
-			return err
+			return b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})[0].Err
 		},
-		"match":       func() error { _, err := registry.Match(ctx, b.company, 1); return err },
+		"registry":    func() error { _, err := registry.Subscribers(ctx, b.company, 1); return err },
 		"signing key": func() error { _, err := b.store.SigningKey(ctx, b.company); return err },
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"syscall"
@@ -133,7 +134,7 @@ func (tr *trial) pauseQueue() {
 // ahead counts the open work that was handed out by a clock that was ahead.
 func (tr *trial) ahead() int {
 	tr.t.Helper()
-	key := events.OpenKey(events.Partition(developerCompany))
+	key := events.OpenKey(partition.Of(developerCompany))
 	soon := strconv.FormatInt(time.Now().Add(10*time.Minute).UnixMilli(), 10)
 	n, err := tr.client.ZCount(tr.t.Context(), key, soon, "+inf").Result()
 	if err != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"net/url"
+	"spendhook/internal/partition"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -25,7 +26,7 @@ func TestClusterMovesSlots(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	tr := newTrial(t, client, newHouse(t, address.String(), briefRetries+sharedKey), newHouse(t, address.String(), briefRetries+sharedKey))
 
-	company := redistest.SlotOf(t, servers[0], events.OpenKey(events.Partition(developerCompany)))
+	company := redistest.SlotOf(t, servers[0], events.OpenKey(partition.Of(developerCompany)))
 	queue := redistest.SlotOf(t, servers[0], "asynq:{spendhook0}")
 	keys := 0
 	for _, to := range []int{0, 1, 2, 0} {

@@ -15,7 +15,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/subscribers"
 )
@@ -143,11 +143,11 @@ func (d *daemon) showDeliveries(ctx context.Context, s *show, refs []events.Ref)
 
 // attempted waits until the outcome of every first attempt is recorded, which
 // happens just after its answer.
-func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]dispatcher.Delivery, error) {
+func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
 	for {
-		list, err := d.dispatcher.EventDeliveries(ctx, ref)
+		list, err := d.dispatcher.Deliveries().OfEvent(ctx, ref)
 		if err != nil || (len(list) > 0 && allAttempted(list)) {
 			return list, err
 		}
@@ -157,9 +157,9 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]dispatcher.De
 	}
 }
 
-func allAttempted(list []dispatcher.Delivery) bool {
+func allAttempted(list []delivery.Delivery) bool {
 	for _, d := range list {
-		if d.AttemptCount == 0 || d.Status == dispatcher.StatusDelivering {
+		if d.AttemptCount == 0 || d.Status == delivery.StatusDelivering {
 			return false
 		}
 	}

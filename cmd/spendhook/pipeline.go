@@ -19,9 +19,6 @@ import (
 	"spendhook/subscribers"
 )
 
-// registryCompanies is how many companies' subscribers are held in memory.
-const registryCompanies = 10_000
-
 func (d *daemon) guard() *egress.Guard {
 	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs})
 }
@@ -73,10 +70,10 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
 		return err
 	}
-	d.service = subscribers.NewService(d.subscribers, d.dispatcher)
+	d.service = subscribers.NewService(d.subscribers, d.dispatcher.Redelivery())
 	d.publisher = events.NewPublisher(events.PublisherOptions{
 		Store:   d.events,
-		Enqueue: d.dispatcher.Enqueue,
+		Wake:    d.dispatcher.Wake,
 		Limits:  events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
 		Logger:  d.log,
 		Metrics: events.NewMetrics(d.registry),
@@ -96,7 +93,6 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 }
 
 func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
-	client := d.redis.Client()
 	policy := deliveryPolicy(d.cfg)
 	proxy, err := egressProxy(d.cfg)
 	if err != nil {
@@ -110,12 +106,9 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		sender.Close()
 		return nil
 	})
-	queue := dispatcher.NewQueue(dispatcher.QueueOptions{
-		Client: client, Queues: d.cfg.Delivery.Queues, Logger: d.log,
-	})
 	return dispatcher.New(dispatcher.Options{
-		Store: dispatcher.NewStore(client, policy), Queue: queue, Events: d.events,
-		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(d.subscribers, registryCompanies),
+		Client: d.redis.Client(), Events: d.events,
+		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,
@@ -151,7 +144,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.address = l.Addr().String()
 	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
-		Deliveries: d.dispatcher, Recovery: d.dispatcher,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,

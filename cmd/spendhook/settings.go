@@ -7,7 +7,7 @@ import (
 
 	"spendhook/api"
 	"spendhook/config"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/ratelimit"
 )
@@ -62,8 +62,8 @@ func requestLimits(l config.Limits, client redis.UniversalClient) *api.Limits {
 	}
 }
 
-func deliveryPolicy(cfg *config.Config) dispatcher.Policy {
-	return dispatcher.Policy{
+func deliveryPolicy(cfg *config.Config) delivery.Policy {
+	return delivery.Policy{
 		Schedule:      cfg.Delivery.Schedule,
 		Jitter:        cfg.Delivery.Jitter,
 		RetryAfterMax: cfg.Delivery.RetryAfterMax,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 )
 
@@ -44,9 +44,9 @@ func (s *show) posted(e posting) {
 	fmt.Fprintf(s.out, "  POST %s   %-29s %s   %s\n", s.paint(color, strconv.Itoa(e.Answered)), e.eventType, e.ID, s.paint(dim, "signature "+proof(e.Verified)))
 }
 
-func (s *show) delivery(d dispatcher.Delivery) {
+func (s *show) delivery(d delivery.Delivery) {
 	color := green
-	if d.Status != dispatcher.StatusDelivered {
+	if d.Status != delivery.StatusDelivered {
 		color = cyan
 	}
 	attempts := make([]string, len(d.Attempts))

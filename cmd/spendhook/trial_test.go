@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"sync"
@@ -251,7 +252,7 @@ func (e *endpoint) of(id string) (taken, posts int) {
 func (tr *trial) open() int {
 	tr.t.Helper()
 	n := 0
-	for p := range events.Partitions {
+	for p := range partition.Count {
 		for _, key := range []string{events.OpenKey(p), "sh:{" + strconv.Itoa(p) + "}:delayed"} {
 			members, err := tr.client.ZRange(tr.t.Context(), key, 0, -1).Result()
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"spendhook/internal/partition"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func TestTenThousandAndOneDeadLettersAreListedAndReplayed(t *testing.T) {
 
 func deleteOpen(t *testing.T, h *house) {
 	t.Helper()
-	if err := h.client.Del(t.Context(), events.OpenKey(events.Partition(h.company))).Err(); err != nil {
+	if err := h.client.Del(t.Context(), events.OpenKey(partition.Of(h.company))).Err(); err != nil {
 		t.Fatal(err)
 	}
 }

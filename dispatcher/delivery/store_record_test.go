@@ -3,6 +3,7 @@ package delivery
 import (
 	"fmt"
 	"reflect"
+	"spendhook/internal/partition"
 	"testing"
 	"time"
 
@@ -63,9 +64,9 @@ func smoothWrites(now time.Time) []write {
 func open(t *testing.T, client redis.UniversalClient, writes []write) {
 	t.Helper()
 	for i, w := range writes {
-		key := events.OpenKey(events.Partition(w.event.Company))
+		key := events.OpenKey(partition.Of(w.event.Company))
 		if i%3 == 0 {
-			key = delayedKey(events.Partition(w.event.Company))
+			key = delayedKey(partition.Of(w.event.Company))
 		}
 		if err := client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: w.event.String()}).Err(); err != nil {
 			t.Fatal(err)

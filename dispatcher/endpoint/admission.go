@@ -305,9 +305,7 @@ func (a *Admission) stop() decided {
 	w := decided{decision: Stopped}
 	for _, e := range a.endpoints {
 		for _, d := range e.waiting {
-			c := a.companies[d.Company]
-			a.release(c)
-			a.fileCompany(c)
+			a.release(a.companies[d.Company]) // it still holds what is in flight there
 		}
 		w.deliveries = append(w.deliveries, e.waiting...)
 		e.waiting = nil

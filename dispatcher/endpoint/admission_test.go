@@ -63,9 +63,9 @@ func (f *fixture) hold(company, endpoint, n int) (held []*Delivery) {
 }
 
 // attempt is one queued attempt with that result.
-func (f *fixture) attempt(company, endpoint int, r Result) []uuid.UUID {
+func (f *fixture) attempt(company, endpoint int, r Result) {
 	f.t.Helper()
-	return f.Leave(f.hold(company, endpoint, 1)[0], r)
+	f.Leave(f.hold(company, endpoint, 1)[0], r)
 }
 
 func (f *fixture) wantLater(later <-chan Decision, want Decision) {
@@ -226,13 +226,13 @@ func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
 // other ones.
 func TestAnEndpointBeyondItsShareOverflows(t *testing.T) {
 	t.Parallel()
-	f := setup(t, Options{Places: 64, PerEndpoint: 1})
+	f := setup(t, Options{Places: 65, PerEndpoint: 1})
 	f.enter(1, 2, Start)
 	f.enter(1, 1, Start)
-	for range 20 {
-		f.enter(1, 1, Wait)
+	for range 21 {
+		f.enter(1, 1, Wait) // 21 <= 43 - 22
 	}
-	f.enter(1, 1, OverflowShare) // 21 > 42 - 22
+	f.enter(1, 1, OverflowShare) // 22 > 42 - 23
 	f.enter(1, 3, Start)
 	f.enter(1, 1, OverflowQueue)
 }
@@ -294,6 +294,10 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 	f.now = opened.Add(defaultBreakerPause)
 	probe, _ := f.enter(1, 1, Start)
 	f.wantBreakers(0, 1, 0)
+	if _, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); !at.Equal(f.now.Add(defaultBreakerPause)) {
+		t.Errorf("the next probe is at %v, this one at %v", at, f.now)
+	}
+	f.SetQueued(id(1), nil)
 	f.now = f.now.Add(time.Hour)
 	f.enter(1, 1, OverflowBreaker) // one probe at a time, however long it takes
 	f.SetQueued(id(1), nil)
@@ -329,8 +333,25 @@ func TestTheBreakerLearnsFromQueuedAttempts(t *testing.T) {
 	probe, _ := f.enter(1, 1, Start)
 	f.attempt(1, 1, answered)
 	f.wantBreakers(1, 0, 0)
+	f.attempt(1, 1, unreachable)
+	f.attempt(1, 1, unreachable)
+	f.wantBreakers(0, 0, 1)
 	f.Leave(probe, aborted)
-	f.wantBreakers(1, 0, 0)
+	f.wantBreakers(0, 0, 1)
+}
+
+func TestAQueuedAttemptIsNoProbe(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 2, BreakerFailures: 1})
+	f.attempt(1, 1, unreachable)
+	f.now = f.now.Add(defaultBreakerPause)
+	queued := f.hold(1, 1, 2)
+	f.wantBreakers(0, 0, 1)
+	f.enter(1, 1, OverflowBreaker) // at its limit; nothing waits for an open breaker
+	f.SetQueued(id(1), nil)
+	f.Leave(queued[0], aborted)
+	f.enter(1, 1, Start)
+	f.wantBreakers(0, 1, 0)
 }
 
 func TestWaitingOnesOverflowWhenTheBreakerOpens(t *testing.T) {
@@ -436,8 +457,10 @@ func TestARefusedCompanyIsNamedOnce(t *testing.T) {
 		t.Error("a company that holds nothing has to wait")
 	}
 	held := f.hold(1, 1, 1024)
-	if f.Refused(id(1)) || f.Refused(id(1)) {
-		t.Error("a company that holds its share may claim")
+	for range 2 {
+		if f.Refused(id(1)) {
+			t.Error("a company that holds its share may claim")
+		}
 	}
 	left := 0
 	for _, d := range held {
@@ -477,6 +500,23 @@ func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
 	f.wantForgotten(1)
 }
 
+// One that holds its share does not stand before others.
+func TestRefusedCompaniesAreLookedAtInTurns(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	f.hold(1, 1, 40)
+	held := f.hold(2, 2, 24)
+	f.Refused(id(1))
+	f.Refused(id(3))
+	var again []uuid.UUID
+	for _, d := range held {
+		again = append(again, f.Leave(d, answered)...)
+	}
+	if !slices.Equal(again, []uuid.UUID{id(3)}) {
+		t.Errorf("may claim again: %v", again)
+	}
+}
+
 // wantForgotten fails when more is remembered than so many endpoints.
 func (f *fixture) wantForgotten(endpoints int) {
 	f.t.Helper()
@@ -498,22 +538,38 @@ func TestIdleCompaniesAndEndpointsAreForgotten(t *testing.T) {
 	f.wantForgotten(3)
 	f.wantBreakers(3, 0, 0)
 
-	kept := f.hold(1, 1, 1)
 	f.enter(2, 2, Start)
+	kept := f.hold(1, 1, defaultPlaces)
 	f.SetQueued(id(3), []uuid.UUID{id(3)})
 	for n := 10; n < 100; n++ { // each has something to remember
 		f.attempt(n, n, unreachable)
 		f.SetQueued(id(n), []uuid.UUID{id(n)})
 		f.Refused(id(n))
 	}
-	if len(f.companies) != 5 || f.idle.Len() != 3 || f.holding.Len() != 2 {
-		t.Errorf("%d companies remembered, %d idle, %d hold", len(f.companies), f.idle.Len(), f.holding.Len())
+	if len(f.companies) != 5 || f.idle.Len() != 3 || f.holding.Len() != 2 || f.refused.Len() != 3 {
+		t.Errorf("%d companies remembered, %d idle, %d hold, %d refused",
+			len(f.companies), f.idle.Len(), f.holding.Len(), f.refused.Len())
 	}
 	if len(f.endpoints) != 3 || f.endpoints[id(1)] == nil || f.endpoints[id(2)] == nil {
 		t.Errorf("endpoints in use are forgotten: %d remembered", len(f.endpoints))
 	}
-	f.Leave(kept[0], answered)
+	for _, d := range kept {
+		f.Leave(d, answered)
+	}
 	f.enter(3, 3, Start) // the queue of a forgotten company is forgotten
+}
+
+func TestTheLongestUnusedEndpointIsForgotten(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{MaxEndpoints: 3})
+	for _, n := range []int{1, 2, 3, 1, 4} {
+		f.attempt(1, n, answered)
+	}
+	for n, want := range []bool{false, true, false, true, true} {
+		if known := f.Latency(id(n)) > 0; known != want {
+			t.Errorf("endpoint %d: known %v, want %v", n, known, want)
+		}
+	}
 }
 
 func TestMoreEndpointsInUseThanAreRemembered(t *testing.T) {
@@ -535,8 +591,7 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	a := New(Options{Places: 64, MaxEndpoints: 8, BreakerFailures: 2, BreakerPause: 1})
 	var attempts sync.WaitGroup
-	var attempt func(d *Delivery)
-	attempt = func(d *Delivery) {
+	attempt := func(d *Delivery) {
 		attempts.Go(func() {
 			for _, company := range a.Leave(d, Result{Unreachable: rand.N(3) == 0, NotCounted: rand.N(9) == 0}) {
 				a.Free(company)

@@ -165,7 +165,8 @@ func (m *model) claim(t *rapid.T) {
 		}
 		endpoint := rapid.IntRange(0, modelEndpoints-1).Filter(func(e int) bool { return modelCompany(e) == company }).Draw(t, "endpoint")
 		used, _ := m.count(all)
-		if m.enter(t, endpoint, false) == OverflowShare && company == 0 && !(m.failing[0] && m.lastEighth(used)) {
+		kept := m.failing[endpoint] && m.lastEighth(used) // the last eighth, from one that fails
+		if m.enter(t, endpoint, false) == OverflowShare && company == 0 && !kept {
 			t.Fatal("the only endpoint of a company overflows by its share")
 		}
 	}
@@ -238,6 +239,9 @@ func (m *model) check(t *rapid.T) {
 		if own, _ := m.count(to(e)); len(queue) > 0 && own == 0 {
 			t.Fatalf("%d wait for endpoint %d, and nothing is in flight there", len(queue), e)
 		}
+		if len(queue) > 0 && m.endpoints[id(e)].state != closed {
+			t.Fatalf("%d wait for endpoint %d, whose breaker is open", len(queue), e)
+		}
 	}
 	shares, others := m.Holding()
 	for company := range modelCompanies {
@@ -267,8 +271,6 @@ func (m *model) drain(t *rapid.T) {
 		t.Fatalf("%d companies hold, %d are refused", m.holding.Len(), m.refused.Len())
 	}
 }
-
-func (m *model) refusedList() int { return m.Admission.refused.Len() }
 
 func TestModel(t *testing.T) {
 	t.Parallel()

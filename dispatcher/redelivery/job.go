@@ -10,7 +10,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
-	"spendhook/subscribers"
 )
 
 // JobKind is what a job does with a subscriber's deliveries.
@@ -89,6 +88,19 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 func (s *Service) SubscriberEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
 	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobRelease})
 	return err
+}
+
+// ReleaseIfEnabled is SubscriberEnabled for a subscriber that is enabled now, and
+// nothing for any other.
+func (s *Service) ReleaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
+	switch _, err := s.reachable(ctx, company, subscriber); {
+	case err == nil:
+		return s.SubscriberEnabled(ctx, company, subscriber)
+	case errors.Is(err, delivery.ErrSubscriberDisabled), errors.Is(err, delivery.ErrSubscriberGone):
+		return nil
+	default:
+		return err
+	}
 }
 
 // SubscriberDeleting cancels what is pending for a subscriber that is about to
@@ -215,7 +227,7 @@ func (s *Service) recoverDead(ctx context.Context, j *Job) (string, error) {
 
 // recoverKept restarts the deliveries of the span in the job's other statuses.
 func (s *Service) recoverKept(ctx context.Context, j *Job) (string, error) {
-	if !slices.ContainsFunc(j.Statuses, func(s Status) bool { return s != delivery.StatusDead }) {
+	if !slices.ContainsFunc(j.Statuses, func(st delivery.Status) bool { return st != delivery.StatusDead }) {
 		return "", nil
 	}
 	return s.walk(ctx, j, delivery.All, func(r delivery.Record) (delivery.Record, bool) {

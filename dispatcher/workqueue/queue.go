@@ -93,6 +93,7 @@ type Queue struct {
 	opts    Options
 	metrics *metrics
 	wakeups *wakeups
+	watch   *watch
 	replica atomic.Pointer[string] // the name that claims are noted under
 
 	kicked  chan struct{} // there are partitions in dirty
@@ -121,6 +122,7 @@ func New(o Options) *Queue {
 	}
 	q.metrics = newMetrics(o.Registerer)
 	q.wakeups = newWakeups(o)
+	q.watch = newWatch(q)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.rename()
 	return q
@@ -139,12 +141,11 @@ func (q *Queue) rename() {
 func (q *Queue) Start(ctx context.Context) error {
 	beats, endBeats := context.WithCancel(context.WithoutCancel(ctx))
 	q.endBeats = endBeats
-	w := newWatch(q)
-	if err := w.begin(ctx); err != nil {
+	if err := q.watch.begin(ctx); err != nil {
 		endBeats()
 		return err
 	}
-	q.background.Go(func() { w.run(beats) })
+	q.background.Go(func() { q.watch.run(beats) })
 	q.background.Go(q.serveKicked)
 	if err := q.wakeups.start(q.serve); err != nil {
 		q.StopClaiming()

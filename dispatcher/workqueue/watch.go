@@ -34,7 +34,7 @@ type watch struct {
 	q      *Queue
 	mu     sync.Mutex
 	shards map[string]*shard // by address
-	owned  map[string]int    // partitions owned, by shard
+	owned  map[string][]int  // partitions owned, by shard
 }
 
 // shard is one Redis server and what this replica knows of its heartbeats.
@@ -53,7 +53,7 @@ type other struct {
 }
 
 func newWatch(q *Queue) *watch {
-	return &watch{q: q, shards: make(map[string]*shard), owned: make(map[string]int)}
+	return &watch{q: q, shards: make(map[string]*shard), owned: make(map[string][]int)}
 }
 
 // begin makes the first heartbeats and requeues the work of former runs.
@@ -359,13 +359,9 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 		}
 	}
 	w.mu.Lock()
-	w.owned[address] = len(owned)
-	total := 0
-	for a := range w.shards {
-		total += w.owned[a]
-	}
+	w.owned[address] = owned
 	w.mu.Unlock()
-	w.q.metrics.owned.Set(float64(total))
+	w.q.metrics.owned.Set(float64(len(w.ownedPartitions())))
 	due, err := w.due(ctx, s, owned)
 	if err != nil || len(due) == 0 {
 		return err
@@ -406,4 +402,15 @@ func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
 		}
 	}
 	return due, nil
+}
+
+// ownedPartitions lists what this replica owned when it last looked.
+func (w *watch) ownedPartitions() []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []int
+	for address := range w.shards {
+		out = append(out, w.owned[address]...)
+	}
+	return out
 }

@@ -66,6 +66,7 @@ for c, list in pairs(new) do
     local index, all = prefix .. 'ei:' .. company, prefix .. 'companies'
     redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
     redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
+    redis.call('INCRBY', prefix .. 'pending', fits)
     redis.call('ZADD', index, unpack(scores))
     redis.call('PEXPIRE', index, ttl)
     local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + fits)

@@ -30,5 +30,7 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
 end
 
 local function count_pending(P, company, change)
-  if change ~= 0 then redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change) end
+  if change == 0 then return end
+  redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)
+  redis.call('INCRBY', P .. 'pending', change)
 end

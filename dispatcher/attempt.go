@@ -1,0 +1,80 @@
+package dispatcher
+
+import (
+	"time"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/webhook"
+)
+
+// enter asks for a place in memory for a delivery.
+func (d *Dispatcher) enter(w *work) {
+	w.place = endpoint.Delivery{
+		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Queued: w.event == nil,
+		Decided: func(what endpoint.Decision, probe time.Time) { d.decided(w, what, probe) },
+	}
+	if what, probe := d.admission.Enter(&w.place); what != endpoint.Wait {
+		d.decided(w, what, probe)
+	}
+}
+
+// decided starts a delivery, or appends it to its endpoint queue.
+func (d *Dispatcher) decided(w *work, what endpoint.Decision, probe time.Time) {
+	switch what {
+	case endpoint.Start:
+		d.working.Go(func() { d.attempt(w) })
+	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowShare:
+		d.metrics.queued.Inc()
+		o := &outcome{work: w, apply: delivery.Queue, backlog: true}
+		if what == endpoint.OverflowBreaker {
+			o.open, o.pause = true, max(0, probe.Sub(d.opts.Now()))
+		}
+		d.record(o)
+	case endpoint.Stopped: // it is noted as in flight, and requeued with the rest
+	case endpoint.Wait:
+	}
+}
+
+// attempt POSTs one delivery and passes on what came of it. The delivery keeps
+// its place until the recorder has taken that: what is sent but not recorded is
+// repeated after a crash, so there must never be more of it than places.
+func (d *Dispatcher) attempt(w *work) {
+	res := d.opts.Sender.Send(d.sending, w.to.request(w.ref.ID, w.body))
+	d.record(&outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
+		return delivery.Decide(r, resultOf(res), d.opts.Policy, now, d.opts.Jitter)
+	}})
+	d.leave(&w.place, endpoint.Result{
+		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(),
+	})
+}
+
+// resultOf is what an attempt means for its delivery.
+func resultOf(res webhook.Result) delivery.Result {
+	r := delivery.Result{
+		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
+		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
+	}
+	switch {
+	case res.Class == webhook.ClassAborted:
+		r.Outcome = delivery.Interrupted
+	case res.Class == webhook.ClassLocked:
+		r.Outcome = delivery.Locked
+	case res.Class == webhook.ClassGone:
+		r.Outcome = delivery.Gone
+	case res.Success():
+		r.Outcome = delivery.Succeeded
+	}
+	return r
+}
+
+// reach is what an attempt told of its endpoint.
+func reach(res *webhook.Result) delivery.Reach {
+	switch {
+	case res == nil, res.Aborted():
+		return delivery.ReachUnknown
+	case res.Class.Unreachable():
+		return delivery.Unreachable
+	}
+	return delivery.Reached
+}

@@ -1,0 +1,81 @@
+package dispatcher
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// Verdict says what came of an event for one subscriber.
+type Verdict string
+
+// The verdicts of Explain.
+const (
+	VerdictDelivered     Verdict = "DELIVERED"
+	VerdictPending       Verdict = "PENDING"
+	VerdictDead          Verdict = "DEAD"
+	VerdictCancelled     Verdict = "CANCELLED"
+	VerdictNotSubscribed Verdict = "NOT_SUBSCRIBED" // its events do not include this type
+	VerdictDisabled      Verdict = "DISABLED"       // it is disabled; recover sends what it missed
+	VerdictCreatedLater  Verdict = "CREATED_LATER"  // it was registered after the event
+	VerdictNotMatched    Verdict = "NOT_MATCHED"    // it wants the event now, but did not when it was matched
+)
+
+// Explanation is what came of an event for one subscriber of its company.
+type Explanation struct {
+	Subscriber *subscribers.Subscriber // never changed
+	Verdict    Verdict
+	Delivery   *delivery.Delivery // nil when there is none
+}
+
+// Explain says for every subscriber of the event's company whether it received
+// the event, or why not. events.ErrNotFound when there is no such event.
+func (d *Dispatcher) Explain(ctx context.Context, r events.Ref) ([]Explanation, error) {
+	stored, err := d.opts.Events.Get(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if stored.State == events.Compacted {
+		return nil, events.ErrCompacted
+	}
+	subs, err := d.opts.Registry.Current(ctx, r.Company)
+	if err != nil {
+		return nil, err
+	}
+	deliveries, err := d.deliveries.OfEvent(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	bySubscriber := make(map[uuid.UUID]*delivery.Delivery, len(deliveries))
+	for i := range deliveries {
+		bySubscriber[deliveries[i].SubscriberUUID] = &deliveries[i]
+	}
+	out := make([]Explanation, len(subs))
+	for i, sub := range subs {
+		del := bySubscriber[sub.UUID]
+		out[i] = Explanation{Subscriber: sub, Delivery: del, Verdict: explain(stored, sub, del)}
+	}
+	return out, nil
+}
+
+func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Delivery) Verdict {
+	switch {
+	case del != nil && del.Status.Live():
+		return VerdictPending
+	case del != nil:
+		return Verdict(del.Status)
+	case !sub.Wants(e.Type):
+		return VerdictNotSubscribed
+	case !sub.Enabled:
+		return VerdictDisabled
+	case e.State == events.Ready:
+		return VerdictPending
+	case sub.CreatedAt.After(e.AcceptedAt):
+		return VerdictCreatedLater
+	}
+	return VerdictNotMatched
+}

@@ -1,0 +1,188 @@
+package dispatcher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// work is one delivery that is to be attempted.
+type work struct {
+	ref      delivery.Ref
+	base     *delivery.Record // what the delivery was; Version 0 when it is new
+	body     []byte
+	accepted time.Time // when the event was accepted
+	to       *target
+	replica  string    // under whose name it was claimed
+	event    *matching // nil when it was claimed from its endpoint queue
+	place    endpoint.Delivery
+}
+
+// matching is an event that was claimed, until each of its deliveries has an
+// outcome. The recorder owns left.
+type matching struct {
+	ref  events.Ref
+	left int // outcomes still to be written
+}
+
+// take starts what was claimed; it is the queue's Take.
+func (d *Dispatcher) take(ctx context.Context, replica string, batches []workqueue.Batch) {
+	wanted := make([]subscribers.CompanyVersion, len(batches))
+	for i, b := range batches {
+		wanted[i] = subscribers.CompanyVersion{Company: b.Company, Version: b.Version}
+	}
+	for i, loaded := range d.opts.Registry.SubscribersOf(ctx, wanted...) {
+		b := batches[i]
+		for _, job := range b.Jobs {
+			d.startJob(replica, b.Company, job)
+		}
+		b.Jobs = nil
+		if loaded.Err != nil {
+			d.requeueLater(replica, b, loaded.Err)
+			continue
+		}
+		d.admission.SetQueued(b.Company, b.Backlogged)
+		for _, e := range b.Events {
+			if err := d.takeEvent(ctx, replica, b.Company, e, loaded.Subscribers); err != nil {
+				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Events: []workqueue.Event{e}}, err)
+			}
+		}
+		for _, c := range b.Deliveries {
+			if err := d.takeDelivery(ctx, replica, b.Company, c, loaded.Subscribers); err != nil {
+				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Deliveries: []workqueue.Delivery{c}}, err)
+			}
+		}
+	}
+}
+
+// requeuePause is how long work waits that could not be begun.
+const requeuePause = 500 * time.Millisecond
+
+// requeueLater gives up work that could not be begun. It stays noted until then,
+// so that a stop requeues it as well.
+func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
+	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "error", why)
+	d.working.Go(func() {
+		if !pause(d.intake, requeuePause) {
+			return
+		}
+		if err := d.queue.Requeue(d.intake, replica, b); err != nil {
+			d.opts.Logger.Error("work not requeued, it waits for a restart", "company_uuid", b.Company, "error", err)
+		}
+	})
+}
+
+// takeEvent starts a delivery of the event to each enabled subscriber that
+// wants it and has none yet.
+func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid.UUID, e workqueue.Event, subs []*subscribers.Subscriber) error {
+	ref := events.Ref{Company: company, ID: e.ID}
+	stored, err := events.ParseStored(ref, e.Value)
+	if err != nil {
+		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
+		return nil
+	}
+	ev := &matching{ref: ref}
+	var todo []*work
+	for _, sub := range subs {
+		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+			continue
+		}
+		to, err := d.targets.of(ctx, sub)
+		if err != nil {
+			return err
+		}
+		todo = append(todo, &work{
+			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
+			body: stored.Body, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
+		})
+	}
+	if ev.left = len(todo); ev.left == 0 {
+		ev.left = 1
+		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, replica: replica, event: ev}})
+		return nil
+	}
+	for _, w := range todo {
+		d.enter(w)
+	}
+	return nil
+}
+
+// takeDelivery attempts a delivery of an endpoint queue, as its subscriber is now.
+func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, company uuid.UUID, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
+	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: c.EventID}, Subscriber: c.Subscriber}
+	w := &work{ref: ref, replica: replica}
+	var err error
+	if w.base, err = delivery.Decode(c.Record); err != nil {
+		d.quarantine(ctx, replica, ref, &c.Subscriber, err)
+		return nil
+	}
+	if c.Value == "" {
+		d.record(&outcome{work: w, apply: delivery.Expire})
+		return nil
+	}
+	stored, err := events.ParseStored(ref.Ref, c.Value)
+	if err != nil || stored.State == events.Compacted {
+		d.quarantine(ctx, replica, ref, &c.Subscriber, err)
+		return nil
+	}
+	i := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == c.Subscriber })
+	switch {
+	case i < 0:
+		d.record(&outcome{work: w, apply: delivery.Cancel})
+		return nil
+	case !subs[i].Enabled:
+		d.record(&outcome{work: w, apply: delivery.Hold})
+		return nil
+	}
+	w.body, w.accepted = stored.Body, stored.AcceptedAt
+	if w.to, err = d.targets.of(ctx, subs[i]); err != nil {
+		return err
+	}
+	d.enter(w)
+	return nil
+}
+
+// quarantine moves what cannot be read out of the way.
+func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, why error) {
+	d.metrics.quarantined.Inc()
+	d.opts.Logger.Error("stored event or delivery is damaged and was quarantined",
+		"company_uuid", r.Company, "event_id", r.ID, "error", why)
+	if err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber); err != nil {
+		d.opts.Logger.Error("damaged work not quarantined, it waits for a restart", "event_id", r.ID, "error", err)
+	}
+}
+
+// startJob does one step of a job on the side.
+func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
+	d.working.Go(func() {
+		select {
+		case d.jobs <- struct{}{}:
+			defer func() { <-d.jobs }()
+		case <-d.intake.Done():
+			return
+		}
+		if err := d.redelivery.Run(d.intake, replica, company, job); err != nil && d.intake.Err() == nil {
+			d.opts.Logger.Error("job step failed", "company_uuid", company, "job", job, "error", err)
+		}
+	})
+}
+
+// pause waits, and reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

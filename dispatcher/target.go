@@ -1,0 +1,93 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/dispatcher/webhook"
+	"spendhook/subscribers"
+)
+
+// maxTargets bounds the subscribers whose keys are held ready.
+const maxTargets = 1 << 14
+
+// targets are subscribers with what attempts need of them held ready. Safe for
+// concurrent use.
+type targets struct {
+	ready       *lru.Cache[*subscribers.Subscriber, *target]
+	store       *subscribers.Store
+	signEd25519 bool
+	logger      *slog.Logger
+}
+
+func newTargets(o Options) (*targets, error) {
+	ready, err := lru.New[*subscribers.Subscriber, *target](maxTargets)
+	return &targets{ready: ready, store: o.Subscribers, signEd25519: o.SignEd25519, logger: o.Logger}, err
+}
+
+// target is a subscriber that is ready to be sent to.
+type target struct {
+	sub     *subscribers.Subscriber
+	url     *url.URL
+	signer  *webhook.Signer
+	headers http.Header
+	locked  error // why nothing can be sent to it; else nil
+}
+
+// request is an attempt to send an event there.
+func (t *target) request(id string, body []byte) webhook.Request {
+	return webhook.Request{
+		URL: t.url, EventID: id, Body: body, Signer: t.signer, Headers: t.headers,
+		Company: t.sub.CompanyUUID, Certificate: t.sub.Certificate, Locked: t.locked,
+	}
+}
+
+// of prepares a subscriber of a registry's snapshot. Snapshots are never
+// changed, so a subscriber that changes is another target.
+func (t *targets) of(ctx context.Context, sub *subscribers.Subscriber) (*target, error) {
+	if ready, ok := t.ready.Get(sub); ok {
+		return ready, nil
+	}
+	made := &target{sub: sub, headers: make(http.Header, len(sub.Headers)), locked: sub.Unusable()}
+	for _, h := range sub.Headers {
+		made.headers[h.Name] = []string{h.Value.Reveal()}
+	}
+	if made.locked == nil {
+		err := t.open(ctx, made)
+		if errors.Is(err, subscribers.ErrLocked) {
+			made.locked, err = err, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if made.locked != nil {
+		t.logger.Error("deliveries wait: the subscriber's secrets do not open, check the encryption keys",
+			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "error", made.locked)
+	}
+	t.ready.Add(sub, made)
+	return made, nil
+}
+
+// open fills in what is sealed, and the URL.
+func (t *targets) open(ctx context.Context, made *target) (err error) {
+	if made.url, err = url.Parse(made.sub.CallbackURL); err != nil {
+		return fmt.Errorf("callback URL of %s: %w", made.sub.UUID, err)
+	}
+	if !t.signEd25519 {
+		made.signer, err = webhook.NewSigner(made.sub.Secrets, nil)
+		return err
+	}
+	key, err := t.store.SigningKey(ctx, made.sub.CompanyUUID)
+	if err != nil {
+		return err
+	}
+	made.signer, err = webhook.NewSigner(made.sub.Secrets, key)
+	return err
+}

@@ -1,0 +1,83 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// ErrTesting says that a test of the subscriber is under way.
+var ErrTesting = errors.New("a test of this subscriber is under way")
+
+// TestEvent is the type of the event that Test sends.
+const TestEvent = "SUBSCRIBER_TEST"
+
+// TestResult is what came of a test delivery.
+type TestResult struct {
+	EventID   string
+	Delivered bool
+	Attempt   delivery.Attempt
+}
+
+// Test sends one signed test event to a subscriber, enabled or not, waits for
+// the answer, at most the attempt's time-out, and keeps nothing of it. It asks
+// neither the endpoint's limit nor its breaker, being how to find out whether a
+// failing endpoint is mended. delivery.ErrSubscriberGone when there is no such
+// subscriber; ErrTesting while this replica runs another test of it.
+func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
+	sub, err := d.subscriber(ctx, company, subscriber)
+	if err != nil {
+		return TestResult{}, err
+	}
+	to, err := d.targets.of(ctx, sub)
+	if err != nil {
+		return TestResult{}, err
+	}
+	body, id, err := d.testBody(sub)
+	if err != nil {
+		return TestResult{}, err
+	}
+	if _, busy := d.testing.LoadOrStore(sub.UUID, struct{}{}); busy {
+		return TestResult{}, ErrTesting
+	}
+	defer d.testing.Delete(sub.UUID)
+	res := d.opts.Sender.Send(ctx, to.request(id, body))
+	return TestResult{EventID: id, Delivered: res.Success(), Attempt: delivery.Attempt{
+		Number: 1, StartedAt: res.StartedAt, Duration: res.Duration, StatusCode: res.StatusCode,
+		Error: string(res.Class), ResponseBody: res.ResponseBody,
+	}}, nil
+}
+
+// subscriber finds one subscriber of a company as it is now.
+func (d *Dispatcher) subscriber(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
+	subs, err := d.opts.Registry.Current(ctx, company)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range subs {
+		if s.UUID == id {
+			return s, nil
+		}
+	}
+	return nil, delivery.ErrSubscriberGone
+}
+
+func (d *Dispatcher) testBody(sub *subscribers.Subscriber) (body []byte, id string, err error) {
+	metadata, err := json.Marshal(map[string]any{"subscriberUuid": sub.UUID, "message": "A test of this endpoint."}, json.Deterministic(true))
+	if err != nil {
+		return nil, "", fmt.Errorf("make test event: %w", err)
+	}
+	e := events.Event{
+		ID: "test-" + d.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: TestEvent,
+		Timestamp: d.opts.Now(), Metadata: metadata,
+	}
+	body, err = e.Body()
+	return body, e.ID, err
+}
