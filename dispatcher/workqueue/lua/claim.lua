@@ -50,11 +50,13 @@ local function claim_events(company, want)
     local known = false
     if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
       id = string.sub(id, 2)
-      known = redis.call('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      if known.err then known = false end
     end
     redis.call('HSET', note, company .. '/' .. id, '')
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
-    if event and event ~= '' and string.sub(event, 1, 1) ~= 'R' then
+    local state = event and string.sub(event, 1, 1)
+    if state == 'M' or state == 'S' or state == 'C' then -- a late record ended its matching
       redis.call('HDEL', note, company .. '/' .. id)
     else
       bytes = bytes - (event and #event or 0)
