@@ -25,6 +25,7 @@ import (
 	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -96,7 +97,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	}
 	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
-	sender := dispatcher.NewSender(dispatcher.SenderOptions{
+	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)

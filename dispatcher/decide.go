@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"net/http"
 	"time"
+
+	"spendhook/dispatcher/webhook"
 )
 
 // Policy is how deliveries are retried and kept. All durations are positive.
@@ -18,11 +20,11 @@ type Policy struct {
 
 // decide says what becomes of a delivery after an attempt. It is pure: rnd
 // gives the jitter, in [0,1).
-func decide(r record, res Result, p Policy, now time.Time, rnd func() float64) record {
+func decide(r record, res webhook.Result, p Policy, now time.Time, rnd func() float64) record {
 	switch res.Class { //nolint:exhaustive // the others are attempts
-	case ClassAborted:
+	case webhook.ClassAborted:
 		return interrupt(r, now)
-	case ClassLocked:
+	case webhook.ClassLocked:
 		return lock(r, now, rnd)
 	}
 	r.log(res)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 )
 
@@ -71,7 +72,7 @@ type Attempt struct {
 	StartedAt    time.Time
 	Duration     time.Duration
 	StatusCode   int // 0 when no response came
-	Error        ErrorClass
+	Error        webhook.ErrorClass
 	ResponseBody []byte // at most the first 4 KiB
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/subscribers"
 )
@@ -289,7 +290,7 @@ func (d *Dispatcher) lane(todo []*work) {
 // attempt POSTs one delivery and passes on what came of it. It keeps its slot
 // until the recorder has taken that: what is sent but not recorded is repeated
 // after a crash, so there must never be more of it than slots.
-func (d *Dispatcher) attempt(w *work, release func(Result)) {
+func (d *Dispatcher) attempt(w *work, release func(webhook.Result)) {
 	res := d.Sender.Send(d.sending, w.to.request(w.ref.ID, w.body))
 	d.recorder.in <- &outcome{work: *w, result: &res, apply: func(r record, now time.Time) record {
 		return decide(r, res, d.Policy, now, d.Jitter)

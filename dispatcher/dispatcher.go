@@ -15,6 +15,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/subscribers"
 )
@@ -26,7 +27,7 @@ type Options struct {
 	Events      *events.Store
 	Subscribers *subscribers.Store
 	Registry    *subscribers.Registry
-	Sender      *Sender
+	Sender      *webhook.Sender
 	Policy      Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
@@ -241,14 +242,14 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 type target struct {
 	sub     *subscribers.Subscriber
 	url     *url.URL
-	signer  *Signer
+	signer  *webhook.Signer
 	headers http.Header
 	locked  error // why nothing can be sent to it; else nil
 }
 
 // request is an attempt to send an event there.
-func (t *target) request(id string, body []byte) Request {
-	return Request{
+func (t *target) request(id string, body []byte) webhook.Request {
+	return webhook.Request{
 		URL: t.url, EventID: id, Body: body, Signer: t.signer, Headers: t.headers,
 		Company: t.sub.CompanyUUID, Certificate: t.sub.Certificate, Locked: t.locked,
 	}
@@ -286,13 +287,13 @@ func (d *Dispatcher) target(ctx context.Context, sub *subscribers.Subscriber) (*
 	return t, nil
 }
 
-func (d *Dispatcher) signer(ctx context.Context, sub *subscribers.Subscriber) (*Signer, error) {
+func (d *Dispatcher) signer(ctx context.Context, sub *subscribers.Subscriber) (*webhook.Signer, error) {
 	if !d.SignEd25519 {
-		return NewSigner(sub.Secrets, nil)
+		return webhook.NewSigner(sub.Secrets, nil)
 	}
 	key, err := d.Subscribers.SigningKey(ctx, sub.CompanyUUID)
 	if err != nil {
 		return nil, err
 	}
-	return NewSigner(sub.Secrets, key)
+	return webhook.NewSigner(sub.Secrets, key)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -75,11 +76,11 @@ func TestFailedDeliveryIsRetriedUntilDelivered(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
 	d := h.reaches(id, sub, StatusDelivered)
-	if d.AttemptCount != 3 || d.Attempts[0].Error != ClassHTTP5xx || string(d.Attempts[1].ResponseBody) != "no" || d.Attempts[2].Error != ClassNone {
+	if d.AttemptCount != 3 || d.Attempts[0].Error != webhook.ClassHTTP5xx || string(d.Attempts[1].ResponseBody) != "no" || d.Attempts[2].Error != webhook.ClassNone {
 		t.Errorf("delivery = %+v", d)
 	}
 	for i, g := range rc.got {
-		if g.header.Get(HeaderID) != id || string(g.body) != string(rc.got[0].body) {
+		if g.header.Get(webhook.HeaderID) != id || string(g.body) != string(rc.got[0].body) {
 			t.Errorf("attempt %d sent another id or body", i+1)
 		}
 	}
@@ -513,7 +514,7 @@ func TestTestDelivery(t *testing.T) {
 	rc := receive(t, status(http.StatusTeapot))
 	sub := h.subscribe(rc.URL)
 	res, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || res.Delivered || res.Attempt.StatusCode != http.StatusTeapot || res.Attempt.Error != ClassHTTP4xx {
+	if err != nil || res.Delivered || res.Attempt.StatusCode != http.StatusTeapot || res.Attempt.Error != webhook.ClassHTTP4xx {
 		t.Errorf("test = %+v, %v", res, err)
 	}
 	if rc.ids()[res.EventID] != 1 {
@@ -536,7 +537,7 @@ func TestTestDeliveryAsksNoBreaker(t *testing.T) {
 		if !ok {
 			break
 		}
-		release(Result{Class: ClassConnect})
+		release(webhook.Result{Class: webhook.ClassConnect})
 	}
 	done := make(chan error, 1)
 	go func() {

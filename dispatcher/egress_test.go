@@ -2,191 +2,74 @@ package dispatcher
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
-	"net/url"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"spendhook/dispatcher/webhook"
+	"spendhook/internal/devca"
 	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
-const publicAddress = "93.184.216.34"
-
-// insiders are addresses of every family that a delivery must not reach, with
-// the family.
-var insiders = map[string]string{
-	"127.0.0.1": "loopback", "::1": "IPv6 loopback", "0.0.0.0": "this host", "::": "unspecified",
-	"10.1.2.3": "private", "172.16.0.1": "private", "192.168.1.1": "private", "fd00::1": "unique local",
-	"100.64.0.1": "carrier-grade NAT", "169.254.1.1": "link-local", "fe80::1": "IPv6 link-local",
-	"169.254.169.254": "metadata", "100.100.100.200": "metadata of Alibaba", "168.63.129.16": "metadata of Azure", "fd00:ec2::254": "metadata of AWS",
-	"::ffff:127.0.0.1": "v4-mapped", "::127.0.0.1": "v4-compatible",
-	"64:ff9b::7f00:1": "NAT64", "64:ff9b:1::7f00:1": "local NAT64", "2002:7f00:1::": "6to4", "2001:0:4136:e378::1": "Teredo",
-	"224.0.0.1": "multicast", "ff02::1": "IPv6 multicast", "255.255.255.255": "broadcast", "198.18.0.1": "benchmarking",
-}
-
-// insideListener accepts on every loopback address there is, on one port, and
-// counts: whatever connects to this machine is seen.
-func insideListener(t *testing.T) (port string, accepted *atomic.Int64) {
+// authority issues client certificates.
+func authority(t *testing.T) *devca.Authority {
 	t.Helper()
-	accepted = new(atomic.Int64)
-	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait) // after the listeners are closed
-	port = "0"
-	for _, network := range []string{"tcp4", "tcp6"} {
-		l, err := new(net.ListenConfig).Listen(t.Context(), network, ":"+port)
-		if network == "tcp6" && err != nil {
-			continue // a machine without IPv6
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ = net.SplitHostPort(l.Addr().String())
-		wg.Go(func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				accepted.Add(1)
-				conn.Close()
-			}
-		})
-		t.Cleanup(func() { l.Close() })
-	}
-	return port, accepted
-}
-
-// A name that was public when it was registered, and then is an address inside:
-// no attempt and no test delivery makes a connection, whatever the family.
-func TestRebindingReachesNothingInside(t *testing.T) {
-	t.Parallel()
-	port, accepted := insideListener(t)
-	for addr, family := range insiders {
-		resolver := dnstest.Resolver(t, publicAddress, addr)
-		guard := egress.New(egress.Options{Resolver: resolver})
-		if err := guard.Check(t.Context(), "rebind.example.com."); err != nil {
-			t.Fatalf("%s: before the rebinding: %v", family, err)
-		}
-		s := newTestSender(t, func(o *SenderOptions) { o.Guard = guard })
-		for _, scheme := range []string{"http", "https"} {
-			res := s.Send(t.Context(), requestTo(t, scheme+"://rebind.example.com.:"+port+"/hook"))
-			if res.Class != ClassRefusedAddress || res.StatusCode != 0 {
-				t.Errorf("%s by %s: %q %v", family, scheme, res.Class, res.Err)
-			}
-		}
-	}
-	if n := accepted.Load(); n != 0 {
-		t.Errorf("%d connections were made", n)
-	}
-	// The listener does count.
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+	ca, err := devca.New("clients", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = conn.Read(make([]byte, 1))
-	conn.Close()
-	if accepted.Load() != 1 {
-		t.Error("the listener misses connections")
-	}
+	return ca
 }
 
-// Whatever stands in a subscriber's URL already, as after a change of settings.
-func TestLiteralAddressesInsideAreRefusedAtTheConnection(t *testing.T) {
-	t.Parallel()
-	port, accepted := insideListener(t)
-	s := newTestSender(t, func(o *SenderOptions) { o.Guard = egress.New(egress.Options{Resolver: dnstest.Resolver(t)}) })
-	hosts := []string{"2130706433", "0x7f000001", "0X7F.1", "017700000001", "127.1", "0177.0.0.1", "127.0.0.1.", "localhost"}
-	for addr := range insiders {
-		hosts = append(hosts, addr)
-	}
-	for _, host := range hosts {
-		r := requestTo(t, "http://example.com/")
-		r.URL = &url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/"}
-		if res := s.Send(t.Context(), r); res.Class != ClassRefusedAddress && res.Class != ClassDNS {
-			t.Errorf("%s: %q %v", host, res.Class, res.Err)
+// tellingNames answers with the name in the client's certificate.
+func tellingNames(t *testing.T, ca *devca.Authority) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := "nobody"
+		if len(r.TLS.PeerCertificates) > 0 {
+			name = r.TLS.PeerCertificates[0].Subject.CommonName
 		}
-	}
-	if n := accepted.Load(); n != 0 {
-		t.Errorf("%d connections were made", n)
-	}
+		_, _ = io.WriteString(w, name)
+	}))
+	srv.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS12}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
 }
 
-func TestRedirectsInsideReachNothing(t *testing.T) {
-	t.Parallel()
-	port, accepted := insideListener(t)
-	for addr := range insiders {
-		for code := 301; code <= 308; code++ {
-			receiver := listening(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Location", "http://"+net.JoinHostPort(addr, port)+"/")
-				w.WriteHeader(code)
-			})
-			u, _ := url.Parse(receiver)
-			allowed := netip.PrefixFrom(netip.MustParseAddr(u.Hostname()), 32)
-			s := newTestSender(t, func(o *SenderOptions) { o.Guard = egress.New(egress.Options{AllowCIDRs: []netip.Prefix{allowed}}) })
-			if res := s.Send(t.Context(), requestTo(t, receiver)); res.Class != ClassRedirect {
-				t.Errorf("%d to %s: %q %v", code, addr, res.Class, res.Err)
-			}
-			if code == 303 {
-				code = 306 // 304 to 306 are no redirects
-			}
-		}
-	}
-	if n := accepted.Load(); n != 0 {
-		t.Errorf("%d connections were made", n)
-	}
-}
-
-// The whole way: accepted, dispatched, refused, recorded as what it is.
-func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
-	t.Parallel()
-	port, accepted := insideListener(t)
-	h := build(t, redistest.New(t), func(o *Options) {
-		o.Sender = newTestSender(t, func(s *SenderOptions) {
-			s.Guard = egress.New(egress.Options{Resolver: dnstest.Resolver(t, "127.0.0.1")})
-		})
+// senderTo trusts the certificate of a receiver on loopback.
+func senderTo(receiver *httptest.Server) *webhook.Sender {
+	roots := x509.NewCertPool()
+	roots.AddCert(receiver.Certificate())
+	return webhook.NewSender(webhook.SenderOptions{
+		Guard:   egress.New(egress.Options{AllowLoopback: true}),
+		Timeout: 10 * time.Second,
+		TLS:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 	})
-	h.start()
-	sub := h.subscribe("http://rebind.example.com:" + port + "/hook")
-	d := h.reaches(h.emit(1)[0], sub, StatusDead)
-	if len(d.Attempts) != 4 || d.Attempts[0].Error != ClassRefusedAddress || accepted.Load() != 0 {
-		t.Errorf("%+v, %d connections", d.Attempts, accepted.Load())
-	}
-	result, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Attempt.Error != ClassRefusedAddress || accepted.Load() != 0 {
-		t.Errorf("a test delivery: %+v, %v, %d connections", result, err, accepted.Load())
-	}
 }
 
-// tunnel is a proxy whose own resolver knows every name as the receiver.
-func tunnel(t *testing.T, to string, answer func(host string) int) *egress.Proxy {
+// proxyTo is a proxy that connects every host but one to the same address.
+func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		code := http.StatusOK
-		if answer != nil {
-			code = answer(r.Host)
-		}
-		if code != http.StatusOK {
-			w.WriteHeader(code)
-			return
-		}
-		out, err := new(net.Dialer).DialContext(r.Context(), "tcp", to)
-		if err != nil {
+		out, err := new(net.Dialer).DialContext(r.Context(), "tcp", address)
+		if err != nil || r.Host == except {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		w.WriteHeader(code)
+		defer out.Close()
+		w.WriteHeader(http.StatusOK)
 		in, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
-			out.Close()
 			return
 		}
 		go func() { _, _ = io.Copy(out, in); out.Close() }()
@@ -194,66 +77,69 @@ func tunnel(t *testing.T, to string, answer func(host string) int) *egress.Proxy
 		in.Close()
 	}))
 	t.Cleanup(srv.Close)
-	p, err := egress.NewProxy(srv.URL, nil)
+	proxy, err := egress.NewProxy(srv.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return proxy
 }
 
-// By a proxy, TLS and the client certificate reach from us to the receiver.
-func TestAProxyCarriesTLSFromEndToEnd(t *testing.T) {
+// The dispatch after the answer uses what was set, and the one after the
+// removal nothing.
+func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 	t.Parallel()
-	receiver, trust := newStrict(t, tls.RequireAndVerifyClientCert)
-	u, _ := url.Parse(receiver.URL)
-	s := newTestSender(t, func(o *SenderOptions) {
-		trust(o)
-		o.Guard = egress.New(egress.Options{})
-		o.Proxy = tunnel(t, u.Host, nil)
-	})
-	t.Cleanup(s.Close)                            // before the tunnel waits for its connections
-	r := requestTo(t, "https://example.com/hook") // a name in the certificate of httptest
-	r.Certificate = receiver.certificate(t, "us")
-	if res := s.Send(t.Context(), r); !res.Success() || string(res.ResponseBody) != "us" {
-		t.Errorf("%q %v %s", res.Class, res.Err, res.ResponseBody)
-	}
-	other := r
-	other.URL = requestTo(t, "https://other.example.net/hook").URL
-	if res := s.Send(t.Context(), other); res.Class != ClassTLS {
-		t.Errorf("a receiver of another name: %q %v", res.Class, res.Err)
-	}
-	inside := r
-	inside.URL = requestTo(t, "https://127.0.0.1/hook").URL
-	if res := s.Send(t.Context(), inside); res.Class != ClassRefusedAddress {
-		t.Errorf("a literal address: %q %v", res.Class, res.Err)
-	}
-}
-
-func TestFaultsOfAProxyHaveTheirClass(t *testing.T) {
-	t.Parallel()
-	for code, want := range map[int]ErrorClass{
-		http.StatusProxyAuthRequired: ClassProxyRefused, http.StatusForbidden: ClassProxyRefused, http.StatusGatewayTimeout: ClassProxyRefused,
-	} {
-		s := newTestSender(t, func(o *SenderOptions) { o.Proxy = tunnel(t, "", func(string) int { return code }) })
-		if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != want {
-			t.Errorf("%d: %q %v, want %q", code, res.Class, res.Err, want)
+	ca := authority(t)
+	receiver := tellingNames(t, ca)
+	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver) })
+	h.start()
+	sub := h.subscribe(receiver.URL)
+	bodyOf := func() string { return string(h.reaches(h.emit(1)[0], sub, StatusDelivered).Attempts[0].ResponseBody) }
+	for _, name := range []string{"first", "second"} {
+		pair, err := ca.Issue(devca.Leaf{
+			Name: name, Usage: x509.ExtKeyUsageClientAuth,
+			NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
+		if _, err := h.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
+			t.Fatal(err)
+		}
+		if got := bodyOf(); got != name {
+			t.Errorf("taken for %q, want %q", got, name)
 		}
 	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
+	if err := h.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
-	silent, err := egress.NewProxy("http://"+l.Addr().String(), nil)
-	if err != nil {
-		t.Fatal(err)
+	if got := bodyOf(); got != "nobody" {
+		t.Errorf("taken for %q after the removal", got)
 	}
-	s := newTestSender(t, func(o *SenderOptions) { o.Proxy, o.ConnectTimeout = silent, 100*time.Millisecond })
-	if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != ClassConnectTimeout {
-		t.Errorf("a proxy that does not answer: %q %v", res.Class, res.Err)
+}
+
+// The whole way: accepted, dispatched, refused, recorded as what it is.
+func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
+	t.Parallel()
+	var accepted atomic.Int64
+	inside := httptest.NewUnstartedServer(nil)
+	inside.Config.ConnState = func(net.Conn, http.ConnState) { accepted.Add(1) }
+	inside.Start()
+	t.Cleanup(inside.Close)
+	_, port, _ := net.SplitHostPort(inside.Listener.Addr().String())
+	guard := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "127.0.0.1")})
+	h := build(t, redistest.New(t), func(o *Options) {
+		o.Sender = webhook.NewSender(webhook.SenderOptions{Guard: guard, Timeout: 10 * time.Second})
+	})
+	h.start()
+	sub := h.subscribe("http://rebind.example.com:" + port + "/hook")
+	d := h.reaches(h.emit(1)[0], sub, StatusDead)
+	if len(d.Attempts) != 4 || d.Attempts[0].Error != webhook.ClassRefusedAddress || accepted.Load() != 0 {
+		t.Errorf("%+v, %d connections", d.Attempts, accepted.Load())
 	}
-	l.Close()
-	if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != ClassProxy {
-		t.Errorf("a proxy that is not there: %q %v", res.Class, res.Err)
+	result, err := h.Test(t.Context(), h.company, sub.UUID)
+	if err != nil || result.Attempt.Error != webhook.ClassRefusedAddress || accepted.Load() != 0 {
+		t.Errorf("a test delivery: %+v, %v, %d connections", result, err, accepted.Load())
 	}
 }
 
@@ -261,15 +147,9 @@ func TestFaultsOfAProxyHaveTheirClass(t *testing.T) {
 func TestAProxyKeepsReceiversApart(t *testing.T) {
 	t.Parallel()
 	inbox := receive(t, nil)
-	u, _ := url.Parse(inbox.URL)
-	proxy := tunnel(t, u.Host, func(host string) int {
-		if host == "dead.example.com:80" {
-			return http.StatusBadGateway
-		}
-		return http.StatusOK
-	})
+	proxy := proxyTo(t, inbox.Listener.Addr().String(), "dead.example.com:80")
 	h := build(t, redistest.New(t), func(o *Options) {
-		o.Sender = newTestSender(t, func(s *SenderOptions) { s.Proxy = proxy })
+		o.Sender = webhook.NewSender(webhook.SenderOptions{Proxy: proxy, Timeout: 10 * time.Second})
 	})
 	h.start()
 	dead, alive := h.subscribe("http://dead.example.com/"), h.subscribe("http://alive.example.com/")

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/sony/gobreaker/v2"
 	"golang.org/x/sync/semaphore"
+
+	"spendhook/dispatcher/webhook"
 )
 
 const (
@@ -115,7 +117,7 @@ func newEndpoints(o endpointsOptions) *endpoints {
 // after says when to try again, no attempt being counted; it is 0 only when
 // ctx ended. It blocks beyond maxWait only while all slots of the process are
 // in use: that holds back intake.
-func (s *endpoints) acquire(ctx context.Context, id uuid.UUID, maxWait time.Duration) (release func(Result), after time.Duration, ok bool) {
+func (s *endpoints) acquire(ctx context.Context, id uuid.UUID, maxWait time.Duration) (release func(webhook.Result), after time.Duration, ok bool) {
 	e, g, w := s.ask(id, maxWait)
 	if w != nil {
 		g = s.wait(ctx, e, w, maxWait)
@@ -124,10 +126,10 @@ func (s *endpoints) acquire(ctx context.Context, id uuid.UUID, maxWait time.Dura
 		return nil, g.after, false
 	}
 	if s.slots.Acquire(ctx, 1) != nil {
-		s.giveBack(e, g, Result{Class: ClassAborted})
+		s.giveBack(e, g, webhook.Result{Class: webhook.ClassAborted})
 		return nil, 0, false
 	}
-	return func(r Result) {
+	return func(r webhook.Result) {
 		s.slots.Release(1)
 		s.giveBack(e, g, r)
 	}, 0, true
@@ -224,7 +226,7 @@ var (
 )
 
 // giveBack frees a slot and learns from the attempt.
-func (s *endpoints) giveBack(e *endpoint, g grant, r Result) {
+func (s *endpoints) giveBack(e *endpoint, g grant, r webhook.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.inFlight--
@@ -232,17 +234,17 @@ func (s *endpoints) giveBack(e *endpoint, g grant, r Result) {
 	e.saturated = false
 	g.done(breakerError(r.Class))
 	if !r.Aborted() {
-		e.failing = r.Class.unreachable()
+		e.failing = r.Class.Unreachable()
 		e.observe(r.Duration)
 	}
 	s.serve(e)
 }
 
-func breakerError(c ErrorClass) error {
+func breakerError(c webhook.ErrorClass) error {
 	switch {
-	case c == ClassAborted, c == ClassLocked:
+	case c == webhook.ClassAborted, c == webhook.ClassLocked:
 		return errNotCounted
-	case c.unreachable():
+	case c.Unreachable():
 		return errUnreachable
 	default:
 		return nil

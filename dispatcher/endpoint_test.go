@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	"spendhook/dispatcher/webhook"
 )
 
 // slotWait is how long the tests' callers wait for a slot.
@@ -17,12 +19,14 @@ const slotWait = 250 * time.Millisecond
 // endpointID is the n-th subscriber of a test.
 func endpointID(n int) uuid.UUID { return uuid.UUID{14: byte(n >> 8), 15: byte(n)} }
 
-func answered(d time.Duration) Result { return Result{StatusCode: 200, Duration: d} }
+func answered(d time.Duration) webhook.Result { return webhook.Result{StatusCode: 200, Duration: d} }
 
-func timedOut() Result { return Result{Class: ClassTimeout, Duration: 15 * time.Second} }
+func timedOut() webhook.Result {
+	return webhook.Result{Class: webhook.ClassTimeout, Duration: 15 * time.Second}
+}
 
 // mustAcquire takes a slot that has to be there at once.
-func mustAcquire(t *testing.T, s *endpoints, n int) func(Result) {
+func mustAcquire(t *testing.T, s *endpoints, n int) func(webhook.Result) {
 	t.Helper()
 	began := time.Now()
 	release, _, ok := s.acquire(t.Context(), endpointID(n), slotWait)
@@ -116,7 +120,7 @@ func TestAHealthyEndpointNeverWaitsBesideHungOnes(t *testing.T) {
 		}
 		synctest.Wait()
 		for range 400 { // 18 s, 8 at a time: past the first time-outs
-			var releases []func(Result)
+			var releases []func(webhook.Result)
 			for range 8 {
 				releases = append(releases, mustAcquire(t, s, 0))
 			}
@@ -162,11 +166,11 @@ func TestOneEndpointMayHaveSixtyFourInFlight(t *testing.T) {
 }
 
 // slowPair is an endpoint at its cap of two, whose attempts take as long as given.
-func slowPair(t *testing.T, latency time.Duration) (s *endpoints, releases []func(Result)) {
+func slowPair(t *testing.T, latency time.Duration) (s *endpoints, releases []func(webhook.Result)) {
 	t.Helper()
 	s = newEndpoints(endpointsOptions{PerEndpoint: 2})
 	mustAcquire(t, s, 0)(answered(latency))
-	return s, []func(Result){mustAcquire(t, s, 0), mustAcquire(t, s, 0)}
+	return s, []func(webhook.Result){mustAcquire(t, s, 0), mustAcquire(t, s, 0)}
 }
 
 func TestDeferralsOfASlowEndpointAreSpread(t *testing.T) {
@@ -283,7 +287,7 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEndpoints(endpointsOptions{})
 		for range breakerFailures {
-			mustAcquire(t, s, 0)(Result{Class: ClassConnect, Duration: time.Millisecond})
+			mustAcquire(t, s, 0)(webhook.Result{Class: webhook.ClassConnect, Duration: time.Millisecond})
 		}
 		wantStates(t, s, 0, 0, 1)
 		for i := 1; i <= 3; i++ {
@@ -301,9 +305,9 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 		wantStates(t, s, 0, 0, 1)
 
 		sleep(t.Context(), breakerPause+1)
-		mustAcquire(t, s, 0)(Result{Class: ClassAborted}) // says nothing: the next may probe
+		mustAcquire(t, s, 0)(webhook.Result{Class: webhook.ClassAborted}) // says nothing: the next may probe
 		wantStates(t, s, 0, 1, 0)
-		mustAcquire(t, s, 0)(Result{Class: ClassHTTP5xx, StatusCode: 500})
+		mustAcquire(t, s, 0)(webhook.Result{Class: webhook.ClassHTTP5xx, StatusCode: 500})
 		wantStates(t, s, 1, 0, 0)
 		mustAcquire(t, s, 0)(answered(time.Millisecond))
 		checkIdle(t, s)
@@ -315,7 +319,7 @@ func TestAnAbortedAttemptTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEndpoints(endpointsOptions{})
 		mustAcquire(t, s, 0)(timedOut())
-		mustAcquire(t, s, 0)(Result{Class: ClassAborted, Duration: time.Millisecond})
+		mustAcquire(t, s, 0)(webhook.Result{Class: webhook.ClassAborted, Duration: time.Millisecond})
 		if e := s.byID[endpointID(0)]; !e.failing || e.latency != timedOut().Duration {
 			t.Errorf("failing %v, latency %v", e.failing, e.latency)
 		}
@@ -353,14 +357,14 @@ func wantStates(t *testing.T, s *endpoints, closed, halfOpen, open int) {
 func TestOnlyUnreachableEndpointsOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for i, class := range errorClasses {
+		for i, class := range webhook.ErrorClasses() {
 			s := newEndpoints(endpointsOptions{})
 			for range 3 * breakerFailures {
 				if release, _, ok := s.acquire(t.Context(), endpointID(i), 0); ok {
-					release(Result{Class: class})
+					release(webhook.Result{Class: class})
 				}
 			}
-			if open := s.counts()[stateOpen] == 1; open != class.unreachable() {
+			if open := s.counts()[stateOpen] == 1; open != class.Unreachable() {
 				t.Errorf("class %q: breaker open %v", class, open)
 			}
 		}
@@ -446,7 +450,7 @@ func TestTheBooksBalance(t *testing.T) {
 		s := newEndpoints(endpointsOptions{
 			Concurrency: 8, PerEndpoint: 3, MaxEndpoints: 4, BreakerTripsAt: 2, BreakerPause: time.Microsecond,
 		})
-		var held []func(Result)
+		var held []func(webhook.Result)
 		rt.Repeat(map[string]func(*rapid.T){
 			"acquire": func(rt *rapid.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Microsecond)
@@ -464,8 +468,8 @@ func TestTheBooksBalance(t *testing.T) {
 					rt.SkipNow()
 				}
 				i := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
-				held[i](Result{
-					Class:    rapid.SampledFrom(errorClasses).Draw(rt, "class"),
+				held[i](webhook.Result{
+					Class:    rapid.SampledFrom(webhook.ErrorClasses()).Draw(rt, "class"),
 					Duration: time.Duration(rapid.IntRange(0, 15_000).Draw(rt, "ms")) * time.Millisecond,
 				})
 				held = append(held[:i], held[i+1:]...)

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
@@ -75,8 +76,8 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 }
 
 // testSender reaches loopback.
-func testSender(timeout time.Duration) *Sender {
-	return NewSender(SenderOptions{
+func testSender(timeout time.Duration) *webhook.Sender {
+	return webhook.NewSender(webhook.SenderOptions{
 		Guard:   egress.New(egress.Options{AllowLoopback: true}),
 		Timeout: timeout, ConnectTimeout: time.Second, Version: "test",
 	})
@@ -222,7 +223,7 @@ func (rc *inbox) ids() map[string]int {
 	defer rc.mu.Unlock()
 	ids := map[string]int{}
 	for _, g := range rc.got {
-		ids[g.header.Get(HeaderID)]++
+		ids[g.header.Get(webhook.HeaderID)]++
 	}
 	return ids
 }

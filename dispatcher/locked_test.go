@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
@@ -45,7 +46,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		t.Errorf("%d deliveries were sent without the secret", n)
 	}
 	result, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Delivered || result.Attempt.Error != ClassLocked || inbox.count() != 0 {
+	if err != nil || result.Delivered || result.Attempt.Error != webhook.ClassLocked || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
 	health, err := h.Subscribers.Health(t.Context(), h.company, sub.UUID)

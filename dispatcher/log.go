@@ -19,7 +19,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		slog.String("subscriber_uuid", o.ref.Subscriber.String()),
 		slog.String("host", o.to.url.Host),
 		slog.Int("attempt", o.next.Count),
-		slog.String("outcome", o.result.Class.outcome()),
+		slog.String("outcome", o.result.Class.Outcome()),
 		slog.Int("status_code", o.result.StatusCode),
 		slog.Duration("duration", o.result.Duration),
 		slog.String("status", string(o.next.Status)),

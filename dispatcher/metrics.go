@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/dispatcher/webhook"
 )
 
 // Why work was recovered.
@@ -85,8 +87,8 @@ func inFlightGauge(e *endpoints) prometheus.Collector {
 }
 
 func (m *metrics) zero(queues []string) {
-	for _, c := range errorClasses {
-		m.attempts.WithLabelValues(c.outcome())
+	for _, c := range webhook.ErrorClasses() {
+		m.attempts.WithLabelValues(c.Outcome())
 	}
 	for _, r := range []string{reasonTakeover, reasonLost} {
 		m.recovered.WithLabelValues(r)
@@ -117,7 +119,7 @@ func (m *metrics) written(o *outcome) {
 	if o.result == nil {
 		return
 	}
-	m.attempts.WithLabelValues(o.result.Class.outcome()).Inc()
+	m.attempts.WithLabelValues(o.result.Class.Outcome()).Inc()
 	m.seconds.Observe(o.result.Duration.Seconds())
 	if o.result.Success() && o.base.Reason != ReasonReplay && o.base.Reason != ReasonRecover {
 		m.latency.Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"spendhook/dispatcher/webhook"
 )
 
 // maxAttemptLog bounds the attempts kept with a delivery: two full runs of the
@@ -32,12 +34,12 @@ type record struct {
 }
 
 type attemptRecord struct {
-	Number   int        `json:"n"`
-	Started  int64      `json:"t"` // unix ms
-	Duration int64      `json:"d"` // ms
-	Code     int        `json:"c,omitzero"`
-	Error    ErrorClass `json:"e,omitempty"`
-	Body     []byte     `json:"b,omitempty"`
+	Number   int                `json:"n"`
+	Started  int64              `json:"t"` // unix ms
+	Duration int64              `json:"d"` // ms
+	Code     int                `json:"c,omitzero"`
+	Error    webhook.ErrorClass `json:"e,omitempty"`
+	Body     []byte             `json:"b,omitempty"`
 }
 
 var statusLetters = map[Status]byte{
@@ -103,7 +105,7 @@ func (r *record) waiting() Status {
 }
 
 // log appends an attempt, keeping the latest maxAttemptLog.
-func (r *record) log(res Result) {
+func (r *record) log(res webhook.Result) {
 	r.Count++
 	r.Attempts = append(slices.Clip(r.Attempts), attemptRecord{
 		Number: r.Count, Started: res.StartedAt.UnixMilli(), Duration: res.Duration.Milliseconds(),
@@ -116,7 +118,7 @@ func (r *record) log(res Result) {
 
 // has reports whether an attempt is in the log. There is only one at a time, so
 // no other began in the same moment.
-func (r *record) has(res Result) bool {
+func (r *record) has(res webhook.Result) bool {
 	return slices.ContainsFunc(r.Attempts, func(a attemptRecord) bool {
 		return a.Started == res.StartedAt.UnixMilli() && a.Duration == res.Duration.Milliseconds() && a.Code == res.StatusCode && a.Error == res.Class
 	})

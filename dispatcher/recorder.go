@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 )
 
@@ -48,8 +49,8 @@ type work struct {
 type outcome struct {
 	work
 	apply  func(record, time.Time) record
-	next   *record // what apply made of base; the recorder's
-	result *Result // nil when nothing was sent
+	next   *record         // what apply made of base; the recorder's
+	result *webhook.Result // nil when nothing was sent
 }
 
 // bytes is the size of what a record of it holds of the receiver's answers.

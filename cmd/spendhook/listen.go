@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/webhook"
 )
 
 type listenCmd struct {
@@ -151,7 +151,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !pause(req.Context(), r.delay) {
 		return
 	}
-	got := received{At: time.Now(), ID: req.Header.Get(dispatcher.HeaderID), Body: body}
+	got := received{At: time.Now(), ID: req.Header.Get(webhook.HeaderID), Body: body}
 	got.Verified = r.verify(req.Header, body)
 	got.Answered = r.answer(got)
 	w.WriteHeader(got.Answered)
@@ -163,7 +163,7 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 	defer r.mu.Unlock()
 	err := errNoSecret
 	for _, secret := range r.secrets {
-		if err = dispatcher.Verify(secret, h, body, 5*time.Minute, time.Now()); err == nil {
+		if err = webhook.Verify(secret, h, body, 5*time.Minute, time.Now()); err == nil {
 			return nil
 		}
 	}

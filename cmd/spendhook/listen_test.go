@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/webhook"
 )
 
 const otherSecret = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -36,7 +36,7 @@ func startListen(t *testing.T, args ...string) (url string, ended <-chan result)
 func deliver(t *testing.T, url, secret, id, body string) int {
 	t.Helper()
 	now := time.Now().Unix()
-	signature, err := dispatcher.SignV1(secret, id, now, []byte(body))
+	signature, err := webhook.SignV1(secret, id, now, []byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

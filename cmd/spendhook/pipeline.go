@@ -11,6 +11,7 @@ import (
 	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -100,7 +101,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	sender := dispatcher.NewSender(dispatcher.SenderOptions{
+	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: d.guard(), Proxy: proxy, Version: readBuild().version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/webhook"
 )
 
 // maxSignedBody bounds what sign and verify read, in bytes.
@@ -28,7 +28,7 @@ func (c *signCmd) Run(term *console) error {
 	if c.Timestamp == 0 {
 		c.Timestamp = time.Now().Unix()
 	}
-	signature, err := dispatcher.SignV1(c.Secret, c.ID, c.Timestamp, body)
+	signature, err := webhook.SignV1(c.Secret, c.ID, c.Timestamp, body)
 	if err != nil {
 		return err
 	}
@@ -52,14 +52,14 @@ func (c *verifyCmd) Run(term *console) error {
 		return err
 	}
 	h := http.Header{}
-	h.Set(dispatcher.HeaderID, c.ID)
-	h.Set(dispatcher.HeaderTimestamp, strconv.FormatInt(c.Timestamp, 10))
-	h.Set(dispatcher.HeaderSignature, c.Signature)
+	h.Set(webhook.HeaderID, c.ID)
+	h.Set(webhook.HeaderTimestamp, strconv.FormatInt(c.Timestamp, 10))
+	h.Set(webhook.HeaderSignature, c.Signature)
 	now := time.Now()
 	if c.Tolerance == 0 {
 		now = time.Unix(c.Timestamp, 0)
 	}
-	if err := dispatcher.Verify(c.Secret, h, body, c.Tolerance, now); err != nil {
+	if err := webhook.Verify(c.Secret, h, body, c.Tolerance, now); err != nil {
 		return fmt.Errorf("not verified: %w", err)
 	}
 	_, err = fmt.Fprintln(term.out, "verified")

@@ -1,4 +1,6 @@
-package dispatcher
+// Package webhook makes delivery attempts: one signed POST each. It holds the
+// connections, the signatures of Standard Webhooks and the classes of results.
+package webhook
 
 import (
 	"context"
@@ -14,7 +16,7 @@ import (
 )
 
 // ErrorClass says how an attempt went wrong; a closed set, also used as the
-// metric label "outcome" through Result.Outcome.
+// metric label "outcome" through Outcome.
 type ErrorClass string
 
 // The error classes. All but ClassNone and ClassOversized are failures.
@@ -43,24 +45,26 @@ const (
 // outcomeSuccess is the outcome label of ClassNone.
 const outcomeSuccess = "success"
 
-// errorClasses lists every class, for metrics that start at zero.
-var errorClasses = []ErrorClass{
-	ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
-	ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
-	ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked,
+// ErrorClasses returns every class, for metrics that start at zero.
+func ErrorClasses() []ErrorClass {
+	return []ErrorClass{
+		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
+		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
+		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked,
+	}
 }
 
-// outcome is the class as a metric label value, never empty.
-func (c ErrorClass) outcome() string {
+// Outcome is the class as a metric label value, never empty.
+func (c ErrorClass) Outcome() string {
 	if c == ClassNone {
 		return outcomeSuccess
 	}
 	return string(c)
 }
 
-// unreachable reports whether no HTTP answer came because of the endpoint or
+// Unreachable reports whether no HTTP answer came because of the endpoint or
 // the way to it: what a circuit breaker counts. A bad status is an answer.
-func (c ErrorClass) unreachable() bool {
+func (c ErrorClass) Unreachable() bool {
 	switch c {
 	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
 		return true

@@ -1,4 +1,4 @@
-package dispatcher
+package webhook
 
 import (
 	"crypto/tls"
@@ -154,39 +154,6 @@ func TestThePoolsOfCertificatesAreBounded(t *testing.T) {
 	}
 	if n := s.transports.certified.Len(); n != 2 {
 		t.Errorf("%d pools, want 2", n)
-	}
-}
-
-// The dispatch after the answer uses what was set, and the one after the
-// removal nothing.
-func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
-	t.Parallel()
-	receiver, trust := newStrict(t, tls.VerifyClientCertIfGiven)
-	h := build(t, redistest.New(t), func(o *Options) { o.Sender = newTestSender(t, trust) })
-	h.start()
-	sub := h.subscribe(receiver.URL)
-	bodyOf := func() string { return string(h.reaches(h.emit(1)[0], sub, StatusDelivered).Attempts[0].ResponseBody) }
-	for _, name := range []string{"first", "second"} {
-		pair, err := receiver.ca.Issue(devca.Leaf{
-			Name: name, Usage: x509.ExtKeyUsageClientAuth,
-			NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
-		if _, err := h.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
-			t.Fatal(err)
-		}
-		if got := bodyOf(); got != name {
-			t.Errorf("taken for %q, want %q", got, name)
-		}
-	}
-	if err := h.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
-		t.Fatal(err)
-	}
-	if got := bodyOf(); got != "nobody" {
-		t.Errorf("taken for %q after the removal", got)
 	}
 }
 

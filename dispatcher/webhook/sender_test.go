@@ -1,4 +1,4 @@
-package dispatcher
+package webhook
 
 import (
 	"bufio"
@@ -466,7 +466,7 @@ func TestACancelledAttemptIsAborted(t *testing.T) {
 				}
 			}()
 			res := newTestSender(t, nil).Send(ctx, requestTo(t, address))
-			if !res.Aborted() || res.Success() || res.Class.unreachable() {
+			if !res.Aborted() || res.Success() || res.Class.Unreachable() {
 				t.Errorf("result %+v", res)
 			}
 		})
@@ -613,17 +613,17 @@ func TestErrorsBelowHTTPHaveTheirClass(t *testing.T) {
 func TestEveryClassIsListedOnceWithAnOutcome(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, c := range errorClasses {
-		if label := c.outcome(); label == "" || seen[label] {
+	for _, c := range ErrorClasses() {
+		if label := c.Outcome(); label == "" || seen[label] {
 			t.Errorf("class %q has outcome %q", c, label)
 		} else {
 			seen[label] = true
 		}
 	}
 	unreachable := []ErrorClass{ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused}
-	for _, c := range errorClasses {
-		if c.unreachable() != slices.Contains(unreachable, c) {
-			t.Errorf("class %q: unreachable = %v", c, c.unreachable())
+	for _, c := range ErrorClasses() {
+		if c.Unreachable() != slices.Contains(unreachable, c) {
+			t.Errorf("class %q: unreachable = %v", c, c.Unreachable())
 		}
 	}
 }
