@@ -111,8 +111,11 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
+	pool := s.transports.of(r)
+	ctx, connected := pool.dials.track(ctx)
 	// Not http.Client: it would follow redirects.
-	resp, err := s.transports.of(r).RoundTrip(s.request(ctx, r, started.Unix()))
+	resp, err := pool.RoundTrip(s.request(ctx, r, started.Unix()))
+	connected()
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {

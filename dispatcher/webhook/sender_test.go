@@ -117,9 +117,7 @@ func holdOpen(_ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-func answering(code int) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
-}
+func accepting(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
 func TestSendPostsASignedMessage(t *testing.T) {
 	t.Parallel()
@@ -390,7 +388,7 @@ func TestUnreachableReceivers(t *testing.T) {
 
 func TestBadTLS(t *testing.T) {
 	t.Parallel()
-	ok := answering(http.StatusNoContent)
+	ok := http.HandlerFunc(accepting)
 	untrusted, _ := secureReceiver(t, ok, nil)
 	plain := listening(t, ok)
 	named, trustNamed := secureReceiver(t, ok, nil)
@@ -667,7 +665,7 @@ func FuzzParseRetryAfter(f *testing.F) {
 }
 
 func BenchmarkSend(b *testing.B) {
-	address := listening(b, answering(http.StatusNoContent))
+	address := listening(b, accepting)
 	body := bytes.Repeat([]byte("x"), 300)
 	b.Run("sender", func(b *testing.B) {
 		s := newTestSender(b, nil)
