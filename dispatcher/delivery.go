@@ -73,7 +73,7 @@ type Attempt struct {
 	Duration     time.Duration
 	StatusCode   int // 0 when no response came
 	Error        webhook.ErrorClass
-	ResponseBody []byte // at most the first 4 KiB
+	ResponseBody []byte // of a failure: at most the first 1 KiB; a success keeps none
 }
 
 // Delivery is one event on its way to one subscriber.

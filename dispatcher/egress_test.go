@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,20 +31,22 @@ func authority(t *testing.T) *devca.Authority {
 	return ca
 }
 
-// tellingNames answers with the name in the client's certificate.
-func tellingNames(t *testing.T, ca *devca.Authority) *httptest.Server {
+// notingNames is a receiver that notes, by webhook-id, the name in the client's
+// certificate.
+func notingNames(t *testing.T, ca *devca.Authority) (*httptest.Server, *sync.Map) {
 	t.Helper()
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var names sync.Map
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		name := "nobody"
 		if len(r.TLS.PeerCertificates) > 0 {
 			name = r.TLS.PeerCertificates[0].Subject.CommonName
 		}
-		_, _ = io.WriteString(w, name)
+		names.Store(r.Header.Get(webhook.HeaderID), name)
 	}))
 	srv.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS12}
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	return srv
+	return srv, &names
 }
 
 // senderTo trusts the certificate of a receiver on loopback.
@@ -89,11 +92,16 @@ func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 	t.Parallel()
 	ca := authority(t)
-	receiver := tellingNames(t, ca)
+	receiver, names := notingNames(t, ca)
 	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver) })
 	h.start()
 	sub := h.subscribe(receiver.URL)
-	bodyOf := func() string { return string(h.reaches(h.emit(1)[0], sub, StatusDelivered).Attempts[0].ResponseBody) }
+	shown := func() any {
+		id := h.emit(1)[0]
+		h.reaches(id, sub, StatusDelivered)
+		name, _ := names.Load(id)
+		return name
+	}
 	for _, name := range []string{"first", "second"} {
 		pair, err := ca.Issue(devca.Leaf{
 			Name: name, Usage: x509.ExtKeyUsageClientAuth,
@@ -106,15 +114,15 @@ func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 		if _, err := h.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
 			t.Fatal(err)
 		}
-		if got := bodyOf(); got != name {
-			t.Errorf("taken for %q, want %q", got, name)
+		if got := shown(); got != name {
+			t.Errorf("taken for %v, want %q", got, name)
 		}
 	}
 	if err := h.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
-	if got := bodyOf(); got != "nobody" {
-		t.Errorf("taken for %q after the removal", got)
+	if got := shown(); got != "nobody" {
+		t.Errorf("taken for %v after the removal", got)
 	}
 }
 
