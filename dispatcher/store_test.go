@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -136,7 +137,7 @@ func TestEveryKeyHasAnEndOrAnOwner(t *testing.T) {
 	h := setup(t)
 	var failed sync.Map // each event fails once
 	rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
-		if _, again := failed.LoadOrStore(r.Header.Get(HeaderID), true); !again {
+		if _, again := failed.LoadOrStore(r.Header.Get(webhook.HeaderID), true); !again {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
@@ -170,7 +171,7 @@ func TestWriteTriedAgainIsRecognised(t *testing.T) {
 	h := build(t, redistest.New(t), nil)
 	now := time.Now()
 	r := ref{Ref: events.Ref{Company: h.company, ID: "e"}, Subscriber: uuid.New()}
-	next := decide(record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, Result{StatusCode: 500, Class: ClassHTTP5xx, StartedAt: now}, h.Policy, now, middle)
+	next := decide(record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, webhook.Result{StatusCode: 500, Class: webhook.ClassHTTP5xx, StartedAt: now}, h.Policy, now, middle)
 	for range 2 {
 		found, err := h.Store.record(t.Context(), now, []write{writeOf(r, &record{}, &next)}, h.Replica, nil)
 		if err != nil || found[0][0] != nil {

@@ -679,7 +679,7 @@ type Attempt struct {
 	Number         int               `json:"number"`
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
-	// ResponseBody The first 4 KiB; bytes that are not UTF-8 are replaced.
+	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.
 	ResponseBody string    `json:"responseBody,omitempty"`
 	StartedAt    time.Time `json:"startedAt"`
 
