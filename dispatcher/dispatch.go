@@ -159,7 +159,7 @@ func (d *Dispatcher) setAside(ctx context.Context, ref string, why error) {
 // match adds a copy of w for each enabled subscriber that wants the event and
 // has no delivery of it yet.
 func (d *Dispatcher) match(ctx context.Context, todo []*work, w work, e loadedEvent, c *content) ([]*work, error) {
-	subs, err := d.Registry.Match(ctx, e.ref.Company, e.version)
+	subs, err := d.Registry.Subscribers(ctx, e.ref.Company, e.version)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (d *Dispatcher) prepare(ctx context.Context, w *work, b begun) (end func(re
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	subs, err := d.Registry.Match(ctx, b.ref.Company, b.version)
+	subs, err := d.Registry.Subscribers(ctx, b.ref.Company, b.version)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -96,14 +97,16 @@ func (d *Dispatcher) recorded(ctx context.Context, written []*outcome) {
 	if len(samples) == 0 {
 		return
 	}
-	transitions, err := d.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
+	transitions := d.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
 		FailingAfter: d.Policy.FailingAfter, DisableAfter: d.Policy.DisableAfter,
 	})
-	if err != nil {
-		d.Logger.Error("subscriber health not recorded", "error", err)
-	}
+	var failed error
 	for _, t := range transitions {
 		d.transition(ctx, t)
+		failed = cmp.Or(failed, t.Err)
+	}
+	if failed != nil {
+		d.Logger.Error("subscriber health not recorded", "error", failed)
 	}
 }
 

@@ -177,7 +177,7 @@ func (d *Dispatcher) current(ctx context.Context, company uuid.UUID) ([]*subscri
 	if err != nil {
 		return nil, err
 	}
-	return d.Registry.Match(ctx, company, version)
+	return d.Registry.Subscribers(ctx, company, version)
 }
 
 // subscriber finds one subscriber of a company as it is now.

@@ -63,9 +63,9 @@ func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 	other := *b
 	other.company = uuid.New()
 	other.create(t, "https://example.com/")
-	registry := subscribers.NewRegistry(b.store, 10)
+	registry := registryOn(b.store)
 	thumbprint := func(b *bundle) string {
-		matched, err := registry.Match(t.Context(), b.company, b.version(t))
+		matched, err := registry.Subscribers(t.Context(), b.company, b.version(t))
 		noErr(t, err)
 		if matched[0].Certificate == nil {
 			return ""

@@ -1,6 +1,7 @@
 package subscribers
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -53,19 +54,20 @@ type Transition struct {
 	Company, Subscriber uuid.UUID
 	Kind                TransitionKind
 	Health              Health
+	Err                 error // why the sample may not have counted; then Kind is TransitionNone
 }
 
-func (sample Sample) transition(reply any) Transition {
-	var text [5]string
-	values, _ := reply.([]any)
-	for i := range min(len(values), len(text)) {
-		text[i], _ = values[i].(string)
+func (sample Sample) transition(reply []string, err error) Transition {
+	t := Transition{Company: sample.Company, Subscriber: sample.Subscriber, Kind: TransitionNone}
+	if err == nil && len(reply) != 5 {
+		err = fmt.Errorf("%d values in the reply", len(reply))
 	}
-	return Transition{
-		Company: sample.Company, Subscriber: sample.Subscriber,
-		Kind:   TransitionKind(text[0]),
-		Health: newHealth(text[1], text[2], text[3], text[4]),
+	if err != nil {
+		t.Err = fmt.Errorf("record health: %w", err)
+		return t
 	}
+	t.Kind, t.Health = TransitionKind(reply[0]), newHealth(reply[1], reply[2], reply[3], reply[4])
+	return t
 }
 
 // newHealth reads health.lua's texts; "" is what was never seen.

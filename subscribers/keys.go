@@ -19,7 +19,7 @@ const certificateField = "c"
 
 // CompanyKey names the hash of a company's subscribers: uuid to JSON,
 // VersionField and certificateField. A dispatch reads the version in its own
-// round trip and hands it to Registry.Match.
+// round trip and hands it to Registry.Subscribers.
 func CompanyKey(company uuid.UUID) string { return key(company, "s:"+company.String()) }
 
 // urlsKey names the hash of a company's callback URLs to subscriber uuids.

@@ -52,7 +52,7 @@ func (p *page) add(all []*Subscriber) {
 		if !p.matches(s) {
 			continue
 		}
-		if p.total/p.Size == p.Page {
+		if p.total/p.Size == p.Page && s.Locked == nil { // a damaged one only counts
 			s.Secrets, s.Certificate = nil, nil
 			p.items = append(p.items, *s)
 		}

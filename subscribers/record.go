@@ -15,7 +15,7 @@ import (
 // unix ms, and without what the key and the field already say.
 type record struct {
 	Name           string         `json:"name"`
-	CallbackURL    string         `json:"callbackUrl"` // read by delete.lua
+	CallbackURL    string         `json:"callbackUrl"`
 	Events         []string       `json:"events"`
 	Enabled        bool           `json:"enabled"`
 	DisabledReason string         `json:"disabledReason,omitzero"`
@@ -71,7 +71,7 @@ func (v vault) encode(s *Subscriber, change string) (string, error) {
 // decode opens what encode sealed; what does not open is Locked.
 func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	var r record
-	if err := json.Unmarshal([]byte(raw), &r); err != nil {
+	if err := json.Unmarshal([]byte(raw), &r); err != nil || r.CallbackURL == "" || len(r.Secrets) == 0 {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
 	}
 	s := Subscriber{
@@ -108,31 +108,29 @@ func fromMillis(ms int64) *time.Time {
 }
 
 // decodeAll reads the whole hash of a company: its subscribers, oldest first,
-// with the certificate they share, and their version.
-func (v vault) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscriber, int64, error) {
+// with the certificate they share, and their version. What is damaged is Locked,
+// and does not keep the others from being read.
+func (v vault) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[VersionField], 10, 64) // only our scripts write it
 	certificate, err := v.decodeCertificate(company, hash[certificateField])
 	if err != nil {
-		return nil, 0, err
+		certificate = &Certificate{Locked: &Locked{err: err}}
 	}
 	all := make([]*Subscriber, 0, len(hash))
 	for field, raw := range hash {
-		if field == VersionField || field == certificateField {
-			continue
-		}
 		id, err := uuid.Parse(field)
-		if err != nil {
-			return nil, 0, fmt.Errorf("stored subscriber of %s has no uuid", company)
+		if err != nil { // not a subscriber
+			continue
 		}
 		s, err := v.decode(company, id, raw)
 		if err != nil {
-			return nil, 0, err
+			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: &Locked{err: err}}
 		}
 		s.Certificate = certificate
 		all = append(all, &s)
 	}
 	slices.SortFunc(all, byAge)
-	return all, version, nil
+	return all, version
 }
 
 func byAge(a, b *Subscriber) int {

@@ -3,89 +3,252 @@ package subscribers
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/singleflight"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // loadTimeout bounds a load; it is shared, so no caller's context may end it.
 const loadTimeout = 10 * time.Second
 
+// RegistryOptions are what a Registry needs. Store is required.
+type RegistryOptions struct {
+	Store    *Store
+	MaxBytes int64 // of all copies, nearly; 0 means 192 MiB
+}
+
 // Registry keeps copies of the subscribers of the companies used last. A copy
 // is only given out for the version it was asked with, so it is never stale.
 // Safe for concurrent use.
 type Registry struct {
-	store *Store
-	cache *lru.Cache[uuid.UUID, *snapshot]
-	loads singleflight.Group
+	store    *Store
+	maxBytes int64
+
+	mu     sync.Mutex // of what follows
+	copies *simplelru.LRU[uuid.UUID, *snapshot]
+	bytes  int64
+	loads  map[uuid.UUID]*load
 }
 
-// snapshot never changes once it is in the cache.
+// snapshot never changes once it is in the registry.
 type snapshot struct {
 	version     int64
 	subscribers []*Subscriber
+	bytes       int64
 }
 
-// NewRegistry returns a Registry with copies of at most size companies (1 or
-// more).
-func NewRegistry(store *Store, size int) *Registry {
-	cache, _ := lru.New[uuid.UUID, *snapshot](max(size, 1)) // fails only for a size < 1
-	return &Registry{store: store, cache: cache}
+// load is the reading of a company, which many may wait for.
+type load struct {
+	done     chan struct{} // closed once the rest is set
+	snapshot *snapshot     // nil after an err
+	err      error
 }
 
-// Match returns all subscribers of the company, oldest first, also disabled
-// ones, as they were at version or later. version is what CompanyKey's
-// VersionField held when the caller read it, 0 when there was none. It talks to
-// Redis only when the copy has another version. The result is shared: do not
-// change it.
-func (r *Registry) Match(ctx context.Context, company uuid.UUID, version int64) ([]*Subscriber, error) {
-	if version == 0 {
-		return nil, nil
+// NewRegistry returns an empty Registry; it does not talk to Redis yet.
+func NewRegistry(opts RegistryOptions) *Registry {
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = 192 << 20
 	}
-	if s, ok := r.cache.Get(company); ok && s.version == version {
+	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
+	return &Registry{store: opts.Store, maxBytes: opts.MaxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
+}
+
+// CompanyVersion is a company and the version of its subscribers that the caller
+// read in the VersionField of CompanyKey, 0 when there was none.
+type CompanyVersion struct {
+	Company uuid.UUID
+	Version int64
+}
+
+// Loaded is the answer for one company. Err says why it could not be read; then
+// there are no Subscribers.
+type Loaded struct {
+	Subscribers []*Subscriber
+	Err         error
+}
+
+// Subscribers is SubscribersOf for one company.
+func (r *Registry) Subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*Subscriber, error) {
+	wanted := CompanyVersion{company, version}
+	if s := r.copyOf(wanted); s != nil {
 		return s.subscribers, nil
 	}
-	s, err := r.load(ctx, company)
-	if err == nil && s.version < version {
-		// We joined a load that began before version was written; the next one
-		// began after it.
-		s, err = r.load(ctx, company)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.subscribers, nil
+	loaded := r.SubscribersOf(ctx, wanted)[0]
+	return loaded.Subscribers, loaded.Err
 }
 
-// load reads a company anew, or waits for whoever does so now.
-func (r *Registry) load(ctx context.Context, company uuid.UUID) (*snapshot, error) {
-	loading := r.loads.DoChan(company.String(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
-		defer cancel()
-		return r.fetch(ctx, company)
-	})
+// SubscribersOf returns for each company, in order, all its subscribers, oldest
+// first, also disabled ones, as they were at the version or later. It talks to
+// Redis only for companies whose copy has another version, in one round trip to
+// each shard. A company that cannot be read, or not before ctx ends, fails alone;
+// a subscriber or certificate that cannot be opened is Unusable, alone too. The
+// results are shared: do not change them.
+func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
+	all := make([]Loaded, len(wanted))
+	var missing []int
+	for i, w := range wanted {
+		if s := r.copyOf(w); s != nil {
+			all[i].Subscribers = s.subscribers
+		} else if w.Version != 0 {
+			missing = append(missing, i)
+		}
+	}
+	// A load that was joined may have begun before a version was written; the
+	// next one began after it.
+	missing = r.load(ctx, wanted, missing, all)
+	r.load(ctx, wanted, missing, all)
+	return all
+}
+
+// copyOf is nil when there is no copy of that version.
+func (r *Registry) copyOf(w CompanyVersion) *snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
+		return s
+	}
+	return nil
+}
+
+// load answers the missing ones of wanted, by their index, and returns those for
+// which only an older version was found.
+func (r *Registry) load(ctx context.Context, wanted []CompanyVersion, missing []int, all []Loaded) (old []int) {
+	for n, l := range r.begin(ctx, wanted, missing) {
+		i := missing[n]
+		all[i] = l.wait(ctx)
+		if all[i].Err == nil && l.snapshot.version < wanted[i].Version {
+			old = append(old, i)
+		}
+	}
+	return old
+}
+
+// begin begins to read companies, or joins whoever does so now.
+func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing []int) []*load {
+	loads := make([]*load, len(missing))
+	var fresh []uuid.UUID
+	r.mu.Lock()
+	for n, i := range missing {
+		company := wanted[i].Company
+		if r.loads[company] == nil {
+			r.loads[company] = &load{done: make(chan struct{})}
+			fresh = append(fresh, company)
+		}
+		loads[n] = r.loads[company]
+	}
+	r.mu.Unlock()
+	if len(fresh) == 0 {
+		return loads
+	}
+	for _, shard := range byShard(ctx, r.store.opts.Client, fresh, CompanyKey) {
+		go r.fetch(context.WithoutCancel(ctx), shard)
+	}
+	return loads
+}
+
+// wait prefers what was loaded to the end of ctx.
+func (l *load) wait(ctx context.Context) Loaded {
 	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("load subscribers: %w", ctx.Err())
-	case result := <-loading:
-		s, _ := result.Val.(*snapshot)
-		return s, result.Err
+	case <-l.done:
+	default:
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
+		}
+	}
+	if l.err != nil {
+		return Loaded{Err: l.err}
+	}
+	return Loaded{Subscribers: l.snapshot.subscribers}
+}
+
+func (r *Registry) fetch(ctx context.Context, companies []uuid.UUID) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	for chunk := range slices.Chunk(companies, loadChunk) {
+		for i, reply := range r.store.readHashes(ctx, chunk) {
+			hash, err := reply.Result()
+			r.loaded(chunk[i], hash, err)
+		}
 	}
 }
 
-// fetch takes subscribers and version from one reply, so that they agree.
-func (r *Registry) fetch(ctx context.Context, company uuid.UUID) (*snapshot, error) {
-	hash, err := r.store.opts.Client.HGetAll(ctx, CompanyKey(company)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("load subscribers: %w", err)
+// loaded ends the load of a company. Subscribers and version are from one reply,
+// so they agree.
+func (r *Registry) loaded(company uuid.UUID, hash map[string]string, err error) {
+	var s *snapshot
+	if err == nil {
+		all, version := r.store.vault.decodeAll(company, hash)
+		s = &snapshot{version, all, sizeOf(all)}
+	} else {
+		err = fmt.Errorf("load subscribers: %w", err)
 	}
-	all, version, err := r.store.vault.decodeAll(company, hash)
-	if err != nil {
-		return nil, err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.loads[company]
+	delete(r.loads, company)
+	if s != nil && s.version != 0 {
+		r.keep(company, s)
 	}
-	s := &snapshot{version, all}
-	r.cache.Add(company, s)
-	return s, nil
+	l.snapshot, l.err = s, err
+	close(l.done)
+}
+
+// keep puts a copy in place of the one that there may be, and drops those used
+// least until all fit.
+func (r *Registry) keep(company uuid.UUID, s *snapshot) {
+	if before, ok := r.copies.Peek(company); ok {
+		r.bytes -= before.bytes
+	}
+	r.copies.Add(company, s)
+	r.bytes += s.bytes
+	for r.bytes > r.maxBytes {
+		_, dropped, _ := r.copies.RemoveOldest()
+		r.bytes -= dropped.bytes
+	}
+}
+
+// What a copy holds in memory besides its texts, in bytes.
+const (
+	copyBytes        = 280 // the copy of a company itself
+	subscriberBytes  = 260
+	eventBytes       = 16
+	secretBytes      = 48
+	certificateBytes = 4 << 10 // a parsed certificate and its key
+)
+
+// sizeOf is nearly what a copy holds in memory, in bytes.
+func sizeOf(all []*Subscriber) int64 {
+	n := copyBytes
+	for i, s := range all {
+		if i == 0 && s.Certificate != nil { // all have the same
+			n += s.Certificate.size()
+		}
+		n += subscriberBytes + len(s.Name) + len(s.CallbackURL)
+		for _, e := range s.Events {
+			n += eventBytes + len(e)
+		}
+		for _, k := range s.Secrets {
+			n += secretBytes + len(k.Key)
+		}
+		for _, h := range s.Headers {
+			n += secretBytes + len(h.Name) + len(h.Value)
+		}
+	}
+	return int64(n)
+}
+
+func (c *Certificate) size() int {
+	n := certificateBytes
+	if c.TLS != nil {
+		for _, link := range c.TLS.Certificate {
+			n += len(link)
+		}
+	}
+	return n
 }

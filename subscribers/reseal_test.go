@@ -213,14 +213,14 @@ func TestResealMovesTheVersionSoThatNoReplicaKeepsALockedCopy(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	withCompany(b, all[0])
-	registry := subscribers.NewRegistry(b.withKeys(sealtest.Ring("new")), 10)
-	locked, err := registry.Match(t.Context(), b.company, b.version(t))
+	registry := registryOn(b.withKeys(sealtest.Ring("new")))
+	locked, err := registry.Subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	if locked[1].Unusable() == nil {
 		t.Fatal("the registry opens what it has no key of")
 	}
 	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &seal.Count{}))
-	open, err := registry.Match(t.Context(), b.company, b.version(t))
+	open, err := registry.Subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	if err := open[1].Unusable(); err != nil {
 		t.Error(err)

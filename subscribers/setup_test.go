@@ -47,6 +47,10 @@ func setup(t *testing.T, opts subscribers.StoreOptions) *bundle {
 	return b
 }
 
+func registryOn(store *subscribers.Store) *subscribers.Registry {
+	return subscribers.NewRegistry(subscribers.RegistryOptions{Store: store})
+}
+
 func (b *bundle) input(url string) subscribers.Create {
 	return subscribers.Create{CompanyUUID: b.company, Name: "Payments", CallbackURL: url, Events: []string{"PAYMENT_PAID"}}
 }

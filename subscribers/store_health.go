@@ -3,6 +3,7 @@ package subscribers
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,25 +19,27 @@ const (
 	expiredAgain = time.Hour
 )
 
-// RecordHealth adds samples in one round trip and returns a transition for
-// each, in order. Each change of state is reported once, to one caller; one
+// RecordHealth adds samples, in one round trip to each shard, and returns a
+// transition for each, in order; a sample whose shard is away fails alone. Each change of state is reported once, to one caller; one
 // sample reports at most one, the difference between before and after it.
 // TransitionExpired comes with a sample that finds the subscriber failing
 // already, and again each hour that it goes on. Samples of an unknown
-// subscriber do nothing. On an error some samples may have counted.
-func (s *Store) RecordHealth(ctx context.Context, samples []Sample, policy HealthPolicy) ([]Transition, error) {
+// subscriber do nothing.
+func (s *Store) RecordHealth(ctx context.Context, samples []Sample, policy HealthPolicy) []Transition {
 	calls := make([]*script.Call, len(samples))
 	for i, sample := range samples {
 		calls[i] = policy.call(sample)
 	}
-	if err := script.Run(ctx, s.opts.Client, nil, calls...); err != nil {
-		return nil, fmt.Errorf("record health: %w", err)
+	var shards sync.WaitGroup
+	for _, shard := range byShard(ctx, s.opts.Client, calls, func(c *script.Call) string { return c.Keys[0] }) {
+		shards.Go(func() { _ = script.Run(ctx, s.opts.Client, nil, shard...) }) // each call has its own error
 	}
+	shards.Wait()
 	transitions := make([]Transition, len(samples))
 	for i, sample := range samples {
-		transitions[i] = sample.transition(calls[i].Reply())
+		transitions[i] = sample.transition(calls[i].Strings())
 	}
-	return transitions, nil
+	return transitions
 }
 
 func (p HealthPolicy) call(sample Sample) *script.Call {

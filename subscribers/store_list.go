@@ -88,21 +88,12 @@ func (s *Store) countCompanies(ctx context.Context, companies []uuid.UUID, p *pa
 }
 
 func (s *Store) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
-	hashes := make([]*redis.MapStringStringCmd, len(companies))
-	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, company := range companies {
-			hashes[i] = pipe.HGetAll(ctx, CompanyKey(company))
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list subscribers: %w", err)
-	}
-	for i, company := range companies {
-		all, _, err := s.vault.decodeAll(company, hashes[i].Val())
+	for i, reply := range s.readHashes(ctx, companies) {
+		hash, err := reply.Result()
 		if err != nil {
-			return err
+			return fmt.Errorf("list subscribers: %w", err)
 		}
+		all, _ := s.vault.decodeAll(companies[i], hash)
 		p.add(all)
 	}
 	return nil

@@ -203,11 +203,10 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/?a=1&b=<2>")
-	_, err := b.store.RecordHealth(t.Context(), []subscribers.Sample{{Company: b.company, Subscriber: s.UUID, TrailingFailures: 1}}, subscribers.HealthPolicy{})
-	noErr(t, err)
+	b.record(t, b.sample(s, false, 1))
 	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
 	wantErr(t, b.store.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
-	_, err = b.store.Get(t.Context(), b.company, s.UUID)
+	_, err := b.store.Get(t.Context(), b.company, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
 
 	keys := b.client.Keys(t.Context(), "*").Val()
@@ -293,7 +292,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]func() error {
 	t.Helper()
 	ctx, name := t.Context(), "Other"
-	registry := subscribers.NewRegistry(b.store, 10)
+	registry := registryOn(b.store)
 	return map[string]func() error{
 		"create": func() error { _, err := b.store.Create(ctx, b.input("https://example.com/2")); return err },
 		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
@@ -313,10 +312,9 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		},
 		"health": func() error { _, err := b.store.Health(ctx, b.company, s.UUID); return err },
 		"record health": func() error {
-			_, err := b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})
-			return err
+			return b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})[0].Err
 		},
-		"match":       func() error { _, err := registry.Match(ctx, b.company, 1); return err },
+		"registry":    func() error { _, err := registry.Subscribers(ctx, b.company, 1); return err },
 		"signing key": func() error { _, err := b.store.SigningKey(ctx, b.company); return err },
 	}
 }

@@ -46,6 +46,11 @@ type Subscriber struct {
 	// Certificate is the company's, for receivers that ask for one; nil when it
 	// has none. Only Registry sets it.
 	Certificate *Certificate
+	// Locked says that the stored record is damaged: then the subscriber counts as
+	// Enabled, so that what is pending for it waits, but wants no event, and has
+	// nothing else but its uuids. Only Registry gives out such a subscriber; Store
+	// answers an error for it, and can delete it.
+	Locked *Locked
 }
 
 // Header is a field that is sent with every delivery to a subscriber. Its name
@@ -63,10 +68,13 @@ type SigningSecret struct {
 	Locked    *Locked // else nil: then there is no Key
 }
 
-// Unusable says why nothing can be sent to the subscriber for now: a secret, a
-// header or the certificate does not open. Sending without would be refused, or
-// worse, taken. nil is the usual case.
+// Unusable says why nothing can be sent to the subscriber for now: its record, a
+// secret, a header or the certificate does not open. Sending without would be
+// refused, or worse, taken. nil is the usual case.
 func (s *Subscriber) Unusable() error {
+	if s.Locked != nil {
+		return fmt.Errorf("record: %w", s.Locked.Err())
+	}
 	for _, secret := range s.Secrets {
 		if secret.Locked != nil {
 			return fmt.Errorf("signing secret: %w", secret.Locked.Err())

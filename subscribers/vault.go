@@ -14,15 +14,15 @@ import (
 // seal.ErrDamaged.
 var ErrLocked = errors.New("it does not open")
 
-// Locked is a stored secret that does not open. It is kept as it is stored, so
-// that a change of something else writes it back; with the right key it opens
-// again.
+// Locked is something stored that does not open: a secret, or a damaged record. A
+// secret is kept as it is stored, so that a change of something else writes it
+// back; with the right key it opens again.
 type Locked struct {
 	text string
 	err  error
 }
 
-// Err says why; it names the key that is missing, never anything of the secret.
+// Err says why; it may name the key that is missing, never anything of a secret.
 func (l *Locked) Err() error { return fmt.Errorf("%w: %w", ErrLocked, l.err) }
 
 // vault seals what goes to Redis and opens what comes from it.

@@ -84,7 +84,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	if len(read.LiveSecrets(b.clock.Now())) != 0 || read.Headers[0].Value != "" {
 		t.Error("a locked secret has a value")
 	}
-	matched, err := subscribers.NewRegistry(other, 1).Match(t.Context(), b.company, b.version(t))
+	matched, err := registryOn(other).Subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	if len(matched) != 1 || matched[0].Unusable() == nil {
 		t.Error("the registry does not say so")

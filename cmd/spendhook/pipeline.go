@@ -18,9 +18,6 @@ import (
 	"spendhook/subscribers"
 )
 
-// registryCompanies is how many companies' subscribers are held in memory.
-const registryCompanies = 10_000
-
 func (d *daemon) guard() *egress.Guard {
 	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs})
 }
@@ -114,7 +111,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 	return dispatcher.New(dispatcher.Options{
 		Store: dispatcher.NewStore(client, policy), Queue: queue, Events: d.events,
-		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(d.subscribers, registryCompanies),
+		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,

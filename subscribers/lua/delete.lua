@@ -4,13 +4,15 @@
 --       4 subscriber's health
 -- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone
 -- Returns 1, or 0 when there is no such subscriber.
-local current = redis.call('HGET', KEYS[1], ARGV[1])
-if not current then
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
-local url = cjson.decode(current).callbackUrl
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('HDEL', KEYS[2], url)
+local urls = redis.call('HGETALL', KEYS[2]) -- what stands in a damaged JSON is not known
+for i = 1, #urls, 2 do
+  if urls[i + 1] == ARGV[1] then
+    redis.call('HDEL', KEYS[2], urls[i])
+  end
+end
 redis.call('DEL', KEYS[4])
 touch(KEYS[1])
 if redis.call('EXISTS', KEYS[2]) == 0 then
