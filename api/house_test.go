@@ -104,7 +104,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Store: dispatcher.NewStore(client, policy), Events: store, Subscribers: subs,
-		Registry: subscribers.NewRegistry(subs, 100), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:      dispatcher.NewQueue(dispatcher.QueueOptions{Client: client, CheckInterval: 5 * time.Millisecond, StopTimeout: time.Second, Logger: logger}),
 		ClockEvery: 10 * time.Millisecond, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})

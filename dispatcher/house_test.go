@@ -50,7 +50,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true}})
 	o := Options{
 		Store:  NewStore(client, policy),
-		Events: eventStore, Subscribers: subs, Registry: subscribers.NewRegistry(subs, 100),
+		Events: eventStore, Subscribers: subs, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),
 		Policy: policy, Replica: uuid.NewString(),
 		ClockEvery: 10 * time.Millisecond, BeatEvery: 50 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),

@@ -20,7 +20,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: keys, Policy: subscribers.URLPolicy{AllowHTTP: true},
 		})
-		o.Registry = subscribers.NewRegistry(o.Subscribers, 10)
+		o.Registry = subscribers.NewRegistry(subscribers.RegistryOptions{Store: o.Subscribers})
 	}
 	inbox, other := receive(t, nil), receive(t, nil)
 	first := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("lost")) })
