@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -139,20 +138,15 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	if len(samples) == 0 {
 		return
 	}
-	transitions := d.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
-		FailingAfter: d.Policy.FailingAfter, DisableAfter: d.Policy.DisableAfter,
+	transitions := d.opts.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
+		FailingAfter: d.opts.Policy.FailingAfter, DisableAfter: d.opts.Policy.DisableAfter,
 	})
-	var failed error
 	for _, t := range transitions {
 		if t.Err != nil {
 			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "error", t.Err)
 			continue
 		}
 		d.transition(ctx, t)
-		failed = cmp.Or(failed, t.Err)
-	}
-	if failed != nil {
-		d.Logger.Error("subscriber health not recorded", "error", failed)
 	}
 }
 

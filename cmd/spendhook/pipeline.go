@@ -107,7 +107,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		return nil
 	})
 	return dispatcher.New(dispatcher.Options{
-		Store: dispatcher.NewStore(client, policy), Queue: queue, Events: d.events,
+		Client: d.redis.Client(), Events: d.events,
 		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
