@@ -127,7 +127,7 @@ func (b *bench) startProfile(ctx context.Context, d *daemon, length time.Duratio
 }
 
 // each maps the rounds to one number of each.
-func each(list []sustained, f func(sustained) float64) []float64 {
+func each[T any](list []T, f func(T) float64) []float64 {
 	out := make([]float64, len(list))
 	for i, r := range list {
 		out[i] = f(r)

@@ -24,13 +24,16 @@ type process struct {
 
 // startProcess runs a program whose output goes to dir/name.log.
 func startProcess(dir, name, program string, args ...string) (*process, error) {
+	return startCommand(dir, name, exec.Command(program, args...)) //nolint:gosec,noctx // our own arguments; it is ended by its pid
+}
+
+func startCommand(dir, name string, cmd *exec.Cmd) (*process, error) {
 	path := filepath.Join(dir, name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // our own arguments; it is ended by its pid
 	cmd.Stdout, cmd.Stderr = log, log
 	c, err := child.Start(cmd)
 	if err != nil {

@@ -23,7 +23,7 @@ func latency(ctx context.Context, b *bench) error {
 		if err != nil {
 			return r, err
 		}
-		t, err := st.receiver.latency(ctx, 0, 1)
+		t, err := st.receiver.latency(ctx, 0, 1, 0)
 		if err != nil {
 			return r, err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,7 +24,7 @@ func (c *smokeCmd) Run(ctx context.Context, term *console) error {
 		Spendhook: c.Spendhook, Rounds: 1, Kills: 1, Backlog: 2000,
 		LoadFor: time.Second, BareFor: 200 * time.Millisecond, PacedFor: time.Second, Spend: 5000,
 	}}
-	if err := b.runAll(ctx, chosen); err != nil {
+	if err := errors.Join(b.runAll(ctx, chosen), b.broken()); err != nil {
 		return err
 	}
 	fmt.Fprintln(term.out, "every accepted event was delivered, every request answered")
