@@ -32,7 +32,7 @@ func (s *stack) newBystander(ctx context.Context, companies []int, rate float64)
 	return &bystander{st: s, companies: companies, rate: rate}, err
 }
 
-const bystanderClients = 8
+const bystanderClients = bareClients
 
 // begin sends events of a run until end, for limit at most.
 func (y *bystander) begin(run int64, limit time.Duration) (err error) {

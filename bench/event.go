@@ -45,8 +45,13 @@ func parseEventID(text string) (id eventID, ok bool) {
 	return eventID{run: numbers[0], n: numbers[1], sent: time.UnixMicro(numbers[2])}, true
 }
 
+const (
+	companyPrefix = "be9c0000-0000-4000-8000-"
+	companyDigits = 12
+)
+
 // company is the uuid of the i-th company.
-func company(i int) string { return fmt.Sprintf("be9c0000-0000-4000-8000-%012d", i) }
+func company(i int) string { return fmt.Sprintf("%s%0*d", companyPrefix, companyDigits, i) }
 
 // firstOf is the numbers of the first n companies.
 func firstOf(n int) []int { return between(0, n) }

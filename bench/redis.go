@@ -91,6 +91,33 @@ func (r *redisServer) inFlight(ctx context.Context, replica string) ([]string, e
 	return slices.Compact(ids), err
 }
 
+// tasksScript counts the tasks that wait or are worked on, in all queues.
+const tasksScript = `local n = 0
+for _, queue in ipairs(redis.call('SMEMBERS', 'asynq:queues')) do
+  n = n + redis.call('LLEN', 'asynq:{' .. queue .. '}:pending') + redis.call('LLEN', 'asynq:{' .. queue .. '}:active')
+end
+return n`
+
+// tasks is how many asynq tasks wait or are worked on.
+func (r *redisServer) tasks(ctx context.Context) (int64, error) {
+	said, err := r.ask(ctx, "EVAL", tasksScript, "0")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(said, 10, 64)
+}
+
+// loseScript deletes everything of asynq.
+const loseScript = `local keys = redis.call('KEYS', 'asynq:*')
+for _, key in ipairs(keys) do redis.call('UNLINK', key) end
+return #keys`
+
+// loseQueues deletes all queues and what is in them.
+func (r *redisServer) loseQueues(ctx context.Context) error {
+	_, err := r.ask(ctx, "EVAL", loseScript, "0")
+	return err
+}
+
 // usedMemory is Redis's own account of its data, in bytes.
 func (r *redisServer) usedMemory(ctx context.Context) (int64, error) {
 	return r.info(ctx, "memory", "used_memory")

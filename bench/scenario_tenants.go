@@ -136,15 +136,22 @@ func (t tenant) flood(ctx context.Context, b *bench, st *stack, run int64, r *fl
 	if r.pending, err = st.missing(ctx, expected); err != nil {
 		return err
 	}
-	err = await(ctx, b.DrainFor, func() (done bool, err error) {
-		r.left, err = st.missing(ctx, expected)
-		return r.left <= 0, err
-	})
+	r.left, err = st.awaitDelivered(ctx, expected, b.DrainFor)
 	r.drained = time.Since(end)
-	if errors.Is(err, errLate) {
-		return nil
-	}
 	return err
+}
+
+// awaitDelivered waits until no delivery of those that are expected is missing,
+// but not beyond limit; left is how many are.
+func (s *stack) awaitDelivered(ctx context.Context, expected int64, limit time.Duration) (left int64, err error) {
+	err = await(ctx, limit, func() (done bool, err error) {
+		left, err = s.missing(ctx, expected)
+		return left <= 0, err
+	})
+	if errors.Is(err, errLate) {
+		err = nil
+	}
+	return left, err
 }
 
 // missing is how many of the expected deliveries the receiver does not have,

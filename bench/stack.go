@@ -141,6 +141,9 @@ func (s *stack) bareTargets() []target {
 	return list
 }
 
+// uncounted is a run that no receiver counts.
+const uncounted = 0
+
 // targets are the daemons, for the load generator.
 func (s *stack) targets() []target {
 	var list []target
