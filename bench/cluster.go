@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,11 +19,11 @@ func redisURL(masters []*redisServer) string {
 	if masters[0].port == "" {
 		return masters[0].url()
 	}
-	url := "redis+cluster://127.0.0.1:" + masters[0].port
-	for i, m := range masters[1:] {
-		url += []string{"?", "&"}[min(i, 1)] + "addr=127.0.0.1:" + m.port
+	others := url.Values{}
+	for _, m := range masters[1:] {
+		others.Add("addr", "127.0.0.1:"+m.port)
 	}
-	return url
+	return "redis+cluster://127.0.0.1:" + masters[0].port + "?" + others.Encode()
 }
 
 // startCluster runs a Redis Cluster of n masters, each with an equal share of

@@ -14,7 +14,7 @@ func TestRedisURL(t *testing.T) {
 		t.Errorf("one server: %s", got)
 	}
 	three := []*redisServer{{port: "1"}, {port: "2"}, {port: "3"}}
-	if got := redisURL(three); got != "redis+cluster://127.0.0.1:1?addr=127.0.0.1:2&addr=127.0.0.1:3" {
+	if got := redisURL(three); got != "redis+cluster://127.0.0.1:1?addr=127.0.0.1%3A2&addr=127.0.0.1%3A3" {
 		t.Errorf("three masters: %s", got)
 	}
 }

@@ -16,8 +16,9 @@ type figure struct {
 	Name     string    `json:"name"`
 	Unit     string    `json:"unit"`
 	Better   better    `json:"better,omitempty"` // empty: neither way
-	Goal     *float64  `json:"goal,omitempty"`   // as bad as the median may be; of what must be, any value
-	Must     bool      `json:"must,omitempty"`   // the goal holds on any machine, however busy
+	Goal     *float64  `json:"goal,omitempty"`   // as bad as the median may be
+	Every    bool      `json:"every,omitempty"`  // the goal is for every value
+	Must     bool      `json:"must,omitempty"`   // and holds on any machine, however busy
 	Median   float64   `json:"median"`
 	Values   []float64 `json:"values"`
 }
@@ -32,29 +33,23 @@ func (f *figure) goal(limit float64) *figure {
 	return f
 }
 
-// must says that the goal holds on any machine: smoke fails without it.
-func (f *figure) must() *figure {
-	f.Must = true
-	return f
-}
-
 func (f *figure) lowest() float64  { return slices.Min(f.Values) }
 func (f *figure) highest() float64 { return slices.Max(f.Values) }
 
-// met reports whether the median reaches the goal, or, of what must be reached,
-// every value; true without one.
+// met reports whether the median, or every value, reaches the goal; true without
+// one.
 func (f *figure) met() bool {
 	worst := f.Median
 	switch {
 	case f.Goal == nil:
 		return true
 	case f.Better == more:
-		if f.Must {
+		if f.Every {
 			worst = f.lowest()
 		}
 		return worst >= *f.Goal
 	default:
-		if f.Must {
+		if f.Every {
 			worst = f.highest()
 		}
 		return worst <= *f.Goal

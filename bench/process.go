@@ -100,9 +100,15 @@ var errLate = errors.New("gave up waiting")
 
 // await asks until done holds, for at most limit.
 func await(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
+	return awaitEvery(ctx, pollEvery, limit, done)
+}
+
+// awaitEvery is await that asks so often: each question takes CPU from what is
+// measured.
+func awaitEvery(ctx context.Context, often, limit time.Duration, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
-	every := time.NewTicker(pollEvery)
+	every := time.NewTicker(often)
 	defer every.Stop()
 	for {
 		ok, err := done()

@@ -161,9 +161,9 @@ func TestReceiverGap(t *testing.T) {
 	r.mark.Store(now.Add(-time.Minute).UnixMicro())
 	id := eventID{1, 0, now}
 	busy, idle := r.endpoints[0], r.endpoints[1]
-	for i, at := range []time.Duration{-70, -40, -35, -1} { // s
+	for i, seconds := range []int64{-70, -40, -35, -1} {
 		id.n = int64(i)
-		busy.take(id, now.Add(at*time.Second), r.mark.Load(), false)
+		busy.take(id, time.UnixMicro(now.UnixMicro()+seconds*1e6), r.mark.Load(), false)
 	}
 	if got := r.tallyOf(r.endpoints[:1], false, 0).Gap; got != (34 * time.Second).Microseconds() {
 		t.Errorf("gap = %d µs, want 34 s", got)

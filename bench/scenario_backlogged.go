@@ -12,7 +12,6 @@ const (
 	slowPending   = 200_000
 	endpointLimit = 64  // attempts at once to one endpoint, by default
 	besideRate    = 100 // events/s of the fast subscriber
-	slowSettle    = 3 * time.Second
 )
 
 // beside is one round of backlogged: X is slow and has a backlog, Y is fast.
@@ -53,7 +52,7 @@ func besideBacklog(ctx context.Context, b *bench) error {
 	addOf(b, name, "redis CPU more, a delivery of X", "µs", less, rounds, beside.redisMore).goal(20)
 	addOf(b, name, "pending of X", "", "", rounds, func(r beside) float64 { return float64(r.pending) })
 	none(b, name, "Y's events lost", rounds, func(r beside) float64 { return float64(r.fast.lost + r.quiet.lost) })
-	none(b, name, "answers 429 and 503", rounds, func(r beside) float64 { return float64(r.refused) })
+	refusals(b, name, "answers 429 and 503", rounds, func(r beside) float64 { return float64(r.refused) })
 	return nil
 }
 
@@ -95,7 +94,7 @@ func (b *bench) slowBacklog(ctx context.Context, st *stack, run int64, r *beside
 		Run: run, First: maxEvents / 2, Companies: 1, Types: 1, Count: int64(b.scaled(slowPending, 2000)), For: drainTime,
 	})
 	r.refused, r.pending = load.Refused, load.Accepted
-	return errors.Join(err, pause(ctx, slowSettle))
+	return errors.Join(err, pause(ctx, b.PacedFor/4))
 }
 
 // stillPending takes what was delivered from pending, and fails when nothing is

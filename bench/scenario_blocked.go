@@ -15,7 +15,7 @@ func blocked(ctx context.Context, b *bench) error {
 	}
 	b.add("blocked", "daemon and redis", "% of a core", less, full...).goal(5)
 	b.add("blocked", "the same with nothing pending", "% of a core", less, empty...)
-	b.add("blocked", "answers 429 and 503", "", less, refused...).goal(0).must()
+	refusals(b, "blocked", "answers 429 and 503", refused, func(n float64) float64 { return n })
 	return nil
 }
 

@@ -45,10 +45,10 @@ func cluster(ctx context.Context, b *bench) error {
 	addOf(b, name, "one stopped: the others' p99", "ms", less, rounds, func(r shards) float64 { return ms(r.others.P99) }).goal(100)
 	addOf(b, name, "one stopped: the others' max", "ms", less, rounds, func(r shards) float64 { return ms(r.others.Max) })
 	addOf(b, name, "quiet p99", "ms", less, rounds, func(r shards) float64 { return ms(r.quiet.P99) })
-	addOf(b, name, "one stopped: the others' answers 429 and 503", "", less, rounds, func(r shards) float64 { return float64(r.others.refused) }).goal(0)
+	refusals(b, name, "one stopped: the others' answers 429 and 503", rounds, func(r shards) float64 { return float64(r.others.refused) })
 	addOf(b, name, "one stopped: its own answers 429 and 503", "", "", rounds, func(r shards) float64 { return float64(r.stopped.Refused) })
 	none(b, name, "events lost", rounds, func(r shards) float64 { return float64(r.others.lost + r.quiet.lost + r.stopped.Lost + r.left) })
-	none(b, name, "answers 429 and 503 with all masters", rounds, func(r shards) float64 { return float64(r.quiet.refused + r.load.Refused) })
+	refusals(b, name, "answers 429 and 503 with all masters", rounds, func(r shards) float64 { return float64(r.quiet.refused + r.load.Refused) })
 	return nil
 }
 

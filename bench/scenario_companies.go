@@ -51,7 +51,7 @@ func companies(ctx context.Context, b *bench) error {
 	addOf(b, name, "cold", "events/s", more, rounds, func(r many) float64 { return r.cold.rate() / manySubscribers })
 	addOf(b, name, "warm", "events/s", more, rounds, func(r many) float64 { return r.warm.rate() / manySubscribers })
 	addOf(b, name, "daemon, most resident", "MB", less, rounds, func(r many) float64 { return r.resident / 1e6 }).goal(500)
-	none(b, name, "answers 429 and 503", rounds, func(r many) float64 {
+	refusals(b, name, "answers 429 and 503", rounds, func(r many) float64 {
 		return float64(r.one.load.Refused + r.cold.load.Refused + r.warm.load.Refused)
 	})
 	return nil

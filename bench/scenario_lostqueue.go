@@ -41,7 +41,7 @@ func lostqueue(ctx context.Context, b *bench) error {
 	addOf(b, name, rateName+" before", "1/s", more, rounds, func(r lost) float64 { return r.before.rate() })
 	addOf(b, name, rateName+" after", "1/s", more, rounds, func(r lost) float64 { return r.after.rate() })
 	addOf(b, name, "pending at the end", "", "", rounds, func(r lost) float64 { return float64(r.pending) })
-	none(b, name, "answers 429 and 503", rounds, func(r lost) float64 { return float64(r.refused) })
+	refusals(b, name, "answers 429 and 503", rounds, func(r lost) float64 { return float64(r.refused) })
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (b *bench) idleRounds(ctx context.Context, st *stack, n int) (rounds []idle
 	if err := st.addReplicas(ctx, n); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, 2*idleAfter); err != nil {
+	if err := pause(ctx, idleAfter+b.PacedFor/10); err != nil {
 		return nil, err
 	}
 	for range b.Rounds {

@@ -141,10 +141,13 @@ func (t tenant) flood(ctx context.Context, b *bench, st *stack, run int64, r *fl
 	return err
 }
 
+// drainEvery is how exactly the end of a backlog is known beside a bystander.
+const drainEvery = 250 * time.Millisecond
+
 // awaitDelivered waits until no delivery of those that are expected is missing,
 // but not beyond limit; left is how many are.
 func (s *stack) awaitDelivered(ctx context.Context, expected int64, limit time.Duration) (left int64, err error) {
-	err = await(ctx, limit, func() (done bool, err error) {
+	err = awaitEvery(ctx, drainEvery, limit, func() (done bool, err error) {
 		left, err = s.missing(ctx, expected)
 		return left <= 0, err
 	})
@@ -180,7 +183,7 @@ func (t tenant) report(b *bench, rounds []flooded) {
 	addOf(b, "tenants", name("quiet p50"), "ms", less, rounds, func(r flooded) float64 { return ms(r.quiet.P50) })
 	addOf(b, "tenants", name("quiet p99"), "ms", less, rounds, func(r flooded) float64 { return ms(r.quiet.P99) })
 	none(b, "tenants", name("the other's events lost"), rounds, func(r flooded) float64 { return float64(r.other.lost + r.quiet.lost) })
-	none(b, "tenants", name("answers 429 and 503"), rounds, func(r flooded) float64 { return float64(r.refused()) })
+	refusals(b, "tenants", name("answers 429 and 503"), rounds, func(r flooded) float64 { return float64(r.refused()) })
 	addOf(b, "tenants", name("accepted of the flood"), "1/s", more, rounds, func(r flooded) float64 { return r.rate })
 	addOf(b, "tenants", name("pending at its end"), "", "", rounds, func(r flooded) float64 { return float64(r.pending) })
 	addOf(b, "tenants", name("left when the watch ended"), "", "", rounds, func(r flooded) float64 { return float64(r.left) })

@@ -38,7 +38,7 @@ func tenants1000(ctx context.Context, b *bench) error {
 	addOf(b, name, "the others' p50", "ms", less, rounds, func(r crowd) float64 { return ms(r.others.P50) })
 	addOf(b, name, "quiet p99", "ms", less, rounds, func(r crowd) float64 { return ms(r.quiet.P99) })
 	none(b, name, "the others' events lost", rounds, func(r crowd) float64 { return float64(r.others.lost + r.quiet.lost) })
-	none(b, name, "answers 429 and 503", rounds, func(r crowd) float64 { return float64(r.refused()) })
+	refusals(b, name, "answers 429 and 503", rounds, func(r crowd) float64 { return float64(r.refused()) })
 	addOf(b, name, "left when the watch ended", "", "", rounds, func(r crowd) float64 { return float64(r.left) })
 	addOf(b, name, "watched", "s", "", rounds, func(r crowd) float64 { return r.watched.Seconds() })
 	return nil

@@ -71,7 +71,7 @@ func (s shape) report(b *bench, list []sustained) {
 		}
 		b.add(s.name, "connections opened, in all rounds", "", less, opened).goal(float64(s.connsGoal))
 	}
-	none(b, s.name, "answers 429 and 503", list, func(r sustained) float64 { return float64(r.load.Refused) })
+	refusals(b, s.name, "answers 429 and 503", list, func(r sustained) float64 { return float64(r.load.Refused) })
 	b.addCPU(s.name, list)
 }
 
