@@ -55,12 +55,10 @@ func (r *redisServer) ask(ctx context.Context, args ...string) (string, error) {
 
 // pendingScript counts what is not settled: docs/redis.md names the keys.
 const pendingScript = `local n = 0
-for p = 0, 63 do
-  n = n + redis.call('ZCARD', 'sh:{' .. p .. '}:open') + redis.call('ZCARD', 'sh:{' .. p .. '}:delayed')
-end
+for p = 0, 255 do n = n + (redis.call('GET', 'sh:{' .. p .. '}:pending') or 0) end
 return n`
 
-// pending is how many events and deliveries wait or are in flight.
+// pending is how many events are not settled.
 func (r *redisServer) pending(ctx context.Context) (int64, error) {
 	said, err := r.ask(ctx, "EVAL", pendingScript, "0")
 	if err != nil {
@@ -70,15 +68,11 @@ func (r *redisServer) pending(ctx context.Context) (int64, error) {
 }
 
 // inFlightScript finds the ids of the events in what a replica has noted as in
-// flight, and in the tasks that have been taken from the queues and not ended.
+// flight.
 const inFlightScript = `local ids = {}
-local function find(text)
-  for id in string.gmatch(text or '', 'bench%-%d+%-%d+%-%d+') do ids[#ids + 1] = id end
-end
-for _, noted in ipairs(redis.call('HVALS', 'sh:inflight:' .. ARGV[1])) do find(noted) end
-for _, queue in ipairs(redis.call('SMEMBERS', 'asynq:queues')) do
-  for _, task in ipairs(redis.call('LRANGE', 'asynq:{' .. queue .. '}:active', 0, -1)) do
-    find(redis.call('HGET', 'asynq:{' .. queue .. '}:t:' .. task, 'msg'))
+for _, note in ipairs(redis.call('KEYS', 'sh:{*}:n:' .. ARGV[1] .. '.*')) do
+  for _, noted in ipairs(redis.call('HKEYS', note)) do
+    for id in string.gmatch(noted, 'bench%-%d+%-%d+%-%d+') do ids[#ids + 1] = id end
   end
 end
 return ids`

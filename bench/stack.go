@@ -234,7 +234,7 @@ func (s *stack) awaitRecorded(ctx context.Context, n int64) error {
 // settleTime is how long Redis may still name work when all is recorded.
 const settleTime = 10 * time.Second
 
-// awaitSettled waits until nothing is open or delayed in Redis.
+// awaitSettled waits until no event is pending in Redis.
 func (s *stack) awaitSettled(ctx context.Context, limit time.Duration) error {
 	var left int64
 	err := await(ctx, limit, func() (done bool, err error) {
@@ -242,7 +242,7 @@ func (s *stack) awaitSettled(ctx context.Context, limit time.Duration) error {
 		return left == 0, err
 	})
 	if err != nil {
-		return fmt.Errorf("%d references are still pending: %w", left, err)
+		return fmt.Errorf("%d events are still pending: %w", left, err)
 	}
 	return nil
 }

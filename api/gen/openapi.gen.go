@@ -1608,6 +1608,9 @@ type BadRequest = Problem
 // Conflict RFC 9457 problem details.
 type Conflict = Problem
 
+// EventCompacted RFC 9457 problem details.
+type EventCompacted = Problem
+
 // Forbidden RFC 9457 problem details.
 type Forbidden = Problem
 
@@ -1634,6 +1637,9 @@ type PayloadTooLarge = Problem
 
 // Refused RFC 9457 problem details.
 type Refused = Problem
+
+// TooManyEvents RFC 9457 problem details.
+type TooManyEvents = Problem
 
 // TooManyRequests RFC 9457 problem details.
 type TooManyRequests = Problem
