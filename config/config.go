@@ -128,7 +128,8 @@ type Encryption struct {
 	OldKeyFiles []string `yaml:"old_key_files"`
 }
 
-// Limits are requests a second, and at once; a rate of 0 limits nothing.
+// Limits are requests, or the items in them, a second and at once; a rate of 0
+// limits nothing.
 type Limits struct {
 	ClientRate   int `yaml:"client_rate"`
 	ClientBurst  int `yaml:"client_burst"`
