@@ -16,12 +16,12 @@ const bulkPath = cardsPath + "/bulk-create"
 
 func bulk(items ...string) string { return `{"cardsRequests":[` + strings.Join(items, ",") + `]}` }
 
-// work finishes the items of a job, as the queue does.
-func (h *spendHarness) work(job uuid.UUID, items ...int) {
+// work finishes the next n items, as a worker does.
+func (h *spendHarness) work(n int) {
 	h.t.Helper()
-	for _, i := range items {
-		if _, err := h.store.CreateCardForItem(context.Background(), job, i, time.Now()); err != nil {
-			h.t.Fatal(err)
+	for range n {
+		if _, found, err := h.store.CreateNextCard(context.Background(), time.Now()); err != nil || !found {
+			h.t.Fatalf("found %v, %v", found, err)
 		}
 	}
 }
@@ -42,11 +42,11 @@ var cardJobTests = suite{
 		if polled := h.call("GET", target, "").want(http.StatusOK).Body.String(); polled != a.Body.String() {
 			h.t.Errorf("answered %s, polled %s", a.Body, polled)
 		}
-		h.work(job.UUID, 1)
-		if job = as[gen.CardJob](h.call("GET", target, "")); job.Status != "RUNNING" || job.Failed != 1 || job.Succeeded != 0 || job.FinishedAt != nil {
+		h.work(1)
+		if job = as[gen.CardJob](h.call("GET", target, "")); job.Status != "RUNNING" || job.Failed != 0 || job.Succeeded != 1 || job.FinishedAt != nil {
 			h.t.Errorf("running %+v", job)
 		}
-		h.work(job.UUID, 0, 1)
+		h.work(1)
 		job = as[gen.CardJob](h.call("GET", target, ""))
 		if job.Status != "COMPLETED" || job.Failed != 1 || job.Succeeded != 1 || job.FinishedAt == nil {
 			h.t.Errorf("completed %+v", job)
@@ -63,7 +63,7 @@ var cardJobTests = suite{
 			fmt.Sprintf(`{"type":"physical","alias":"Fuel","userUUID":%q,"threshold":300.50,"businessType":"WORLD_ELITE","periodicityType":"WEEKLY"}`, h.ann),
 		)
 		job := as[gen.CardJob](h.call("POST", bulkPath, body).want(http.StatusAccepted))
-		h.work(job.UUID, 0, 1)
+		h.work(1)
 		job = as[gen.CardJob](h.call("GET", bulkPath+"/"+job.UUID.String(), ""))
 		for i, want := range []gen.CardType{"MASTER_VIRTUAL", "MASTER_WORLD_ELITE"} {
 			if got := h.listedType(*job.Items[i].CardUUID); got != want {
@@ -113,7 +113,7 @@ var cardJobTests = suite{
 	"contract business errors fail only their item": func(h *spendHarness) {
 		above := strings.TrimSuffix(h.plainCard(), "}") + `,"threshold":1000.01}`
 		job := as[gen.CardJob](h.call("POST", bulkPath, bulk(above, h.plainCard())).want(http.StatusAccepted))
-		h.work(job.UUID, 0, 1)
+		h.work(1)
 		job = as[gen.CardJob](h.call("GET", bulkPath+"/"+job.UUID.String(), ""))
 		if job.Items[0].ErrorCode != "THRESHOLD_EXCEEDS_LIMIT" || job.Items[1].Status != "CREATED" {
 			h.t.Errorf("items %+v", job.Items)

@@ -14,8 +14,10 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/subscribers"
 )
 
 const maxBatch = 1000 // events of one request
@@ -24,7 +26,7 @@ const maxBatch = 1000 // events of one request
 func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.IngestEventsParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
-			return s.ingestBatch(ctx, c, raw(r))
+			return s.ingestBatch(ctx, w.Header(), c, raw(r))
 		}
 		e, err := decode[events.Event](r)
 		if err != nil {
@@ -68,9 +70,12 @@ func adopt(c *caller, e *events.Event) error {
 }
 
 // ingestBatch accepts an array. What is wrong with one item is its own result.
-func (s *server) ingestBatch(ctx context.Context, c *caller, text []byte) (reply, error) {
+func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
+		return reply{}, err
+	}
+	if err := s.throttle.charge(ctx, h, c, 1, len(items)); err != nil {
 		return reply{}, err
 	}
 	results := make([]gen.EventItemResult, len(items))
@@ -391,9 +396,28 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 			only = *in.SubscriberUuids
 		}
 		c.changes(ref.Company, "event", ref.ID)
-		list, err := s.opts.Redelivery.Replay(ctx, ref, only)
+		list, err := s.replay(ctx, w.Header(), c, ref, only)
 		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: shownDeliveries(list)}}, err
 	})
+}
+
+// replay charges the caller for as many deliveries as there may be, and gives
+// back what it did not take.
+func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
+	most := len(only)
+	if most == 0 {
+		var err error
+		if _, most, err = s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &ref.Company, Enabled: new(true), Size: 1}); err != nil {
+			return nil, err
+		}
+	}
+	most = max(1, most)
+	if err := s.throttle.charge(ctx, h, c, 1, most); err != nil {
+		return nil, err
+	}
+	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
+	_ = s.throttle.charge(ctx, h, c, most, max(1, len(list))) // gives back, which is never refused
+	return list, err
 }
 
 // ListEventTypes is GET /api/v1/event-types.

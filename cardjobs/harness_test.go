@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -24,9 +23,10 @@ import (
 
 const retention = 7 * 24 * time.Hour
 
-// acme (EUR, limit 1,000.00) has one user, ann.
+// acme (EUR, limit 1,000.00) has one user, ann; bolt has none.
 var (
 	acme = uuid.MustParse("a0000000-0000-4000-8000-000000000000")
+	bolt = uuid.MustParse("c0000000-0000-4000-8000-000000000000")
 	ann  = uuid.MustParse("a0000000-0000-4000-8000-000000000001")
 	bob  = uuid.MustParse("b0000000-0000-4000-8000-000000000001") // of nobody's
 )
@@ -102,6 +102,7 @@ func load(t *testing.T, s *storage.Store) {
 	t.Helper()
 	lines := strings.Join([]string{
 		`{"kind":"company","uuid":"` + acme.String() + `","name":"Acme","currency":"EUR","creditLimit":1000.00}`,
+		`{"kind":"company","uuid":"` + bolt.String() + `","name":"Bolt","currency":"EUR","creditLimit":1000.00}`,
 		`{"kind":"user","uuid":"` + ann.String() + `","companyUuid":"` + acme.String() + `","username":"ann","name":"Ann"}`,
 	}, "\n")
 	in := storage.Importer{Store: s, Refused: func(r storage.Refusal) { t.Errorf("refused: %+v", r) }}
@@ -138,22 +139,17 @@ func (h *harness) replica(adjust func(*Options)) *replica {
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
 		Store: h.store, Publish: h.publish, Registerer: registry, Logger: logger,
-		OutboxEvery: 20 * time.Millisecond, RecoverEvery: 50 * time.Millisecond, RecoverAfter: 300 * time.Millisecond,
+		OutboxEvery: 20 * time.Millisecond, LookEvery: 50 * time.Millisecond,
 	}
 	if adjust != nil {
 		adjust(&o)
-	}
-	if o.Queue == nil {
-		o.Queue = NewQueue(QueueOptions{Client: h.client, CheckInterval: 5 * time.Millisecond, Logger: o.Logger})
 	}
 	return &replica{Runner: New(o), t: h.t, registry: registry}
 }
 
 func (r *replica) start() *replica {
 	r.t.Helper()
-	if err := r.Start(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Start(r.t.Context())
 	r.t.Cleanup(func() { r.stop(5 * time.Second) })
 	return r
 }
@@ -286,25 +282,7 @@ func (h *harness) wantFinished(job uuid.UUID, atLeast int) {
 	eventually(h.t, fmt.Sprintf("%d items are finished", atLeast), func() bool { return h.finished(job) >= atLeast })
 }
 
-// loseQueue deletes everything that asynq keeps.
-func (h *harness) loseQueue() {
-	h.t.Helper()
-	keys := must(h.client.Keys(h.t.Context(), "asynq*").Result())(h.t)
-	if len(keys) == 0 {
-		h.t.Fatal("asynq has no keys")
-	}
-	if err := h.client.Del(h.t.Context(), keys...).Err(); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-func (h *harness) queued() *asynq.QueueInfo {
-	h.t.Helper()
-	return must(asynq.NewInspectorFromRedisClient(h.client).GetQueueInfo(queueName))(h.t)
-}
-
-// patience bounds every wait of the tests. A task whose dequeuing lost its reply
-// comes back after 45 s, and that may happen twice to one job.
+// patience bounds every wait of the tests.
 const patience = 3 * time.Minute
 
 func eventually(t *testing.T, what string, ok func() bool) {

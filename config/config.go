@@ -127,8 +127,8 @@ type Encryption struct {
 	OldKeyFiles []string `yaml:"old_key_files"`
 }
 
-// Limits are requests a second, and at once, of which a rate of 0 limits nothing;
-// and events that a company may have pending.
+// Limits are requests, or the items in them, a second and at once, of which a
+// rate of 0 limits nothing; and events that a company may have pending.
 type Limits struct {
 	ClientRate     int `yaml:"client_rate"`
 	ClientBurst    int `yaml:"client_burst"`

@@ -118,19 +118,14 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 }
 
-// openCardJobs starts the queue of bulk creations. Stopping, it ends before the
+// openCardJobs starts to work on bulk creations. Stopping, it ends before the
 // publisher, which takes its outcomes.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.storage,
-		Queue: cardjobs.NewQueue(cardjobs.QueueOptions{
-			Client: d.redis.Client(), Concurrency: d.cfg.Cards.Concurrency, Logger: d.log,
-		}),
-		Publish: d.publisher.Accept, Logger: d.log, Registerer: d.registry,
+		Store: d.storage, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency,
+		Logger: d.log, Registerer: d.registry,
 	})
-	if err := d.cardJobs.Start(ctx); err != nil {
-		return err
-	}
+	d.cardJobs.Start(ctx)
 	d.stop.add("card jobs", func(ctx context.Context) error {
 		d.cardJobs.Stop(ctx)
 		return nil
