@@ -111,3 +111,24 @@ func (h *harness) damage(id, sub, value string) {
 		h.t.Fatal(err)
 	}
 }
+
+// What is damaged while it is in flight is not forgotten when its replica is lost.
+func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	lost := build(t, client, nil)
+	sub := lost.subscribe(receive(t, nil).URL)
+	ids := lost.emit(20)
+	lost.claimAndForget()
+	if err := client.Set(t.Context(), events.EventKey(events.Ref{Company: lost.company, ID: ids[7]}), "garbage", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
+	h.company = lost.company
+	h.start()
+	h.reachAll(append(ids[:7:7], ids[8:]...), sub, delivery.StatusDelivered)
+	h.idle()
+	if found := h.quarantined(); len(found) != 1 || !found[h.company.String()+"/"+ids[7]] {
+		t.Errorf("quarantined %v", found)
+	}
+}
