@@ -70,9 +70,13 @@ local function put(P, company, sub, id, at, now)
   return offer(P, company, sub, now)
 end
 
--- take_out removes a delivery from its endpoint queue, if it waits there.
+-- take_out removes a delivery from its endpoint queue, if it waits there. A
+-- queue that is empty then is not to be served any more.
 local function take_out(P, company, sub, id)
-  redis.call('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
+  local e = company .. '/' .. sub
+  if redis.call('ZREM', P .. 'eq:' .. e, id) == 0 or redis.call('EXISTS', P .. 'eq:' .. e) == 1 then return end
+  redis.call('ZREM', P .. 'due', 'e:' .. e)
+  redis.call('SREM', P .. 'bl:' .. company, sub)
 end
 
 -- in_flight tells whether an attempt of a delivery that was claimed from its
