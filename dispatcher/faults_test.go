@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -307,4 +309,61 @@ func TestTheClockIsStepped(t *testing.T) {
 	}
 	l.account(rc, sub)
 	l.counted(rc, sub)
+}
+
+// Work that was claimed and cannot be begun, since Redis fails, is begun once
+// Redis is well: also a job, and what is damaged.
+func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, server)
+	options, err := redis.ParseURL(proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.MaxRetries = -1
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	h, direct := build(t, client, nil), build(t, server.Client(), nil)
+	direct.company = h.company
+	rc := receive(t, nil)
+	sub := direct.subscribe(rc.URL)
+	ids := direct.emit(20)
+	damaged := events.EventKey(events.Ref{Company: h.company, ID: ids[7]})
+	if err := server.Client().Set(t.Context(), damaged, "garbage", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	job, err := direct.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed atomic.Int64
+	proxy.Follow(func(request [][]string, reply []byte) bool {
+		if reply == nil && failed.Load() < 50 && concerns(request, h.company.String(), job.UUID.String()) {
+			failed.Add(1)
+			return false
+		}
+		return true
+	})
+	h.start()
+	direct.reachAll(append(ids[:7:7], ids[8:]...), sub, delivery.StatusDelivered)
+	direct.completes(job.UUID)
+	direct.idle()
+	if found := direct.quarantined(); len(found) != 1 {
+		t.Errorf("quarantined %v", found)
+	}
+}
+
+// concerns tells whether a request has one of the texts in one of its commands.
+func concerns(request [][]string, texts ...string) bool {
+	for _, command := range request {
+		for _, arg := range command {
+			for _, text := range texts {
+				if strings.Contains(arg, text) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
