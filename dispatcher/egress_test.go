@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/devca"
 	"spendhook/internal/dnstest"
@@ -93,7 +93,9 @@ func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver) })
 	h.start()
 	sub := h.subscribe(receiver.URL)
-	bodyOf := func() string { return string(h.reaches(h.emit(1)[0], sub, StatusDelivered).Attempts[0].ResponseBody) }
+	bodyOf := func() string {
+		return string(h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered).Attempts[0].ResponseBody)
+	}
 	for _, name := range []string{"first", "second"} {
 		pair, err := ca.Issue(devca.Leaf{
 			Name: name, Usage: x509.ExtKeyUsageClientAuth,
@@ -103,14 +105,14 @@ func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
-		if _, err := h.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
+		if _, err := h.opts.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
 			t.Fatal(err)
 		}
 		if got := bodyOf(); got != name {
 			t.Errorf("taken for %q, want %q", got, name)
 		}
 	}
-	if err := h.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
+	if err := h.opts.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
 	if got := bodyOf(); got != "nobody" {
@@ -133,12 +135,12 @@ func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
 	})
 	h.start()
 	sub := h.subscribe("http://rebind.example.com:" + port + "/hook")
-	d := h.reaches(h.emit(1)[0], sub, StatusDead)
-	if len(d.Attempts) != 4 || d.Attempts[0].Error != webhook.ClassRefusedAddress || accepted.Load() != 0 {
+	d := h.reaches(h.emit(1)[0], sub, delivery.StatusDead)
+	if len(d.Attempts) != 4 || d.Attempts[0].Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("%+v, %d connections", d.Attempts, accepted.Load())
 	}
 	result, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Attempt.Error != webhook.ClassRefusedAddress || accepted.Load() != 0 {
+	if err != nil || result.Attempt.Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("a test delivery: %+v, %v, %d connections", result, err, accepted.Load())
 	}
 }
@@ -154,18 +156,18 @@ func TestAProxyKeepsReceiversApart(t *testing.T) {
 	h.start()
 	dead, alive := h.subscribe("http://dead.example.com/"), h.subscribe("http://alive.example.com/")
 	for i, id := range h.emit(30) {
-		d := h.reaches(id, alive, StatusDelivered)
+		d := h.reaches(id, alive, delivery.StatusDelivered)
 		if d.AttemptCount != 1 {
 			t.Errorf("delivery %d took %d attempts", i, d.AttemptCount)
 		}
 	}
 	eventually(t, func() bool {
-		stats, err := h.Stats(t.Context(), h.company, dead.UUID)
+		stats, err := h.deliveries.Stats(t.Context(), h.company, dead.UUID)
 		return err == nil && stats.Total == 30
-	}, "all of %s", strconv.Itoa(30))
+	}, "all of them are dispatched")
 	if got := len(inbox.ids()); got != 30 {
 		t.Errorf("%d received", got)
 	}
 	h.stop(5 * time.Second)
-	h.Sender.Close()
+	h.opts.Sender.Close()
 }

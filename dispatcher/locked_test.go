@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
@@ -34,13 +35,10 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	h.start()
 	ids := h.emit(3)
 	for _, id := range ids {
-		h.reaches(id, open, StatusDelivered)
-		eventually(t, func() bool {
-			d, err := h.Delivery(t.Context(), h.company, id+"."+sub.UUID.String())
-			return err == nil && d.Reason == ReasonLocked
-		}, "delivery of %s waits", id)
-		d := h.delivery(id, sub)
-		if wait := time.Until(*d.NextAttemptAt); d.Status != StatusPending || d.AttemptCount != 0 || wait < 20*time.Second || wait > time.Minute {
+		h.reaches(id, open, delivery.StatusDelivered)
+		h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
+		d := h.deliveryOf(id, sub)
+		if wait := time.Until(*d.NextAttemptAt); d.Status != delivery.StatusPending || d.AttemptCount != 0 || wait < 20*time.Second || wait > time.Minute {
 			t.Errorf("%s %s, %d attempts, next in %v", d.Status, d.Reason, d.AttemptCount, wait)
 		}
 	}
@@ -48,10 +46,10 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		t.Errorf("%d deliveries were sent without the secret", n)
 	}
 	result, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Delivered || result.Attempt.Error != webhook.ClassLocked || inbox.count() != 0 {
+	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
-	health, err := h.Subscribers.Health(t.Context(), h.company, sub.UUID)
+	health, err := h.opts.Subscribers.Health(t.Context(), h.company, sub.UUID)
 	if err != nil || health[sub.UUID].ConsecutiveFailures != 0 {
 		t.Errorf("health %+v, %v", health, err)
 	}
@@ -64,7 +62,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	both.company = h.company
 	both.start()
 	for _, id := range ids {
-		both.reaches(id, sub, StatusDelivered)
+		both.reaches(id, sub, delivery.StatusDelivered)
 	}
 	if got := inbox.ids(); len(got) != 3 {
 		t.Errorf("received %v", got)
@@ -83,10 +81,7 @@ func TestV1aWaitsForItsKeyToo(t *testing.T) {
 	}
 	h.start()
 	id := h.emit(1)[0]
-	eventually(t, func() bool {
-		d, err := h.Delivery(t.Context(), h.company, id+"."+sub.UUID.String())
-		return err == nil && d.Reason == ReasonLocked
-	}, "delivery of %s waits", id)
+	h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
 	if n := inbox.count(); n != 0 {
 		t.Errorf("%d deliveries were sent without v1a", n)
 	}
@@ -96,24 +91,24 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	t.Parallel()
 	inbox := receive(t, nil)
 	h := setup(t)
-	s, err := h.Subscribers.Create(t.Context(), subscribers.Create{
+	s, err := h.opts.Subscribers.Create(t.Context(), subscribers.Create{
 		CompanyUUID: h.company, Name: "r", CallbackURL: inbox.URL, Events: []string{"PAYMENT_PAID"},
 		Headers: map[string]subscribers.Secret{"authorization": "Bearer hunter22", "X-Tenant": "blue"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.reaches(h.emit(1)[0], s, StatusDelivered)
+	h.reaches(h.emit(1)[0], s, delivery.StatusDelivered)
 	got := inbox.got[0].header
 	if got.Get("Authorization") != "Bearer hunter22" || got.Get("X-Tenant") != "blue" || got.Get("Content-Type") != "application/json" || got.Get("Idempotency-Key") != "" {
 		t.Errorf("received %v", got)
 	}
-	if _, err := h.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Update{
+	if _, err := h.opts.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Update{
 		Headers: map[string]*subscribers.Secret{"Authorization": nil, "X-Tenant": new(subscribers.Secret("green"))},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	h.reaches(h.emit(1)[0], s, StatusDelivered)
+	h.reaches(h.emit(1)[0], s, delivery.StatusDelivered)
 	if got := inbox.got[1].header; got.Get("Authorization") != "" || got.Get("X-Tenant") != "green" {
 		t.Errorf("received after the change %v", got)
 	}

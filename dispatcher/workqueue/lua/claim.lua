@@ -56,8 +56,7 @@ local function claim_events(company, want)
     end
     redis.call('HSET', note, company .. '/' .. id, '')
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
-    local state = event and string.sub(event, 1, 1)
-    if state == 'M' or state == 'S' or state == 'C' then -- a late record ended its matching
+    if matched(event) then
       redis.call('HDEL', note, company .. '/' .. id)
     else
       bytes = bytes - (event and #event or 0)

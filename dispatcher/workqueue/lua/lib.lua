@@ -8,6 +8,18 @@ local PASSED_MS = 1000 -- work passed by for so long is served by the partition'
 -- reference names a delivery in a note.
 local function reference(company, id, sub) return company .. '/' .. id .. '/' .. sub end
 
+local EVENT_HEADER = 32 -- what stands before an event's body, see events/lua/lib.lua
+
+-- matched and ended tell whether an event, by its value or the header of it, or a
+-- delivery, by its record, needs no more work. What is damaged does: whoever
+-- claims it quarantines it.
+local function matched(event)
+  return type(event) == 'string' and #event >= EVENT_HEADER and string.find(event, '^[MSC]') ~= nil
+end
+local function ended(record)
+  return type(record) == 'string' and string.find(record, '^[DXC]%d+|') ~= nil
+end
+
 local function clock()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
@@ -58,9 +70,13 @@ local function put(P, company, sub, id, at, now)
   return offer(P, company, sub, now)
 end
 
--- take_out removes a delivery from its endpoint queue, if it waits there.
+-- take_out removes a delivery from its endpoint queue, if it waits there. A
+-- queue that is empty then is not to be served any more.
 local function take_out(P, company, sub, id)
-  redis.call('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
+  local e = company .. '/' .. sub
+  if redis.call('ZREM', P .. 'eq:' .. e, id) == 0 or redis.call('EXISTS', P .. 'eq:' .. e) == 1 then return end
+  redis.call('ZREM', P .. 'due', 'e:' .. e)
+  redis.call('SREM', P .. 'bl:' .. company, sub)
 end
 
 -- in_flight tells whether an attempt of a delivery that was claimed from its

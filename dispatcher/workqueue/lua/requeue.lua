@@ -40,16 +40,15 @@ for i = 1, math.min(#refs, most) do
     else
       local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
       if sub == '' then
-        local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0)
-        if event == 'R' then
+        local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
+        if not matched(event) then
           redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
           wakes = wakes + join(P, company, now)
         end
       else
         free(P, replica, company, sub, id)
         local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-        local status = type(record) == 'string' and string.sub(record, 1, 1)
-        if status == 'P' or status == 'R' then
+        if not ended(record) then
           redis.call('ZADD', P .. 'eq:' .. company .. '/' .. sub, 'NX', now, id)
         end
         wakes = wakes + offer(P, company, sub, now)
