@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -266,6 +267,35 @@ func TestAcceptObeysItsContext(t *testing.T) {
 		if err != nil && (!errors.Is(err, events.ErrUnavailable) || !errors.Is(err, gone)) {
 			t.Fatalf("accept: %v, want ErrUnavailable with the cause", err)
 		}
+	}
+}
+
+// The commit must leave the id unknown when Redis refuses part of it, else
+// what was never accepted would be a duplicate for ever.
+func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{
+		events.IndexKey(company), events.CompaniesKey(partition.Of(company)), readyKey(company), stateKey(company),
+		partition.Key(company, "pending"), partition.Key(company, "sched"), partition.Key(company, "due"),
+	} {
+		b := setup(t)
+		b.damage(t, key)
+		if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e1")}); !errors.Is(err, events.ErrUnavailable) {
+			t.Fatalf("accept with %s damaged: %v, want ErrUnavailable", key, err)
+		}
+		b.redis.Del(t.Context(), key)
+		want(t, "again", b.accept(t, newEvent("e1")), "ACCEPTED")
+		if got := b.ready(t, company); !slices.Contains(got, "e1") {
+			t.Errorf("with %s mended: ready queue %q", key, got)
+		}
+	}
+}
+
+// damage gives a key a value that no script expects.
+func (b *bundle) damage(t *testing.T, key string) {
+	t.Helper()
+	if err := b.redis.Set(t.Context(), key, "neither a number nor a collection", 0).Err(); err != nil {
+		t.Fatal(err)
 	}
 }
 
