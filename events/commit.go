@@ -157,6 +157,7 @@ func (c *committer) gather() (batch []*entry, split []*backlog) {
 		if !others {
 			most = c.p.opts.MaxBatch
 		}
+		most = min(most, c.p.opts.MaxBatch-len(batch))
 		n := 0
 		for n < len(b.entries) && n < most && bytes < maxBatchBytes {
 			bytes += len(b.entries[n].Body)

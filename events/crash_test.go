@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -26,7 +28,7 @@ func breakable(t *testing.T, o redistest.Options) (*redistest.Server, *bundle) {
 	t.Helper()
 	server := redistest.Start(t, o)
 	t.Cleanup(func() { waitForDialers(t) }) // once the client is closed
-	return server, setupOn(t, server.Client(), func(*events.PublisherOptions) {})
+	return server, setupOn(t, server.Client(), func(*options) {})
 }
 
 // waitForDialers waits for go-redis's goroutines that look every second whether
@@ -55,14 +57,14 @@ func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 	server.Restart()
 	b.waitForRedis(t)
 
-	open := b.open(t)
-	slices.Sort(open)
+	pending := sorted(b.ready(t, company))
+	b.mustBeWhole(t, pending)
 	for _, id := range accepted {
 		if _, err := b.store.Get(t.Context(), events.Ref{Company: company, ID: id}); err != nil {
 			t.Errorf("%s was accepted and is gone: %v", id, err)
 		}
-		if _, pending := slices.BinarySearch(open, company.String()+"/"+id); !pending {
-			t.Errorf("%s was accepted and its dispatch is gone", id)
+		if _, ok := slices.BinarySearch(pending, id); !ok {
+			t.Errorf("%s was accepted and its place in the ready queue is gone", id)
 		}
 	}
 	for _, id := range sent {
@@ -71,8 +73,30 @@ func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 			t.Errorf("%s was accepted, then sent again it is %s", id, said)
 		}
 	}
-	if got := len(b.open(t)); got != len(sent) {
-		t.Errorf("%d pending after sending all %d again", got, len(sent))
+	if got := b.ready(t, company); len(got) != len(sent) {
+		t.Errorf("%d pending after sending all %d again", len(got), len(sent))
+	} else {
+		b.mustBeWhole(t, got)
+	}
+}
+
+// mustBeWhole checks that the ready queue, the events, the index and the counts
+// tell of the same events.
+func (b *bundle) mustBeWhole(t *testing.T, pending []string) {
+	t.Helper()
+	var stored []string
+	for _, key := range b.keys(t) {
+		if id, ok := strings.CutPrefix(key, events.EventKey(events.Ref{Company: company})); ok {
+			stored = append(stored, id)
+		}
+	}
+	if !slices.Equal(sorted(slices.Clone(pending)), sorted(stored)) {
+		t.Errorf("%d in the ready queue, %d events", len(pending), len(stored))
+	}
+	ofCompany, ofPartition := b.pending(t, company)
+	indexed := b.redis.ZCard(t.Context(), events.IndexKey(company)).Val()
+	if n := len(pending); ofCompany != n || ofPartition != n || int(indexed) != n {
+		t.Errorf("%d in the ready queue, but %d and %d are counted as pending and %d are in the index", n, ofCompany, ofPartition, indexed)
 	}
 }
 
@@ -195,7 +219,7 @@ func TestALostReplyIsNotADuplicate(t *testing.T) {
 	lossy := &lossyNetwork{socket: server.Socket()}
 	client := redis.NewClient(&redis.Options{Dialer: lossy.dial, MaxRetries: 3})
 	defer client.Close()
-	b := setupOn(t, client, func(*events.PublisherOptions) {})
+	b := setupOn(t, client, func(*options) {})
 	defer b.publisher.Close()
 	want(t, "before", b.accept(t, newEvent("e0")), "ACCEPTED")
 	lossy.lose.Store(true)
@@ -203,7 +227,7 @@ func TestALostReplyIsNotADuplicate(t *testing.T) {
 	if lossy.lose.Load() {
 		t.Error("no reply was lost")
 	}
-	want(t, "enqueued", b.enqueuedIDs(), "e0", "e1")
+	want(t, "ready queue", b.ready(t, company), "e0", "e1")
 }
 
 // lossyNetwork drops a connection in place of its next reply once lose is set.
@@ -250,26 +274,45 @@ func TestAcceptObeysItsContext(t *testing.T) {
 // what was never accepted would be a duplicate for ever.
 func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{events.IndexKey(company), events.OpenKey(32), events.CompaniesKey(32)} {
+	for _, key := range []string{
+		events.IndexKey(company), events.CompaniesKey(partition.Of(company)), readyKey(company), stateKey(company),
+		partition.Key(company, "pending"), partition.Key(company, "sched"), partition.Key(company, "due"),
+	} {
 		b := setup(t)
-		b.redis.Set(t.Context(), key, "not a sorted set", 0)
+		b.damage(t, key)
 		if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e1")}); !errors.Is(err, events.ErrUnavailable) {
-			t.Fatalf("accept: %v, want ErrUnavailable", err)
+			t.Fatalf("accept with %s damaged: %v, want ErrUnavailable", key, err)
 		}
 		b.redis.Del(t.Context(), key)
 		want(t, "again", b.accept(t, newEvent("e1")), "ACCEPTED")
-		want(t, "open set", b.open(t), company.String()+"/e1")
+		if got := b.ready(t, company); !slices.Contains(got, "e1") {
+			t.Errorf("with %s mended: ready queue %q", key, got)
+		}
 	}
 }
 
+// damage gives a key a value that no script expects.
+func (b *bundle) damage(t *testing.T, key string) {
+	t.Helper()
+	if err := b.redis.Set(t.Context(), key, "neither a number nor a collection", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// At its memory limit Redis takes nothing, and nothing is half done.
 func TestFullRedisAcceptsNothing(t *testing.T) {
 	t.Parallel()
 	_, b := breakable(t, redistest.Options{})
 	want(t, "before", b.accept(t, newEvent("e1")), "ACCEPTED")
+	before := b.dump(t)
 	b.redis.ConfigSet(t.Context(), "maxmemory", "1")
-	if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e2")}); !errors.Is(err, events.ErrUnavailable) {
+	if _, err := b.publisher.Accept(t.Context(), []events.Event{newEvent("e2"), newEvent("e3")}); !errors.Is(err, events.ErrUnavailable) {
 		t.Errorf("accept by a full Redis: %v, want ErrUnavailable", err)
+	}
+	if after := b.dump(t); after != before {
+		t.Errorf("a full Redis changed from\n%s\nto\n%s", before, after)
 	}
 	b.redis.ConfigSet(t.Context(), "maxmemory", "0")
 	want(t, "after", b.accept(t, newEvent("e2")), "ACCEPTED")
+	want(t, "ready queue", b.ready(t, company), "e1", "e2")
 }

@@ -1,4 +1,14 @@
 package events
 
-// Queued is how many Accept calls wait for a committer.
-func (p *Publisher) Queued() int { return len(p.queue) }
+// Queued is how many events wait for a committer.
+func (p *Publisher) Queued() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, c := range p.shards {
+		c.mu.Lock()
+		n += c.queued
+		c.mu.Unlock()
+	}
+	return n
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/events"
+	"spendhook/internal/partition"
 )
 
 func TestGetManyKeepsTheOrder(t *testing.T) {
@@ -171,7 +171,7 @@ func (b *bundle) fill(tb testing.TB, n int, has func(int) bool) {
 		ms := noon.UnixMilli() - int64(n-i)/7
 		pipe.ZAdd(tb.Context(), events.IndexKey(company), redis.Z{Score: float64(ms), Member: e.ID})
 		if body, err := e.Body(); err == nil && has(i) {
-			pipe.Set(tb.Context(), events.EventKey(events.Ref{Company: company, ID: e.ID}), fmt.Sprintf("%d%08x%s", ms, 1, body), 0)
+			pipe.Set(tb.Context(), events.EventKey(events.Ref{Company: company, ID: e.ID}), kept(events.Settled, ms, i+1, e, body), 0)
 		}
 	}
 	pipe.ZAdd(tb.Context(), events.CompaniesKey(partition.Of(company)),
@@ -179,6 +179,12 @@ func (b *bundle) fill(tb testing.TB, n int, has func(int) bool) {
 	if _, err := pipe.Exec(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// kept is an event as Redis keeps it.
+func kept(state events.State, ms int64, sequence int, e events.Event, body []byte) string {
+	head := fmt.Sprintf(`{"id":"%s","companyUuid":"%s",`, e.ID, e.CompanyUUID)
+	return fmt.Sprintf("%c%013d%08x%010x%s", state, ms, 1, sequence, strings.TrimPrefix(string(body), head))
 }
 
 func always(int) bool { return true }
@@ -443,10 +449,11 @@ func TestReadsOfAnUnavailableRedis(t *testing.T) {
 }
 
 func FuzzParseStored(f *testing.F) {
-	f.Add("17000000000010000000a" + recordBody)
-	f.Add("17000000000010000000a")
-	f.Add(`17000000000010000000a"event":"PAYMENT_PAID","timestamp":"2026-01-01T00:00:00.000Z","metadata":{}}`)
-	f.Add("-1700000000010000000a{}")
+	f.Add("R17000000000010000000a0000000001" + recordBody)
+	f.Add("R17000000000010000000a0000000001")
+	f.Add("C17000000000010000000a0000000001da39a3ee5e6b4b0d3255bfef95601890afd80709")
+	f.Add(`S17000000000010000000a000000000f"event":"PAYMENT_PAID","timestamp":"2026-01-01T00:00:00.000Z","metadata":{}}`)
+	f.Add("M-1700000000010000000a0000000001{}")
 	f.Fuzz(func(t *testing.T, raw string) {
 		if s, err := events.ParseStored(events.Ref{Company: company, ID: "evt_1"}, raw); err == nil && s.AcceptedAt.UnixMilli() < 0 {
 			t.Errorf("ParseStored(%q) accepted at %v", raw, s.AcceptedAt)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/events"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -39,55 +39,51 @@ type bundle struct {
 	log       *bytes.Buffer
 	clock     atomic.Int64 // unix ms
 
-	mu       sync.Mutex
-	enqueued []events.Ref
-	failing  error // what Enqueue answers
+	mu    sync.Mutex
+	woken []int // partitions, each time that a wake-up was asked for
+}
+
+// options are what a test may change of a bundle.
+type options struct {
+	events.PublisherOptions
+	Backlog int
 }
 
 func setup(tb testing.TB) *bundle {
 	tb.Helper()
-	return setupOn(tb, redistest.New(tb), func(*events.PublisherOptions) {})
+	return setupOn(tb, redistest.New(tb), func(*options) {})
 }
 
-func setupOn(tb testing.TB, client redis.UniversalClient, change func(*events.PublisherOptions)) *bundle {
+func setupOn(tb testing.TB, client redis.UniversalClient, change func(*options)) *bundle {
 	tb.Helper()
 	b := &bundle{redis: client, registry: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	b.clock.Store(noon.UnixMilli())
 	clock := func() time.Time { return time.UnixMilli(b.clock.Load()) }
-	b.store = events.NewStore(events.StoreOptions{Client: client, Retention: retention, Now: clock})
-	o := events.PublisherOptions{
-		Store: b.store, Enqueue: b.enqueue, Now: clock,
+	o := options{PublisherOptions: events.PublisherOptions{
+		Wake: b.wake, Now: clock,
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)), Metrics: events.NewMetrics(b.registry),
-	}
+	}}
 	change(&o)
-	b.publisher = events.NewPublisher(o)
+	b.store = events.NewStore(events.StoreOptions{Client: client, Retention: retention, Backlog: o.Backlog, Now: clock})
+	o.Store = b.store
+	b.publisher = events.NewPublisher(o.PublisherOptions)
 	tb.Cleanup(b.publisher.Close)
 	return b
 }
 
-func (b *bundle) enqueue(ctx context.Context, accepted []*events.Stored) error {
-	if _, bounded := ctx.Deadline(); !bounded {
-		return errors.New("enqueue without a deadline")
-	}
+func (b *bundle) wake(_ context.Context, partitions []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range accepted {
-		b.enqueued = append(b.enqueued, e.Ref())
-	}
-	return b.failing
+	b.woken = append(b.woken, partitions...)
 }
 
-// enqueuedIDs are all that were enqueued. It closes the publisher, since answers
-// do not wait for the queue.
-func (b *bundle) enqueuedIDs() []string {
+// wakes are the partitions that a wake-up was asked for, sorted. It closes the
+// publisher, since answers do not wait for wake-ups.
+func (b *bundle) wakes() []int {
 	b.publisher.Close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var ids []string
-	for _, r := range b.enqueued {
-		ids = append(ids, r.ID)
-	}
-	return ids
+	return slices.Sorted(slices.Values(b.woken))
 }
 
 // accept is Accept, with each answer in one word.
@@ -111,19 +107,34 @@ func word(r events.Result) string {
 	switch {
 	case errors.Is(r.Err, events.ErrConflict):
 		return "CONFLICT"
+	case errors.Is(r.Err, events.ErrBacklogFull):
+		return "BACKLOG_FULL"
 	case r.Err != nil:
 		return "INVALID"
 	}
 	return string(r.Status)
 }
 
-func (b *bundle) open(t *testing.T) []string {
+// ready is the ready queue of a company.
+func (b *bundle) ready(t *testing.T, company uuid.UUID) []string {
 	t.Helper()
-	refs, err := b.redis.ZRange(t.Context(), events.OpenKey(partition.Of(company)), 0, -1).Result()
+	ids, err := b.redis.LRange(t.Context(), readyKey(company), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return refs
+	return ids
+}
+
+// The keys of other packages that accepting writes; see docs/redis.md.
+func readyKey(company uuid.UUID) string { return partition.Key(company, "q:"+company.String()) }
+func stateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }
+
+// pending are the counts of a company and of its partition.
+func (b *bundle) pending(t *testing.T, company uuid.UUID) (ofCompany, ofPartition int) {
+	t.Helper()
+	ofCompany, _ = b.redis.HGet(t.Context(), stateKey(company), "pending").Int()
+	ofPartition, _ = b.redis.Get(t.Context(), partition.Key(company, "pending")).Int()
+	return ofCompany, ofPartition
 }
 
 func want(t *testing.T, what string, got []string, want ...string) {
@@ -147,10 +158,18 @@ func TestAcceptWritesTheEventAndItsPendingDispatch(t *testing.T) {
 	if got := string(stored.Body); got != mustBody(t, e) || !stored.AcceptedAt.Equal(noon) || stored.Type != e.Type {
 		t.Errorf("stored %s at %v", got, stored.AcceptedAt)
 	}
-	want(t, "open set", b.open(t), company.String()+"/e1")
-	want(t, "enqueued", b.enqueuedIDs(), "e1")
-	want(t, "keys", b.keys(t), "sh:{32}:companies", "sh:{32}:e:"+company.String()+":e1",
-		"sh:{32}:ei:"+company.String(), "sh:{32}:open")
+	if stored.State != events.Ready || stored.Sequence != 1 {
+		t.Errorf("state %c, sequence %d", stored.State, stored.Sequence)
+	}
+	want(t, "ready queue", b.ready(t, company), "e1")
+	if got := b.wakes(); !slices.Equal(got, []int{partition.Of(company)}) {
+		t.Errorf("woken: %v", got)
+	}
+	var keys []string
+	for _, rest := range []string{"c:" + company.String(), "companies", "due", "e:" + company.String() + ":e1", "ei:" + company.String(), "pending", "q:" + company.String(), "sched"} {
+		keys = append(keys, partition.Key(company, rest))
+	}
+	want(t, "keys", b.keys(t), keys...)
 }
 
 func (b *bundle) keys(t *testing.T) []string {
@@ -176,7 +195,8 @@ func TestAcceptTwice(t *testing.T) {
 	}
 	foreign.CompanyUUID = uuid.New()
 	want(t, "the id at another company", b.accept(t, foreign), "ACCEPTED")
-	want(t, "enqueued", b.enqueuedIDs(), "e1", "e1")
+	want(t, "ready queue", b.ready(t, company), "e1")
+	want(t, "ready queue of the other", b.ready(t, foreign.CompanyUUID), "e1")
 }
 
 // dump is all that Redis holds, without times to live.
@@ -204,7 +224,7 @@ func TestAnArrayIsAnsweredInOrder(t *testing.T) {
 	want(t, "answer",
 		b.accept(t, newEvent("e1"), bad, newEvent("e2"), newEvent("e1"), old, twice, binary, truncated),
 		"ACCEPTED", "INVALID", "ACCEPTED", "DUPLICATE", "INVALID", "CONFLICT", "INVALID", "INVALID")
-	want(t, "enqueued", b.enqueuedIDs(), "e1", "e2")
+	want(t, "ready queue", b.ready(t, company), "e1", "e2")
 	const metrics = `# HELP spendhook_events_total Events submitted, by result.
 # TYPE spendhook_events_total counter
 spendhook_events_total{result="accepted"} 2
@@ -226,37 +246,37 @@ func TestNothingValidWritesNothing(t *testing.T) {
 	want(t, "keys", b.keys(t))
 }
 
-func TestEnqueueFailureIsLeftToTheSweeper(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.failing = errors.New("no queue")
-	want(t, "answer", b.accept(t, newEvent("e1")), "ACCEPTED")
-	want(t, "open set", b.open(t), company.String()+"/e1")
-	b.publisher.Close()
-	if !strings.Contains(b.log.String(), "no queue") {
-		t.Errorf("log %q does not tell why", b.log)
-	}
-}
-
-// An answer waits for nothing but the event and its pending dispatch.
-func TestTheAnswerDoesNotWaitForTheQueue(t *testing.T) {
+// An answer waits for nothing but the event and its place in the ready queue.
+func TestTheAnswerDoesNotWaitForTheWakeUp(t *testing.T) {
 	t.Parallel()
 	answered := make(chan struct{})
 	var b *bundle
-	b = setupOn(t, redistest.New(t), func(o *events.PublisherOptions) {
-		o.Enqueue = func(ctx context.Context, accepted []*events.Stored) error {
-			select {
-			case <-answered:
-				return b.enqueue(ctx, accepted)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+	b = setupOn(t, redistest.New(t), func(o *options) {
+		o.Wake = func(ctx context.Context, partitions []int) {
+			<-answered
+			b.wake(ctx, partitions)
 		}
 	})
 	want(t, "answer", b.accept(t, newEvent("e1")), "ACCEPTED")
-	want(t, "open set", b.open(t), company.String()+"/e1")
+	want(t, "ready queue", b.ready(t, company), "e1")
 	close(answered)
-	want(t, "enqueued", b.enqueuedIDs(), "e1")
+	if got := b.wakes(); !slices.Equal(got, []int{partition.Of(company)}) {
+		t.Errorf("woken: %v", got)
+	}
+}
+
+// While a wake-up of a partition is under way, accepting asks for no other.
+func TestAPartitionIsWokenOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 5 {
+		b.accept(t, newEvent(strconv.Itoa(i)))
+	}
+	b.redis.ZRem(t.Context(), partition.Key(company, "due"), "") // as a claim does
+	b.accept(t, newEvent("again"))
+	if got := b.wakes(); len(got) != 2 {
+		t.Errorf("woken: %v", got)
+	}
 }
 
 // Invariant 2: however many ask at once, one is told ACCEPTED.
@@ -274,8 +294,8 @@ func TestConcurrentAcceptsOfOneID(t *testing.T) {
 			t.Fatalf("answers %v, want one ACCEPTED and the rest DUPLICATE", count)
 		}
 	}
-	if got := b.enqueuedIDs(); len(got) != rounds {
-		t.Errorf("%d enqueued, want %d", len(got), rounds)
+	if got := b.ready(t, company); len(got) != rounds {
+		t.Errorf("%d in the ready queue, want %d", len(got), rounds)
 	}
 }
 
@@ -357,13 +377,13 @@ func sendToModel(model map[string]string, e events.Event) string {
 
 func TestScriptFlushIsMended(t *testing.T) {
 	t.Parallel()
-	b := setupOn(t, redistest.Start(t, redistest.Options{}).Client(), func(*events.PublisherOptions) {})
+	b := setupOn(t, redistest.Start(t, redistest.Options{}).Client(), func(*options) {})
 	want(t, "fresh server", b.accept(t, newEvent("e1"), newEvent("e2"), newEvent("e1")), "ACCEPTED", "ACCEPTED", "DUPLICATE")
 	if err := b.redis.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "flushed server", b.accept(t, newEvent("e2"), newEvent("e3")), "DUPLICATE", "ACCEPTED")
-	want(t, "enqueued", b.enqueuedIDs(), "e1", "e2", "e3")
+	want(t, "ready queue", b.ready(t, company), "e1", "e2", "e3")
 }
 
 func TestClosedPublisherRefuses(t *testing.T) {
@@ -382,12 +402,9 @@ func TestCloseCommitsTheQueue(t *testing.T) {
 	t.Parallel()
 	busy, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) {
+	b := setupOn(t, redistest.New(t), func(o *options) {
 		o.Committers = 1
-		o.Enqueue = func(context.Context, []*events.Stored) error {
-			once.Do(func() { close(busy); <-release })
-			return nil
-		}
+		o.Wake = func(context.Context, []int) { once.Do(func() { close(busy); <-release }) }
 	})
 	var wg sync.WaitGroup
 	want(t, "first", b.accept(t, newEvent("e")), "ACCEPTED")
@@ -404,8 +421,8 @@ func TestCloseCommitsTheQueue(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	if got := len(b.open(t)); got != 5 {
-		t.Errorf("%d pending, want 5", got)
+	if got := len(b.ready(t, company)); got != 5 {
+		t.Errorf("%d in the ready queue, want 5", got)
 	}
 }
 
@@ -421,7 +438,7 @@ func (b *bundle) refuses(t *testing.T) bool {
 // Each Accept that overlaps Close is either refused or durable.
 func TestCloseDrains(t *testing.T) {
 	t.Parallel()
-	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) { o.MaxBatch, o.Committers = 4, 1 })
+	b := setupOn(t, redistest.New(t), func(o *options) { o.MaxBatch, o.Committers = 4, 1 })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var accepted []string
@@ -441,13 +458,11 @@ func TestCloseDrains(t *testing.T) {
 	}
 	b.publisher.Close()
 	wg.Wait()
-	want(t, "enqueued", sorted(b.enqueuedIDs()), sorted(accepted)...)
-	if got := len(b.open(t)); got != len(accepted) {
-		t.Errorf("%d in the open set, want %d", got, len(accepted))
-	}
+	want(t, "ready queue", sorted(b.ready(t, company)), sorted(accepted)...)
 }
 
-func TestEveryKeyHasATimeToLiveOrAnOwner(t *testing.T) {
+// What is pending never expires; the index expires once nothing comes any more.
+func TestPendingHasNoTimeToLive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.accept(t, newEvent("e1"))
@@ -456,9 +471,9 @@ func TestEveryKeyHasATimeToLiveOrAnOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if key == events.OpenKey(partition.Of(company)) {
+		if key != events.IndexKey(company) {
 			if ttl >= 0 {
-				t.Errorf("the open set expires in %v: pending work would be lost", ttl)
+				t.Errorf("%s expires in %v: pending work would be lost", key, ttl)
 			}
 			continue
 		}
@@ -468,31 +483,10 @@ func TestEveryKeyHasATimeToLiveOrAnOwner(t *testing.T) {
 	}
 }
 
-// An id is refused as too old well before its key is gone, whatever the event's timestamp.
-func TestAnIDCannotComeBack(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var run int
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		e := newEvent(fmt.Sprintf("e%d", run))
-		e.Timestamp = noon.Add(time.Duration(rapid.Int64Range(-retention.Milliseconds(), 5*60_000).Draw(rt, "timestamp")) * time.Millisecond)
-		if got := b.accept(t, e)[0]; got != "ACCEPTED" {
-			rt.Fatalf("a timestamp at %v is %s", e.Timestamp, got)
-		}
-		ttl := b.redis.PTTL(t.Context(), events.EventKey(events.Ref{Company: company, ID: e.ID})).Val()
-		const disagreement = 4 * time.Minute // of the clocks
-		gone := noon.Add(ttl - disagreement)
-		if err := e.Validate(gone, limits); !slices.Contains(codes(err), "timestamp EVENT_TOO_OLD") {
-			rt.Fatalf("the key is gone after %v but the event is then %v", ttl, err)
-		}
-	})
-}
-
 // A longer MaxFuture would let an id outlive its key.
 func TestMaxFutureIsBounded(t *testing.T) {
 	t.Parallel()
-	b := setupOn(t, redistest.New(t), func(o *events.PublisherOptions) { o.Limits.MaxFuture = time.Hour })
+	b := setupOn(t, redistest.New(t), func(o *options) { o.Limits.MaxFuture = time.Hour })
 	e := newEvent("e1")
 	e.Timestamp = noon.Add(5*time.Minute + time.Millisecond)
 	want(t, "answer", b.accept(t, e), "INVALID")

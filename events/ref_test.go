@@ -1,7 +1,6 @@
 package events_test
 
 import (
-	"spendhook/internal/partition"
 	"strings"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/events"
+	"spendhook/internal/partition"
 )
 
 func TestRefText(t *testing.T) {
@@ -61,9 +61,8 @@ func TestPartitionIsStable(t *testing.T) {
 		t.Errorf("5,000 companies use %d partitions, want all", len(seen))
 	}
 	for want, key := range map[string]string{
-		"sh:{32}:e:0190a3b4-0000-7000-8000-000000000001:evt_1": events.EventKey(events.Ref{Company: company, ID: "evt_1"}),
-		"sh:{32}:ei:0190a3b4-0000-7000-8000-000000000001":      events.IndexKey(company),
-		"sh:{7}:open":      events.OpenKey(7),
+		"sh:{160}:e:0190a3b4-0000-7000-8000-000000000001:evt_1": events.EventKey(events.Ref{Company: company, ID: "evt_1"}),
+		"sh:{160}:ei:0190a3b4-0000-7000-8000-000000000001":      events.IndexKey(company),
 		"sh:{7}:companies": events.CompaniesKey(7),
 	} {
 		if key != want {

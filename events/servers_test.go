@@ -3,12 +3,12 @@ package events_test
 import (
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
 	"spendhook/internal/redistest"
+	"spendhook/internal/redisx"
 )
 
 // One batch spans the slots of a cluster; each node gets the scripts it lacks.
@@ -24,17 +24,20 @@ func TestOnCluster(t *testing.T) {
 	acceptAndListManyCompanies(t, client)
 }
 
-// The embedded fallback, when no redis-server is found.
-func TestOnMiniredis(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	acceptAndListManyCompanies(t, client)
+// The stand-in of a machine that has no redis-server.
+func TestInMemory(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	r, err := redisx.Open(t.Context(), redisx.Options{DataDir: t.TempDir(), AllowMemory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	acceptAndListManyCompanies(t, r.Client())
 }
 
 func acceptAndListManyCompanies(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
-	b := setupOn(t, client, func(*events.PublisherOptions) {})
+	b := setupOn(t, client, func(*options) {})
 	var batch []events.Event
 	var first, again []string
 	for i := range 100 {

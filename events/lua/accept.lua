@@ -20,34 +20,36 @@ local function same(known, body)
   return kept == body
 end
 
-local out, new, first = {}, {}, {}
+local keys = {}
 for a = 6 + 2 * companies, #ARGV, 4 do
+  local c = tonumber(ARGV[a])
+  keys[#keys + 1] = ARGV[4 + 2 * c] .. 'e:' .. ARGV[5 + 2 * c] .. ':' .. ARGV[a + 1]
+end
+local stored = redis.call('MGET', unpack(keys))
+
+local out, new, first = {}, {}, {}
+for i, key in ipairs(keys) do
+  local a = 2 + 2 * companies + 4 * i
   local c, id, body, nonce = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
-  local prefix, company = ARGV[4 + 2 * c], ARGV[5 + 2 * c]
-  local key = prefix .. 'e:' .. company .. ':' .. id
-  local i = #out + 1
-  local earlier = first[key]
+  local earlier, known = first[key], stored[i]
   if earlier then
-    out[i] = earlier.body == body and (earlier.nonce == nonce and 'ACCEPTED' or earlier) or 'CONFLICT'
+    out[i] = earlier.body == body and earlier or 'CONFLICT'
+  elseif not known then
+    local e = {key = key, id = id, body = body, nonce = nonce, at = i}
+    first[key], new[c] = e, new[c] or {}
+    table.insert(new[c], e)
+    out[i] = 'ACCEPTED'
+  elseif not same(known, body) then
+    out[i] = 'CONFLICT'
+  elseif string.sub(known, 15, 22) ~= nonce then
+    out[i] = 'DUPLICATE'
   else
-    local known = redis.call('GET', key)
-    if not known then
-      local e = {key = key, id = id, body = body, nonce = nonce, at = i}
-      first[key], new[c] = e, new[c] or {}
-      table.insert(new[c], e)
-      out[i] = 'ACCEPTED'
-    elseif not same(known, body) then
-      out[i] = 'CONFLICT'
-    elseif string.sub(known, 15, 22) ~= nonce then
-      out[i] = 'DUPLICATE'
-    else
-      out[i] = 'ACCEPTED'
-    end
+    out[i] = 'ACCEPTED'
   end
 end
 
 local cutoff = '(' .. (now - retention)
-local wakes = {}
+local t, wakes = clock(), {}
 for c, list in pairs(new) do
   local prefix, company = ARGV[4 + 2 * c], ARGV[5 + 2 * c]
   local state = prefix .. 'c:' .. company
@@ -56,24 +58,27 @@ for c, list in pairs(new) do
   local fits = math.min(#list, math.max(limit - pending, 0))
   for i = fits + 1, #list do out[list[i].at] = 'BACKLOG_FULL' end
   if fits > 0 then
-    local ids, scores = {}, {}
+    local ids, scores, values = {}, {}, {}
     for i = 1, fits do
       local e = list[i]
       ids[i] = e.id
       scores[2 * i - 1], scores[2 * i] = now, e.id
-      redis.call('SET', e.key, READY .. now .. e.nonce .. string.format('%010x', seq + i) .. e.body)
+      values[2 * i - 1], values[2 * i] = e.key, READY .. now .. e.nonce .. string.format('%010x', seq + i) .. e.body
     end
+    -- The events come last: when Redis refuses any of this, their ids stay unknown.
     local index, all = prefix .. 'ei:' .. company, prefix .. 'companies'
-    redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
-    redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
-    redis.call('INCRBY', prefix .. 'pending', fits)
     redis.call('ZADD', index, unpack(scores))
     redis.call('PEXPIRE', index, ttl)
     local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + fits)
     if #old > 0 then redis.call('ZREM', index, unpack(old)) end
-    redis.call('ZADD', all, 'GT', now, company) -- clocks of replicas may disagree
-    redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
-    if join(prefix, company, clock()) == 1 then wakes[#wakes + 1] = c end
+    if redis.call('ZADD', all, 'GT', now, company) == 1 then -- clocks of replicas may disagree
+      redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
+    end
+    if join(prefix, company, t) == 1 then wakes[#wakes + 1] = c end
+    redis.call('INCRBY', prefix .. 'pending', fits)
+    redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
+    redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
+    redis.call('MSET', unpack(values))
   end
 end
 for i, said in ipairs(out) do

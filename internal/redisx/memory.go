@@ -2,11 +2,16 @@ package redisx
 
 import (
 	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // Redis's choice
+	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -22,6 +27,7 @@ func openMemory(log *slog.Logger) (*Redis, error) {
 	if err := m.Start(); err != nil {
 		return nil, fmt.Errorf("start the in-memory Redis: %w", err)
 	}
+	m.Server().SetPreHook(plainScripts())
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -37,6 +43,47 @@ func openMemory(log *slog.Logger) (*Redis, error) {
 			return nil
 		},
 	}, nil
+}
+
+// plainScripts takes the first line off scripts that begin with "#!lua", which
+// miniredis does not read, and knows them by their own digest all the same. What
+// the line says is of no use in memory.
+func plainScripts() server.Hook {
+	var mu sync.Mutex
+	digests := make(map[string]string) // of the plain script, by that of the whole
+	return func(_ *server.Peer, cmd string, args ...string) bool {
+		if len(args) == 0 {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch cmd {
+		case "EVAL":
+			if plain, is := withoutShebang(args[0]); is {
+				digests[digest(args[0])] = digest(plain)
+				args[0] = plain
+			}
+		case "EVALSHA":
+			if plain, known := digests[args[0]]; known {
+				args[0] = plain
+			}
+		}
+		return false
+	}
+}
+
+func withoutShebang(script string) (plain string, is bool) {
+	if !strings.HasPrefix(script, "#!lua") {
+		return script, false
+	}
+	_, plain, _ = strings.Cut(script, "\n")
+	return plain, true
+}
+
+// digest is by what Redis knows a script.
+func digest(script string) string {
+	sum := sha1.Sum([]byte(script)) //nolint:gosec // Redis's choice
+	return hex.EncodeToString(sum[:])
 }
 
 func passTime(m *miniredis.Miniredis, stop <-chan struct{}) {
