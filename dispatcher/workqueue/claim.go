@@ -61,9 +61,9 @@ type claimed struct {
 	err       error
 }
 
-// claim claims work of partitions in one pipeline. Each answer has its own error.
-func (q *Queue) claim(ctx context.Context, replica string, partitions []int, shares map[uuid.UUID]int, others int) []claimed {
-	most := q.claimSize(partitions, others)
+// claim claims at most so many deliveries of each partition, in one pipeline.
+// Each answer has its own error.
+func (q *Queue) claim(ctx context.Context, replica string, partitions []int, most int, shares map[uuid.UUID]int, others int) []claimed {
 	listed := make(map[int][]any)
 	for company, share := range shares {
 		p := partition.Of(company)

@@ -279,7 +279,7 @@ func (q *Queue) serveShard(partitions []int) {
 	replica := *q.replica.Load()
 	var batches []Batch
 	var again []int
-	for _, c := range q.claim(ctx, replica, partitions, shares, others) {
+	for _, c := range q.claim(ctx, replica, partitions, q.claimSize(partitions, others), shares, others) {
 		q.metrics.claims.Inc()
 		switch {
 		case errors.Is(c.err, errFenced):
