@@ -59,7 +59,7 @@ type bench struct {
 	events     *events.Publisher
 	stored     *events.Store
 	deliveries *delivery.Store
-	pause      time.Duration
+	attempts   int
 }
 
 // fataler is what testing.TB and rapid.T have in common.

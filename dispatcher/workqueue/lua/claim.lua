@@ -89,11 +89,11 @@ local function claim_endpoint(company, sub, want, out)
   local used = 0
   for _, id in ipairs(ids) do
     if bytes <= 0 then break end
-    redis.call('ZREM', queue, id)
-    redis.call('HSET', note, reference(company, id, sub), '')
-    redis.call('HSET', P .. 'ef:' .. e, id, replica)
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
+    redis.call('ZREM', queue, id)
+    redis.call('HSET', note, reference(company, id, sub), '')
+    redis.call('HSET', P .. 'ef:' .. e, id, claim_name(replica, version_of(record)))
     bytes = bytes - (event and #event or 0)
     used = used + 1
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event

@@ -46,7 +46,7 @@ for i = 1, math.min(#refs, most) do
           wakes = wakes + join(P, company, now)
         end
       else
-        free(P, replica, company, sub, id)
+        release(P, company, sub, id)
         local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
         local status = type(record) == 'string' and string.sub(record, 1, 1)
         if status == 'P' or status == 'R' then
