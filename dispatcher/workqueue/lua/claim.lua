@@ -54,7 +54,8 @@ local function claim_events(company, want)
     local known = false
     if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
       id = string.sub(id, 2)
-      known = redis.call('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      if known.err then known = false end
     end
     redis.call('HSET', note, company .. '/' .. id, call)
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
