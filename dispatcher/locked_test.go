@@ -123,7 +123,7 @@ func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	broken, other := receive(t, status(http.StatusInternalServerError)), receive(t, nil)
 	sub, good := h.subscribe(broken.URL), h.subscribe(other.URL)
 	id := h.emit(1)[0]
-	h.reaches(id, sub, StatusRetrying)
+	h.reaches(id, sub, delivery.StatusRetrying)
 	key := subscribers.CompanyKey(h.company)
 	if err := h.client.HSet(t.Context(), key, sub.UUID.String(), "{").Err(); err != nil {
 		t.Fatal(err)
@@ -131,9 +131,9 @@ func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	if err := h.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return h.delivery(id, sub).Reason == ReasonLocked }, "the delivery waits")
-	if d := h.delivery(id, sub); d.Status != StatusRetrying || d.NextAttemptAt == nil {
+	eventually(t, func() bool { return h.delivery(id, sub).Reason == delivery.ReasonLocked }, "the delivery waits")
+	if d := h.delivery(id, sub); d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
 		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt)
 	}
-	h.reaches(h.emit(1)[0], good, StatusDelivered)
+	h.reaches(h.emit(1)[0], good, delivery.StatusDelivered)
 }
