@@ -282,7 +282,7 @@ func (m *model) outcome(w *try, kind string, c delivery.Change) {
 		res.Outcome, do = delivery.Interrupted, decide
 	case "overflow", "breaker":
 		res, c.Backlog = nil, true
-		do = func(r delivery.Record) delivery.Record { return delivery.Queue(r, now) }
+		do = func(r delivery.Record) delivery.Record { return delivery.Queue(r, delivery.ReasonBusy, now) }
 		if kind == "breaker" {
 			c.Open, c.Pause = true, testPause
 		}
