@@ -31,19 +31,28 @@ func TestSpend(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		runSuites(t, openSpend(t, storage.Options{Timeout: patient}))
+		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{} })
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		runSuites(t, openSpend(t, storage.Options{URL: pgtest.Start(t).URL(), Timeout: patient}))
+		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.Start(t).URL()} })
 	})
 }
 
 // patient is for machines that are busy with other tests.
 const patient = 20 * time.Second
 
-func runSuites(t *testing.T, store *storage.Store) {
+// runSuites runs the tests of all suites side by side on one database, but for
+// those that do the work of jobs: a worker takes the items of any.
+func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
+	open := func(t *testing.T) *storage.Store {
+		t.Helper()
+		o := options(t)
+		o.Timeout = patient
+		return openSpend(t, o)
+	}
+	store := open(t)
 	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests, creationCrashTests} {
 		for name, test := range s {
 			t.Run(name, func(t *testing.T) {
@@ -51,6 +60,12 @@ func runSuites(t *testing.T, store *storage.Store) {
 				test(spendSetup(t, store))
 			})
 		}
+	}
+	for name, test := range cardWorkTests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(spendSetup(t, open(t)))
+		})
 	}
 }
 

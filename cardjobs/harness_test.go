@@ -193,7 +193,7 @@ func doomed(n int) int { return (n + 9) / 10 }
 
 // wantDone waits for the end of a job that bulk asked for, and checks all of it:
 // one card for each item but the doomed, and one event for every item.
-func (h *harness) wantDone(id uuid.UUID) storage.CardJob {
+func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
 	var job storage.CardJob
 	eventually(h.t, "the job ends and its outcomes are published", func() bool {
@@ -213,7 +213,6 @@ func (h *harness) wantDone(id uuid.UUID) storage.CardJob {
 		h.t.Errorf("%d cards, want %d (%v)", cards, job.Succeeded, err)
 	}
 	h.wantEvents(job)
-	return job
 }
 
 // wantEvents checks that the events are those of the job and nothing else.

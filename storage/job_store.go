@@ -149,7 +149,7 @@ func (r *itemRow) claimed() bool { return r.RequestUUID != key{} }
 
 // postpone keeps an item that failed from being the next again at once.
 func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
-	if !r.claimed() || ctx.Err() != nil {
+	if !r.claimed() {
 		return nil
 	}
 	return s.write(ctx, "postpone card item", func(ctx context.Context, tx bun.Tx) error {

@@ -142,6 +142,7 @@ func onEach(t *testing.T, test func(t *testing.T, client redis.UniversalClient))
 func TestSeveralTokensAtOnce(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
 		_, now := frozen()
 		l := ratelimit.New(client, now)
 		for i, c := range []struct {
