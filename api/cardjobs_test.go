@@ -17,7 +17,7 @@ const bulkPath = cardsPath + "/bulk-create"
 func bulk(items ...string) string { return `{"cardsRequests":[` + strings.Join(items, ",") + `]}` }
 
 // work finishes the items of a job, as the queue does.
-func (h *spendHouse) work(job uuid.UUID, items ...int) {
+func (h *spendHarness) work(job uuid.UUID, items ...int) {
 	h.t.Helper()
 	for _, i := range items {
 		if _, err := h.store.CreateCardForItem(context.Background(), job, i, time.Now()); err != nil {
@@ -27,7 +27,7 @@ func (h *spendHouse) work(job uuid.UUID, items ...int) {
 }
 
 var cardJobTests = suite{
-	"4.1 bulk create": func(h *spendHouse) {
+	"4.1 bulk create": func(h *spendHarness) {
 		a := h.call("POST", bulkPath, bulk(h.plainCard(), strings.Replace(h.plainCard(), h.ann.String(), h.bo.String(), 1))).want(http.StatusAccepted)
 		job, target := as[gen.CardJob](a), a.Header().Get("Location")
 		if target != bulkPath+"/"+job.UUID.String() {
@@ -57,7 +57,7 @@ var cardJobTests = suite{
 		}
 		h.call("GET", cardsPath+"/"+job.Items[0].CardUUID.String(), "").want(http.StatusOK)
 	},
-	"2.2 example of the bulk create in its own spelling": func(h *spendHouse) {
+	"2.2 example of the bulk create in its own spelling": func(h *spendHarness) {
 		body := bulk(
 			fmt.Sprintf(`{"type":"virtual","alias":"Marketing","userUUID":%q,"threshold":500,"businessType":"BUSINESS","periodicityType":"MONTHLY"}`, h.ann),
 			fmt.Sprintf(`{"type":"physical","alias":"Fuel","userUUID":%q,"threshold":300.50,"businessType":"WORLD_ELITE","periodicityType":"WEEKLY"}`, h.ann),
@@ -71,7 +71,7 @@ var cardJobTests = suite{
 			}
 		}
 	},
-	"contract 1 to 500 items": func(h *spendHouse) {
+	"contract 1 to 500 items": func(h *spendHarness) {
 		many := strings.Repeat(h.plainCard()+",", 499) + h.plainCard()
 		if job := as[gen.CardJob](h.call("POST", bulkPath, bulk(many)).want(http.StatusAccepted)); job.Total != 500 {
 			h.t.Errorf("%d items", job.Total)
@@ -84,7 +84,7 @@ var cardJobTests = suite{
 			}
 		})
 	},
-	"contract shape errors refuse the whole bulk": func(h *spendHouse) {
+	"contract shape errors refuse the whole bulk": func(h *spendHarness) {
 		good := strings.TrimSuffix(h.plainCard(), "}")
 		h.unchanged("a bad item", func() {
 			for item, want := range map[string]string{
@@ -110,7 +110,7 @@ var cardJobTests = suite{
 			a.wantField("/cardsRequests/2/alias", "REQUIRED")
 		})
 	},
-	"contract business errors fail only their item": func(h *spendHouse) {
+	"contract business errors fail only their item": func(h *spendHarness) {
 		above := strings.TrimSuffix(h.plainCard(), "}") + `,"threshold":1000.01}`
 		job := as[gen.CardJob](h.call("POST", bulkPath, bulk(above, h.plainCard())).want(http.StatusAccepted))
 		h.work(job.UUID, 0, 1)
@@ -119,7 +119,7 @@ var cardJobTests = suite{
 			h.t.Errorf("items %+v", job.Items)
 		}
 	},
-	"contract company scope of bulk creations": func(h *spendHouse) {
+	"contract company scope of bulk creations": func(h *spendHarness) {
 		job := as[gen.CardJob](h.call("POST", bulkPath, bulk(h.plainCard())).want(http.StatusAccepted))
 		h.call("GET", bulkPath+"/"+job.UUID.String(), "", bearer(h.boltToken)).want(http.StatusNotFound, "NOT_FOUND")
 		h.call("GET", bulkPath+"/"+uuid.NewString(), "").want(http.StatusNotFound, "NOT_FOUND")
@@ -134,7 +134,7 @@ var cardJobTests = suite{
 		})
 		h.call("POST", bulkPath, `{`+mine+`,"cardsRequests":[`+h.plainCard()+`]}`, free).want(http.StatusAccepted)
 	},
-	"contract Idempotency-Key of the bulk create": func(h *spendHouse) {
+	"contract Idempotency-Key of the bulk create": func(h *spendHarness) {
 		key := header(idempotencyHeader, "bulk")
 		first := h.call("POST", bulkPath, bulk(h.plainCard()), key).want(http.StatusAccepted)
 		h.unchanged("the same request again", func() {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -50,9 +52,12 @@ func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (repl
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
 }
 
-// adopt gives an event that names no company the token's.
+// adopt gives an event that names no company the token's. A type that is
+// reserved for the daemon's own events is refused.
 func adopt(c *caller, e *events.Event) error {
 	switch {
+	case events.Reserved(e.Type):
+		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	case c.Company == nil:
 	case e.CompanyUUID == uuid.Nil:
 		e.CompanyUUID = *c.Company
@@ -286,12 +291,22 @@ func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id gen.EventPa
 		if err != nil {
 			return reply{}, err
 		}
+		if stored.State == events.Compacted {
+			return reply{}, compacted(stored)
+		}
 		content, err := s.withStatus(ctx, []events.Stored{stored})
 		if err != nil {
 			return reply{}, err
 		}
 		return ok(content[0]), nil
 	})
+}
+
+// compacted answers for an event whose payload is gone, with what is still known.
+func compacted(e events.Stored) *problem {
+	p := problemOf(events.ErrCompacted)
+	p.detail = fmt.Sprintf("The event was accepted at %s and settled; its payload is not kept any more.", e.AcceptedAt.Format(time.RFC3339))
+	return p
 }
 
 // eventRef names the event that a request is about. What cannot be an id is

@@ -18,8 +18,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// limited is a house whose limits hardly come back while a test runs.
-func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany int) *house {
+// limited is a harness whose limits hardly come back while a test runs.
+func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany int) *harness {
 	t.Helper()
 	return setupOn(t, client, func(o *Options) {
 		o.Limits = &Limits{
@@ -31,7 +31,7 @@ func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany i
 	})
 }
 
-func (h *house) throttled(limit string) float64 {
+func (h *harness) throttled(limit string) float64 {
 	return testutil.ToFloat64(h.options.Metrics.throttled.WithLabelValues(limit))
 }
 
@@ -109,7 +109,7 @@ func TestReplicasShareTheLimitOfACredential(t *testing.T) {
 	a, b := limited(t, client, 30, 100), limited(t, client, 30, 100)
 	var admitted atomic.Int64
 	var group sync.WaitGroup
-	for _, h := range []*house{a, b} {
+	for _, h := range []*harness{a, b} {
 		for range 4 {
 			group.Go(func() {
 				for range 10 {

@@ -57,6 +57,7 @@ var known = []struct {
 	detail string
 }{
 	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
+	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event was settled, and its payload is not kept any more."},
 	{events.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
@@ -87,6 +88,10 @@ func problemOf(err error) *problem {
 			return newProblem(k.status, k.code, "%s", k.detail)
 		}
 	}
+	if errors.Is(err, events.ErrBacklogFull) {
+		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
+			with("Retry-After", backlogRetryAfter)
+	}
 	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
@@ -100,8 +105,11 @@ func problemOf(err error) *problem {
 	return p
 }
 
+// backlogRetryAfter is in seconds.
+const backlogRetryAfter = "5"
+
 // The rules of the contract that have a code of their own.
-var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "CALLBACK_URL_REFUSED": true}
+var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}
 
 func invalidProblem(e *invalid.Error) *problem {
 	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", e.Error())

@@ -24,7 +24,7 @@ import (
 
 // suite is tests of the spend API by name: the section of the interface
 // specification and its table row or example.
-type suite map[string]func(*spendHouse)
+type suite map[string]func(*spendHarness)
 
 // TestSpend runs every suite on both databases.
 func TestSpend(t *testing.T) {
@@ -54,21 +54,21 @@ func runSuites(t *testing.T, store *storage.Store) {
 	}
 }
 
-// spendHouse is the spend API with two companies of its own: the token's (EUR,
+// spendHarness is the spend API with two companies of its own: the token's (EUR,
 // limit 1,000.00) with the users ann (ERP-1) and the inactive ivo, and bolt
 // (JPY, limit 50,000) with bo.
-type spendHouse struct {
-	*house
+type spendHarness struct {
+	*harness
 	store              *storage.Store
 	jobs               *atomic.Int64
 	bolt, ann, ivo, bo uuid.UUID
 	boltToken          string
 }
 
-func spendSetup(t *testing.T, store *storage.Store) *spendHouse {
+func spendSetup(t *testing.T, store *storage.Store) *spendHarness {
 	t.Helper()
-	h := &spendHouse{
-		house: &house{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
+	h := &spendHarness{
+		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	h.keys = newKeys(t)
@@ -107,7 +107,7 @@ func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []stor
 }
 
 // load imports lines; each is a format followed by its arguments.
-func (h *spendHouse) load(parts ...any) {
+func (h *spendHarness) load(parts ...any) {
 	h.t.Helper()
 	var lines []string
 	for len(parts) > 0 {
@@ -123,14 +123,14 @@ func (h *spendHouse) load(parts ...any) {
 }
 
 // card imports a card of ann with the given members beside the usual ones.
-func (h *spendHouse) card(members string) uuid.UUID {
+func (h *spendHarness) card(members string) uuid.UUID {
 	h.t.Helper()
 	id := uuid.New()
 	h.loadCard(id, h.company, h.ann, members)
 	return id
 }
 
-func (h *spendHouse) loadCard(id, company, holder uuid.UUID, members string) {
+func (h *spendHarness) loadCard(id, company, holder uuid.UUID, members string) {
 	h.t.Helper()
 	card := map[string]any{
 		"kind": "card", "uuid": id, "companyUuid": company, "holderUuid": holder, "lastFour": "1234",
@@ -147,7 +147,7 @@ func (h *spendHouse) loadCard(id, company, holder uuid.UUID, members string) {
 }
 
 // state is all that requests could have changed.
-func (h *spendHouse) state() string {
+func (h *spendHarness) state() string {
 	h.t.Helper()
 	parts := []any{h.jobs.Load(), "jobs"}
 	for _, company := range []uuid.UUID{h.company, h.bolt} {
@@ -165,7 +165,7 @@ func (h *spendHouse) state() string {
 }
 
 // unchanged fails the test when do changes anything.
-func (h *spendHouse) unchanged(what string, do func()) {
+func (h *spendHarness) unchanged(what string, do func()) {
 	h.t.Helper()
 	before := h.state()
 	do()

@@ -46,7 +46,7 @@ func runChild() {
 }
 
 // child starts a replica in a process of its own and returns what kills it.
-func (h *house) child() (kill func()) {
+func (h *harness) child() (kill func()) {
 	h.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childURL+"="+h.server.Socket(), childSQL+"="+h.options.URL, childSQLite+"="+h.options.DataDir)
@@ -68,7 +68,7 @@ func (h *house) child() (kill func()) {
 
 func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := h.replica(nil).submit(bulk(500))
 		for i := range 5 {
 			kill := h.child()
@@ -85,7 +85,7 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 
 func TestCrashAfterStoreBeforeEnqueue(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		r := h.replica(nil).start()
 		h.wantDone(job.UUID)
@@ -97,7 +97,7 @@ func TestCrashAfterStoreBeforeEnqueue(t *testing.T) {
 
 func TestCrashAmidEnqueue(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		if err := r.opts.Queue.enqueue(h.t.Context(), job.UUID, []int{3, 59, 7}, job.CreatedAt); err != nil {
@@ -110,7 +110,7 @@ func TestCrashAmidEnqueue(t *testing.T) {
 
 func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		for i := range 60 {
 			must(h.store.CreateCardForItem(h.t.Context(), job.UUID, i, time.Now()))(h.t)
@@ -127,7 +127,7 @@ func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
 	for name, publishFirst := range map[string]bool{"before publish": false, "after publish before mark": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(h *house) {
+			onBoth(t, func(h *harness) {
 				var failed sync.Map
 				r := h.replica(func(o *Options) {
 					o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
@@ -149,7 +149,7 @@ func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
 // Each item has three tasks, and the last of its tasks finds it finished.
 func TestTasksThatRunTwiceAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		job := r.submit(bulk(60))
 		indexes := make([]int, 0, 60)
@@ -172,7 +172,7 @@ func TestTasksThatRunTwiceAtTheSameTime(t *testing.T) {
 
 func TestQueueDeleted(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		job := r.submit(bulk(200))
 		h.loseQueue()
@@ -185,7 +185,7 @@ func TestQueueDeleted(t *testing.T) {
 
 func TestTwoReplicasShareTheWork(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		a, b := h.replica(nil).start(), h.replica(nil).start()
 		job := h.wantDone(a.submit(bulk(500)).UUID)
 		if n := a.items(itemCreated) + b.items(itemCreated); n != 450 {
@@ -218,7 +218,7 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"with grace": time.Minute, "at once": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(h *house) {
+			onBoth(t, func(h *harness) {
 				r := h.replica(nil).start()
 				job := r.submit(bulk(500))
 				h.wantFinished(job.UUID, 20)
@@ -239,7 +239,7 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 
 func TestRedisAwayWhileItWorks(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		if err := h.client.ConfigSet(h.t.Context(), "appendfsync", "always").Err(); err != nil {
 			h.t.Fatal(err) // what it answered must still be there after the kill
 		}
@@ -254,7 +254,7 @@ func TestRedisAwayWhileItWorks(t *testing.T) {
 
 func TestSubmitAnswersWithoutRedis(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		h.server.Kill()
 		start := time.Now()

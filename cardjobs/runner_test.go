@@ -23,7 +23,7 @@ import (
 
 func TestSubmitStoresTheJobAndQueuesItsItems(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		job := r.submit(bulk(60))
 		if job.Status != storage.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
@@ -41,7 +41,7 @@ func TestSubmitStoresTheJobAndQueuesItsItems(t *testing.T) {
 
 func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		for _, requests := range [][]storage.CardRequest{nil, bulk(501), {{Type: "VIRTUAL"}}} {
 			_, err := r.Submit(h.t.Context(), acme, requests, storage.Once{})
@@ -127,7 +127,7 @@ func TestWhatThePublishersAnswerMeans(t *testing.T) {
 
 // finish does the work on the first items of a new job at the given times,
 // without publishing.
-func (h *house) finish(at ...time.Time) storage.CardJob {
+func (h *harness) finish(at ...time.Time) storage.CardJob {
 	h.t.Helper()
 	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at)), storage.Once{}))(h.t)
 	for i, now := range at {
@@ -138,7 +138,7 @@ func (h *house) finish(at ...time.Time) storage.CardJob {
 
 func TestOutcomesTooOldToPublishAreGivenUp(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		now := time.Now()
 		h.finish(now.Add(-retention-time.Minute), now.Add(-retention+time.Minute))
 		r := h.replica(nil)
@@ -152,7 +152,7 @@ func TestOutcomesTooOldToPublishAreGivenUp(t *testing.T) {
 	})
 }
 
-func (h *house) wantPending(n int) {
+func (h *harness) wantPending(n int) {
 	h.t.Helper()
 	if out := must(h.store.PendingOutcomes(h.t.Context(), 1000))(h.t); len(out) != n {
 		h.t.Errorf("%d outcomes pending, want %d", len(out), n)
@@ -162,7 +162,7 @@ func (h *house) wantPending(n int) {
 // Here the clock of the replica that did the work is ahead.
 func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		now := time.Now()
 		h.finish(now.Add(time.Hour), now)
 		r := h.replica(nil)
@@ -172,7 +172,7 @@ func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
 		h.wantPending(1)
 		later := events.NewPublisher(events.PublisherOptions{
 			Store: h.events, Now: func() time.Time { return now.Add(time.Hour) },
-			Enqueue: func(context.Context, []*events.Stored) error { return nil },
+			Wake: func(context.Context, []int) {},
 		})
 		defer later.Close()
 		h.accept = later.Accept
@@ -188,7 +188,7 @@ func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
 
 func TestOutcomeWhoseEventIDIsTakenIsGivenUp(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := h.finish(time.Now(), time.Now())
 		e := must(event(&must(h.store.CardJob(h.t.Context(), acme, job.UUID))(h.t).Items[0]))(h.t)
 		e.Metadata = nil
@@ -206,7 +206,7 @@ func TestOutcomeWhoseEventIDIsTakenIsGivenUp(t *testing.T) {
 
 func TestOutboxIsPublishedInBatches(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		h.finish(slices.Repeat([]time.Time{time.Now()}, 2*outboxBatch+1)...)
 		var calls, most atomic.Int64
 		r := h.replica(func(o *Options) {
@@ -227,14 +227,14 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 }
 
 // ago is the same database as it was used at another time.
-func (h *house) ago(d time.Duration) *storage.Store {
+func (h *harness) ago(d time.Duration) *storage.Store {
 	o := h.options
 	o.Now = func() time.Time { return time.Now().Add(-d) }
 	return openStore(h.t, o)
 }
 
 // waitSince makes every task look as if it had been enqueued at the time.
-func (h *house) waitSince(at time.Time) {
+func (h *harness) waitSince(at time.Time) {
 	h.t.Helper()
 	for _, key := range must(h.client.Keys(h.t.Context(), "asynq:{"+queueName+"}:t:*").Result())(h.t) {
 		if err := h.client.HSet(h.t.Context(), key, "pending_since", at.UnixNano()).Err(); err != nil {
@@ -245,7 +245,7 @@ func (h *house) waitSince(at time.Time) {
 
 func TestWhatWaitsInTheQueueIsNotHandedOutAgain(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(func(o *Options) { o.Store, o.RecoverAfter = h.ago(time.Hour), time.Minute })
 		job := r.submit(bulk(60))
 		h.waitSince(time.Now().Add(-time.Hour))
@@ -280,7 +280,7 @@ func TestWhatWaitsInTheQueueIsNotHandedOutAgain(t *testing.T) {
 
 func TestReplicasThatRecoverAtTheSameTimeHandOutOnce(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		must(h.ago(time.Hour).CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		now := time.Now().Truncate(time.Minute)
 		for i := range 3 {
@@ -300,7 +300,7 @@ func TestReplicasThatRecoverAtTheSameTimeHandOutOnce(t *testing.T) {
 
 func TestYoungJobsAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		must(h.store.CreateCardJob(h.t.Context(), acme, bulk(10), storage.Once{}))(h.t)
 		r := h.replica(func(o *Options) { o.RecoverAfter = time.Minute })
 		if err := r.recoverJobs(h.t.Context()); err != nil {
@@ -317,7 +317,7 @@ func TestYoungJobsAreLeftAlone(t *testing.T) {
 
 func TestRecoveryGoesThroughAllPages(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		past := h.ago(time.Hour)
 		const jobs = 2*recoverPageSize + 3
 		for range jobs {
@@ -346,7 +346,7 @@ func TestRecoveryGoesThroughAllPages(t *testing.T) {
 
 func TestTasksThatCannotBeDoneAreDropped(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		if err := r.opts.Queue.enqueue(h.t.Context(), uuid.New(), []int{0, 1}, time.Now()); err != nil {
 			h.t.Fatal(err)
@@ -365,7 +365,7 @@ func TestTasksThatCannotBeDoneAreDropped(t *testing.T) {
 
 func TestOldJobsAreForgottenOnceTheyAreOver(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		past := h.ago(31 * 24 * time.Hour)
 		jobs := map[string]storage.CardJob{}
 		for name, s := range map[string]*storage.Store{"old": past, "old, unfinished": past, "old, unpublished": past, "young": h.store} {
@@ -392,7 +392,7 @@ func TestOldJobsAreForgottenOnceTheyAreOver(t *testing.T) {
 
 func TestJobThatIsForgottenBeforeItWasCounted(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		h.finish(time.Now())
 		r := h.replica(func(o *Options) { o.Retention = time.Nanosecond })
 		for _, pass := range []func(context.Context) error{r.publishPending, r.purge, r.recoverJobs} {
@@ -409,7 +409,7 @@ func TestJobThatIsForgottenBeforeItWasCounted(t *testing.T) {
 // A job may be stored and begun after the recovery listed the unfinished ones.
 func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2), storage.Once{}))(h.t)
 		r := h.replica(nil)
 		for i, want := range []float64{0, 1} {
@@ -506,15 +506,15 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 func TestStopIsNotHeldUpByAPublisherThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		begin func(*house, *replica)
+		begin func(*harness, *replica)
 		grace time.Duration
 	}{
-		"in a task":     {func(_ *house, r *replica) { r.submit(bulk(1)) }, 10 * time.Millisecond},
-		"in the outbox": {func(h *house, _ *replica) { h.finish(time.Now()) }, patience},
+		"in a task":     {func(_ *harness, r *replica) { r.submit(bulk(1)) }, 10 * time.Millisecond},
+		"in the outbox": {func(h *harness, _ *replica) { h.finish(time.Now()) }, patience},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(h *house) {
+			onBoth(t, func(h *harness) {
 				called := make(chan struct{}, 100)
 				r := h.replica(func(o *Options) {
 					o.OutboxEvery = time.Hour

@@ -1,6 +1,8 @@
 package dispatcher
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -110,4 +112,28 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	if got := inbox.got[1].header; got.Get("Authorization") != "" || got.Get("X-Tenant") != "green" {
 		t.Errorf("received after the change %v", got)
 	}
+}
+
+// What is pending for a subscriber whose record is damaged waits; it is not
+// cancelled, and the company's other subscribers are served.
+func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = slices.Repeat([]time.Duration{200 * time.Millisecond}, 300) })
+	h.start()
+	broken, other := receive(t, status(http.StatusInternalServerError)), receive(t, nil)
+	sub, good := h.subscribe(broken.URL), h.subscribe(other.URL)
+	id := h.emit(1)[0]
+	h.reaches(id, sub, delivery.StatusRetrying)
+	key := subscribers.CompanyKey(h.company)
+	if err := h.client.HSet(t.Context(), key, sub.UUID.String(), "{").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
+	if d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
+		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt)
+	}
+	h.reaches(h.emit(1)[0], good, delivery.StatusDelivered)
 }

@@ -24,6 +24,7 @@ type work struct {
 	replica  string    // under whose name it was claimed
 	event    *matching // nil when it was claimed from its endpoint queue
 	place    endpoint.Delivery
+	entered  time.Time // when it asked for its place
 }
 
 // matching is an event that was claimed, until each of its deliveries has an

@@ -66,8 +66,8 @@ func (u *unit) answer(results []Result) {
 
 // committer writes the events of one shard in group commits: while one is under
 // way, what comes in queues up by company and makes the next. Companies are taken
-// in turn, and no two commits under way hold events of the same one, so that
-// theirs are numbered in order.
+// in turn, and no two commits under way hold events of the same unit, so that
+// those are numbered in order.
 type committer struct {
 	p *Publisher
 
@@ -84,7 +84,6 @@ type committer struct {
 type backlog struct {
 	company uuid.UUID
 	entries []*entry
-	busy    bool // a commit of earlier ones is under way
 }
 
 func newCommitter(p *Publisher, workers int) *committer {
@@ -129,18 +128,19 @@ func (c *committer) close() {
 // run commits until the committer is closed and nothing waits.
 func (c *committer) run() {
 	for {
-		batch, from := c.gather()
-		if from == nil {
+		batch, split := c.gather()
+		if batch == nil {
 			return
 		}
 		c.p.commit(batch)
-		c.release(from)
+		c.release(split)
 	}
 }
 
 // gather takes what the next commit writes, waiting until there is something;
-// nil, nil once the committer is closed and empty.
-func (c *committer) gather() (batch []*entry, from []*backlog) {
+// nil once the committer is closed and empty. Companies whose last unit is
+// split take no part in another commit until they are released.
+func (c *committer) gather() (batch []*entry, split []*backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.turn) == 0 {
@@ -149,11 +149,12 @@ func (c *committer) gather() (batch []*entry, from []*backlog) {
 		}
 		c.ready.Wait()
 	}
-	bytes := 0
-	for len(c.turn) > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes {
+	bytes, others := 0, len(c.turn) > 1
+	for turns := len(c.turn); turns > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes; turns-- {
 		b := c.turn[0]
+		c.turn = c.turn[1:]
 		most := companyTurn
-		if len(c.turn) == 1 && len(batch) == 0 {
+		if !others {
 			most = c.p.opts.MaxBatch
 		}
 		n := 0
@@ -163,29 +164,32 @@ func (c *committer) gather() (batch []*entry, from []*backlog) {
 		}
 		batch = append(batch, b.entries[:n]...)
 		b.entries = b.entries[n:]
-		b.busy = true
-		c.turn, from = c.turn[1:], append(from, b)
 		c.queued -= n
+		switch {
+		case len(b.entries) == 0:
+			delete(c.waiting, b.company)
+		case b.entries[0].unit == batch[len(batch)-1].unit:
+			split = append(split, b)
+		default:
+			c.turn = append(c.turn, b)
+		}
 	}
 	if len(c.turn) > 0 {
 		c.ready.Signal()
 	}
-	return batch, from
+	return batch, split
 }
 
-// release lets the companies of a commit take part again.
-func (c *committer) release(from []*backlog) {
+// release lets companies whose unit was split take part again.
+func (c *committer) release(split []*backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, b := range from {
-		b.busy = false
-		if len(b.entries) == 0 {
-			delete(c.waiting, b.company)
-		} else {
-			c.turn = append(c.turn, b)
-		}
+	c.turn = append(c.turn, split...)
+	if c.closed {
+		c.ready.Broadcast()
+	} else if len(split) > 0 {
+		c.ready.Signal()
 	}
-	c.ready.Broadcast()
 }
 
 // commit writes entries, answers, and has the partitions of new events served.

@@ -679,7 +679,7 @@ type Attempt struct {
 	Number         int               `json:"number"`
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
-	// ResponseBody The first 4 KiB; bytes that are not UTF-8 are replaced.
+	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.
 	ResponseBody string    `json:"responseBody,omitempty"`
 	StartedAt    time.Time `json:"startedAt"`
 
@@ -1608,6 +1608,9 @@ type BadRequest = Problem
 // Conflict RFC 9457 problem details.
 type Conflict = Problem
 
+// EventCompacted RFC 9457 problem details.
+type EventCompacted = Problem
+
 // Forbidden RFC 9457 problem details.
 type Forbidden = Problem
 
@@ -1634,6 +1637,9 @@ type PayloadTooLarge = Problem
 
 // Refused RFC 9457 problem details.
 type Refused = Problem
+
+// TooManyEvents RFC 9457 problem details.
+type TooManyEvents = Problem
 
 // TooManyRequests RFC 9457 problem details.
 type TooManyRequests = Problem

@@ -52,7 +52,9 @@ func (d *daemon) openStores(context.Context) error {
 		d.audit.Close()
 		return nil
 	})
-	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention})
+	d.events = events.NewStore(events.StoreOptions{
+		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog,
+	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
 		Keyring:       d.keyring,

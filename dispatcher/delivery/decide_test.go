@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"spendhook/dispatcher/webhook"
 )
 
 var testPolicy = Policy{Schedule: []time.Duration{time.Second, time.Minute}, Jitter: 0.2, RetryAfterMax: 24 * time.Hour}
@@ -16,27 +18,27 @@ func middle() float64 { return 0.5 }
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_000_000)
-	failed := Result{StatusCode: http.StatusServiceUnavailable, Class: ClassHTTP5xx, StartedAt: now}
+	failed := webhook.Result{StatusCode: http.StatusServiceUnavailable, Class: webhook.ClassHTTP5xx, StartedAt: now}
 	asked := failed
 	asked.RetryAfter = time.Hour
 	absurd := failed
 	absurd.RetryAfter = 1000 * time.Hour
 	cases := map[string]struct {
 		before record
-		res    Result
+		res    webhook.Result
 		status Status
 		due    time.Duration
 		reason string
 		count  int
 	}{
-		"2xx delivers":                       {record{Status: StatusPending}, Result{StatusCode: 204}, StatusDelivered, 0, "", 1},
+		"2xx delivers":                       {record{Status: StatusPending}, webhook.Result{StatusCode: 204}, StatusDelivered, 0, "", 1},
 		"first failure follows the schedule": {record{Status: StatusPending}, failed, StatusRetrying, time.Second, "", 1},
 		"second failure too":                 {record{Status: StatusDelivering, Step: 1, Count: 1}, failed, StatusRetrying, time.Minute, "", 2},
 		"the last failure is death":          {record{Status: StatusDelivering, Step: 2, Count: 2}, failed, StatusDead, 0, ReasonExhausted, 3},
 		"Retry-After is obeyed":              {record{Status: StatusPending}, asked, StatusRetrying, time.Hour, "", 1},
 		"Retry-After is clamped":             {record{Status: StatusPending}, absurd, StatusRetrying, 24 * time.Hour, "", 1},
-		"410 is death":                       {record{Status: StatusPending}, Result{StatusCode: http.StatusGone, Class: ClassGone}, StatusDead, 0, ReasonGone, 1},
-		"an aborted attempt never was":       {record{Status: StatusDelivering, Step: 1, Count: 1}, Result{Class: ClassAborted}, StatusRetrying, 1, ReasonInterrupted, 1},
+		"410 is death":                       {record{Status: StatusPending}, webhook.Result{StatusCode: http.StatusGone, Class: webhook.ClassGone}, StatusDead, 0, ReasonGone, 1},
+		"an aborted attempt never was":       {record{Status: StatusDelivering, Step: 1, Count: 1}, webhook.Result{Class: webhook.ClassAborted}, StatusRetrying, 1, ReasonInterrupted, 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -65,12 +67,12 @@ func TestStateMachine(t *testing.T) {
 				if !r.Status.Live() {
 					t.Skip("no attempt of what has ended")
 				}
-				res := rapid.SampledFrom([]Result{
+				res := rapid.SampledFrom([]webhook.Result{
 					{StatusCode: 200},
-					{StatusCode: 500, Class: ClassHTTP5xx},
-					{Class: ClassTimeout},
-					{StatusCode: 410, Class: ClassGone},
-					{Class: ClassAborted},
+					{StatusCode: 500, Class: webhook.ClassHTTP5xx},
+					{Class: webhook.ClassTimeout},
+					{StatusCode: 410, Class: webhook.ClassGone},
+					{Class: webhook.ClassAborted},
 				}).Draw(t, "result")
 				before := r
 				r = decide(r, res, testPolicy, now, func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "jitter") })
@@ -145,9 +147,9 @@ func TestRecordReadsWhatItWrote(t *testing.T) {
 			Due:       rapid.Int64Range(0, 1<<42).Draw(t, "due"),
 		}
 		for range rapid.IntRange(0, 30).Draw(t, "attempts") {
-			r.log(Result{
+			r.log(webhook.Result{
 				StartedAt: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "started")),
-				Class:     rapid.SampledFrom(errorClasses).Draw(t, "class"),
+				Class:     rapid.SampledFrom(webhook.ErrorClasses()).Draw(t, "class"),
 				// What a receiver answers may be any bytes.
 				ResponseBody: rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
 			})

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/internal/script"
@@ -158,7 +159,7 @@ func TestAttemptIsCountedOnceThoughItsRecordWasLost(t *testing.T) {
 	policy := Policy{Schedule: []time.Duration{time.Millisecond, time.Minute}, Retention: time.Hour, DeadRetention: time.Hour}
 	s := NewStore(redistest.New(t), policy)
 	r := &recorder{store: s, replica: "replica", now: func() time.Time { return now }}
-	res := Result{StartedAt: now, Duration: time.Millisecond, StatusCode: 500, Class: ClassHTTP5xx}
+	res := webhook.Result{StartedAt: now, Duration: time.Millisecond, StatusCode: 500, Class: webhook.ClassHTTP5xx}
 	delivery := ref{Ref: events.Ref{Company: uuid.New(), ID: "evt"}, Subscriber: uuid.New()}
 	o := &outcome{
 		work:   work{ref: delivery, base: &record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}},

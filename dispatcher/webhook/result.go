@@ -81,7 +81,7 @@ type Result struct {
 	StatusCode   int           // 0 when no answer came
 	Class        ErrorClass
 	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
-	ResponseBody []byte        // the beginning of it, nil when empty
+	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
 	Err          error         // what happened below HTTP, for logs only: it may name internal addresses
 }
 

@@ -20,11 +20,11 @@ import (
 	"spendhook/subscribers"
 )
 
-// The most that is taken from an answer, in bytes.
+// The most that is taken from an answer, and the most that is kept of one, in bytes.
 const (
 	maxResponseBody   = 16 << 10
 	maxResponseHeader = 64 << 10
-	maxStoredBody     = 4 << 10
+	maxStoredBody     = 1 << 10
 )
 
 // SenderOptions configures a Sender; zero values mean the defaults.
@@ -111,8 +111,11 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
+	pool := s.transports.of(r)
+	ctx, connected := pool.dials.track(ctx)
 	// Not http.Client: it would follow redirects.
-	resp, err := s.transports.of(r).RoundTrip(s.request(ctx, r, started.Unix()))
+	resp, err := pool.RoundTrip(s.request(ctx, r, started.Unix()))
+	connected()
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err
 	} else {
@@ -149,10 +152,11 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	return req.WithContext(ctx)
 }
 
-// readAnswer takes the status as the receiver's word; the body is only for the
-// attempt log, so without the values of sent headers that it repeats. A body that is still coming when the attempt's time is up makes
-// the attempt a timeout all the same; one that is too long is cut, and with it
-// the connection; one that breaks off changes nothing.
+// readAnswer decides by the status. The body is only for the attempt log: that
+// of a failure is kept, without the values of sent headers that it repeats. A
+// body that is still coming when the attempt's time is up makes the attempt a
+// timeout all the same; one that is too long is cut, and with it the
+// connection; one that breaks off changes nothing.
 func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.Header, res *Result) {
 	defer resp.Body.Close()
 	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
@@ -165,13 +169,15 @@ func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.
 	buf := s.buffers.Get().(*[maxResponseBody + 1]byte)
 	defer s.buffers.Put(buf)
 	n, err := io.ReadFull(resp.Body, buf[:])
-	seen := withoutValues(buf[:n], sent)
-	res.ResponseBody = bytes.Clone(seen[:min(len(seen), maxStoredBody)])
 	switch {
 	case err == nil && res.Class == ClassNone:
 		res.Class = ClassOversized
 	case err != nil && errors.Is(context.Cause(ctx), errAttemptTimeout):
 		res.Class, res.Err = ClassTimeout, err
+	}
+	if !res.Success() {
+		seen := withoutValues(buf[:n], sent)
+		res.ResponseBody = bytes.Clone(seen[:min(len(seen), maxStoredBody)])
 	}
 }
 

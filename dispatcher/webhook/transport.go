@@ -15,7 +15,7 @@ import (
 
 const (
 	maxCertified      = 1024 // transports with a client certificate
-	maxCertifiedConns = 256  // idle, of each of them
+	maxCertifiedConns = 1024 // idle, of each of them: more than one company has in flight to a host
 	plainSessions     = 1024 // TLS sessions kept to be resumed
 	certifiedSessions = 64
 )
@@ -26,8 +26,14 @@ const (
 // certificate they began with. Safe for concurrent use.
 type transports struct {
 	options   SenderOptions
-	plain     *http.Transport
-	certified *lru.Cache[identity, *http.Transport]
+	plain     *pool
+	certified *lru.Cache[identity, *pool]
+}
+
+// pool is the connections that show one certificate, or none.
+type pool struct {
+	*http.Transport
+	dials *dials
 }
 
 // identity is a certificate of a company, as it was set.
@@ -38,13 +44,13 @@ type identity struct {
 }
 
 func newTransports(o SenderOptions) *transports {
-	closeIdle := func(_ identity, t *http.Transport) { t.CloseIdleConnections() }
+	closeIdle := func(_ identity, p *pool) { p.CloseIdleConnections() }
 	certified, _ := lru.NewWithEvict(maxCertified, closeIdle) // fails only for a size < 1
-	return &transports{options: o, plain: newTransport(o, nil), certified: certified}
+	return &transports{options: o, plain: newPool(o, nil), certified: certified}
 }
 
 // of is the pool for a request.
-func (t *transports) of(r Request) *http.Transport {
+func (t *transports) of(r Request) *pool {
 	if r.Certificate == nil {
 		return t.plain
 	}
@@ -52,7 +58,7 @@ func (t *transports) of(r Request) *http.Transport {
 	if found, ok := t.certified.Get(id); ok {
 		return found
 	}
-	fresh := newTransport(t.options, r.Certificate.TLS)
+	fresh := newPool(t.options, r.Certificate.TLS)
 	if found, ok, _ := t.certified.PeekOrAdd(id, fresh); ok {
 		return found // somebody else was first
 	}
@@ -64,29 +70,33 @@ func (t *transports) close() {
 	t.certified.Purge()
 }
 
-func newTransport(o SenderOptions, certificate *tls.Certificate) *http.Transport {
+// newPool bounds idle connections over all hosts only: net/http closes the one
+// that was used longest ago. A bound for each host would close connections that
+// the subscribers behind a busy one need again at once.
+func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 	d := newDialer(o, certificate)
-	t := &http.Transport{
-		DialContext:            d.DialContext,
+	idle := o.MaxIdleConns
+	if certificate != nil {
+		idle = min(idle, maxCertifiedConns)
+	}
+	return &pool{dials: d.dials, Transport: &http.Transport{
+		DialContext:            d.dialPlain,
 		DialTLSContext:         d.dialTLS,
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.ConnectTimeout},
 		DisableCompression:     true,
-		MaxIdleConns:           o.MaxIdleConns,
-		MaxIdleConnsPerHost:    64, // as many as one endpoint may have in flight
+		MaxIdleConns:           idle,
+		MaxIdleConnsPerHost:    idle,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: maxResponseHeader,
-	}
-	if certificate != nil {
-		t.MaxIdleConns = min(o.MaxIdleConns, maxCertifiedConns)
-	}
-	return t
+	}}
 }
 
-// dialer opens guarded connections.
+// dialer opens guarded connections, no more at once than are waited for.
 type dialer struct {
 	egress.Dialer
-	tls *tls.Config
+	tls   *tls.Config
+	dials *dials
 }
 
 func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
@@ -105,12 +115,33 @@ func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
 	return &dialer{
 		Dialer: egress.Dialer{Guard: o.Guard, Proxy: o.Proxy, Timeout: o.ConnectTimeout},
 		tls:    config,
+		dials:  newDials(),
 	}
 }
 
-// dialTLS does what net/http would, but gives the errors of the handshake a
-// type of their own.
+func (d *dialer) dialPlain(ctx context.Context, network, address string) (net.Conn, error) {
+	end, err := d.dials.begin(ctx, dialHost{address: address})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.DialContext(ctx, network, address)
+	end(err)
+	return conn, err
+}
+
 func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	end, err := d.dials.begin(ctx, dialHost{address: address, tls: true})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.handshake(ctx, network, address)
+	end(err)
+	return conn, err
+}
+
+// handshake does what net/http would, but gives the errors of the handshake a
+// type of their own.
+func (d *dialer) handshake(ctx context.Context, network, address string) (net.Conn, error) {
 	raw, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err

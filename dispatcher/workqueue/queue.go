@@ -105,6 +105,7 @@ type Queue struct {
 	lastPartition atomic.Int64 // the last one served, and the unix ms until which
 	othersUntil   atomic.Int64 // other partitions count as having work
 
+	taking     sync.Mutex
 	claiming   sync.WaitGroup
 	background sync.WaitGroup
 	stopped    atomic.Bool
@@ -269,6 +270,9 @@ func (q *Queue) serveShard(partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
+	// One claim after the other: each knows what the last one took of the memory.
+	q.taking.Lock()
+	defer q.taking.Unlock()
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)

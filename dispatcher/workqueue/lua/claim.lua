@@ -37,7 +37,8 @@ end
 
 local function claim_events(company, want)
   local queue = P .. 'q:' .. company
-  local cost = tonumber(redis.call('HGET', P .. 'c:' .. company, 'cost') or 1)
+  local cost = redis.call('HGET', P .. 'c:' .. company, 'cost') -- deliveries an event makes
+  cost = tonumber(cost or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
   local out, used = {}, 0
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
   for i, id in ipairs(ids) do
@@ -50,7 +51,8 @@ local function claim_events(company, want)
     local known = false
     if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
       id = string.sub(id, 2)
-      known = redis.call('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
+      if known.err then known = false end
     end
     redis.call('HSET', note, company .. '/' .. id, '')
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)

@@ -27,6 +27,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -41,9 +42,9 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write " +
 	"cards:read cards:write reimbursements:read locations:read billing:read operator"
 
-// house is the API on the real packages and a real Redis. Everything that is
+// harness is the API on the real packages and a real Redis. Everything that is
 // answered and logged is kept in seen.
-type house struct {
+type harness struct {
 	t       *testing.T
 	handler http.Handler
 	keys    *auth.Keys
@@ -53,15 +54,15 @@ type house struct {
 	seen    *transcript
 }
 
-// setup is a started house; adjust may change the API's options.
-func setup(t *testing.T, adjust ...func(*Options)) *house {
+// setup is a started harness; adjust may change the API's options.
+func setup(t *testing.T, adjust ...func(*Options)) *harness {
 	t.Helper()
 	return setupOn(t, redistest.New(t), adjust...)
 }
 
-func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) *house {
+func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) *harness {
 	t.Helper()
-	h := &house{t: t, company: uuid.New(), seen: &transcript{}}
+	h := &harness{t: t, company: uuid.New(), seen: &transcript{}}
 	var err error
 	h.keys = newKeys(t)
 	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -103,20 +104,21 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	})
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
-		Store: dispatcher.NewStore(client, policy), Events: store, Subscribers: subs,
-		Registry: subscribers.NewRegistry(subs, 100), Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Queue:      dispatcher.NewQueue(dispatcher.QueueOptions{Client: client, CheckInterval: 5 * time.Millisecond, StopTimeout: time.Second, Logger: logger}),
-		ClockEvery: 10 * time.Millisecond, Logger: logger, Registerer: prometheus.NewRegistry(),
+		Client: client, Events: store, Subscribers: subs,
+		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
+		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Enqueue: d.Enqueue, Logger: logger})
+	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(openSpend(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
-		Deliveries: d, Recovery: d, Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
+		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d,
+		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }
 
@@ -161,14 +163,14 @@ func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) 
 	})
 }
 
-func (h *house) metrics() *prometheus.CounterVec { return h.options.Metrics.requests }
+func (h *harness) metrics() *prometheus.CounterVec { return h.options.Metrics.requests }
 
-func (h *house) mint(company *uuid.UUID, scopes string) string {
+func (h *harness) mint(company *uuid.UUID, scopes string) string {
 	h.t.Helper()
 	return h.mintAs("test", company, scopes)
 }
 
-func (h *house) mintAs(subject string, company *uuid.UUID, scopes string) string {
+func (h *harness) mintAs(subject string, company *uuid.UUID, scopes string) string {
 	h.t.Helper()
 	token, err := h.keys.Mint(h.t.Context(), auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour})
 	if err != nil {
@@ -195,8 +197,8 @@ func remote(address string) option { return func(r *http.Request) { r.RemoteAddr
 
 func noToken(r *http.Request) { r.Header.Del("Authorization") }
 
-// call sends a request with the house's token and a JSON body, if any.
-func (h *house) call(method, target, body string, options ...option) answer {
+// call sends a request with the harness's token and a JSON body, if any.
+func (h *harness) call(method, target, body string, options ...option) answer {
 	h.t.Helper()
 	r := httptest.NewRequestWithContext(h.t.Context(), method, target, strings.NewReader(body))
 	bearer(h.token)(r)

@@ -33,7 +33,7 @@ import (
 
 // twoCompanies is the API with the real data of two companies in its stores.
 type twoCompanies struct {
-	*house
+	*harness
 
 	acme, bolt              *tenant
 	mine, another, stranger *x509.Certificate // two of our authority, and one of another's
@@ -82,7 +82,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	pool := ca.Pool()
 	dir, keys := t.TempDir(), keysOf(t, w.signer)
 	store := openSpend(t, storage.Options{DataDir: dir, Timeout: patient})
-	w.house = setupOn(t, w.client, func(o *Options) {
+	w.harness = setupOn(t, w.client, func(o *Options) {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
@@ -107,10 +107,10 @@ func setupTwo(t *testing.T) *twoCompanies {
 	return w
 }
 
-// call is that of the house, with a good certificate.
+// call is that of the harness, with a good certificate.
 func (w *twoCompanies) call(method, target, body string, options ...option) answer {
 	w.t.Helper()
-	return w.house.call(method, target, body, append([]option{withCert(w.mine)}, options...)...)
+	return w.harness.call(method, target, body, append([]option{withCert(w.mine)}, options...)...)
 }
 
 func newSigner(t *testing.T) *ecdsa.PrivateKey {

@@ -31,8 +31,8 @@ var (
 	bob  = uuid.MustParse("b0000000-0000-4000-8000-000000000001") // of nobody's
 )
 
-// house is a database and a Redis, and what replicas on them have published.
-type house struct {
+// harness is a database and a Redis, and what replicas on them have published.
+type harness struct {
 	t       *testing.T
 	options storage.Options
 	store   *storage.Store
@@ -46,7 +46,7 @@ type house struct {
 }
 
 // onBoth runs a test on each database.
-func onBoth(t *testing.T, test func(*house)) {
+func onBoth(t *testing.T, test func(*harness)) {
 	t.Helper()
 	for name, options := range map[string]func(*testing.T) storage.Options{
 		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: t.TempDir()} },
@@ -59,10 +59,10 @@ func onBoth(t *testing.T, test func(*house)) {
 	}
 }
 
-func build(t *testing.T, o storage.Options) *house {
+func build(t *testing.T, o storage.Options) *harness {
 	t.Helper()
 	o.Timeout = 20 * time.Second // the machine may be busy
-	h := &house{
+	h := &harness{
 		t: t, options: o, store: openStore(t, o), accepted: map[string]int{},
 		server: redistest.Start(t, redistest.Options{AOF: true}),
 	}
@@ -77,7 +77,7 @@ func build(t *testing.T, o storage.Options) *house {
 
 func newPublisher(s *events.Store) *events.Publisher {
 	return events.NewPublisher(events.PublisherOptions{
-		Store: s, Enqueue: func(context.Context, []*events.Stored) error { return nil },
+		Store: s, Wake: func(context.Context, []int) {},
 	})
 }
 
@@ -111,7 +111,7 @@ func load(t *testing.T, s *storage.Store) {
 }
 
 // publish is the publisher, observed.
-func (h *house) publish(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+func (h *harness) publish(ctx context.Context, batch []events.Event) ([]events.Result, error) {
 	results, err := h.accept(ctx, batch)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ type replica struct {
 }
 
 // replica makes one that is not started. adjust may change its options.
-func (h *house) replica(adjust func(*Options)) *replica {
+func (h *harness) replica(adjust func(*Options)) *replica {
 	h.t.Helper()
 	registry := prometheus.NewRegistry()
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -197,7 +197,7 @@ func doomed(n int) int { return (n + 9) / 10 }
 
 // wantDone waits for the end of a job that bulk asked for, and checks all of it:
 // one card for each item but the doomed, and one event for every item.
-func (h *house) wantDone(id uuid.UUID) storage.CardJob {
+func (h *harness) wantDone(id uuid.UUID) storage.CardJob {
 	h.t.Helper()
 	var job storage.CardJob
 	eventually(h.t, "the job ends and its outcomes are published", func() bool {
@@ -221,7 +221,7 @@ func (h *house) wantDone(id uuid.UUID) storage.CardJob {
 }
 
 // wantEvents checks that the events are those of the job and nothing else.
-func (h *house) wantEvents(job storage.CardJob) {
+func (h *harness) wantEvents(job storage.CardJob) {
 	h.t.Helper()
 	got := h.published()
 	if len(got) != job.Total {
@@ -245,7 +245,7 @@ func (h *house) wantEvents(job storage.CardJob) {
 }
 
 // published reads the company's events back.
-func (h *house) published() map[string]events.Event {
+func (h *harness) published() map[string]events.Event {
 	h.t.Helper()
 	got := map[string]events.Event{}
 	var f events.Filter
@@ -273,7 +273,7 @@ func sameJSON(a, b []byte) bool {
 }
 
 // finished is how many items of the job have an outcome.
-func (h *house) finished(job uuid.UUID) int {
+func (h *harness) finished(job uuid.UUID) int {
 	j, err := h.store.CardJob(h.t.Context(), acme, job)
 	if err != nil {
 		return 0
@@ -281,13 +281,13 @@ func (h *house) finished(job uuid.UUID) int {
 	return j.Succeeded + j.Failed
 }
 
-func (h *house) wantFinished(job uuid.UUID, atLeast int) {
+func (h *harness) wantFinished(job uuid.UUID, atLeast int) {
 	h.t.Helper()
 	eventually(h.t, fmt.Sprintf("%d items are finished", atLeast), func() bool { return h.finished(job) >= atLeast })
 }
 
 // loseQueue deletes everything that asynq keeps.
-func (h *house) loseQueue() {
+func (h *harness) loseQueue() {
 	h.t.Helper()
 	keys := must(h.client.Keys(h.t.Context(), "asynq*").Result())(h.t)
 	if len(keys) == 0 {
@@ -298,7 +298,7 @@ func (h *house) loseQueue() {
 	}
 }
 
-func (h *house) queued() *asynq.QueueInfo {
+func (h *harness) queued() *asynq.QueueInfo {
 	h.t.Helper()
 	return must(asynq.NewInspectorFromRedisClient(h.client).GetQueueInfo(queueName))(h.t)
 }

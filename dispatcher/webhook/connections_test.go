@@ -1,0 +1,215 @@
+package webhook
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// crowd is the in-flight limits of ten subscribers behind one host. Its tests
+// are not parallel: so many handshakes would time out those beside them.
+const crowd = 10 * 64
+
+// countingReceiver speaks TLS and counts the connections opened to it.
+func countingReceiver(t *testing.T, h http.HandlerFunc, change func(*httptest.Server)) (string, func(*SenderOptions), *atomic.Int64) {
+	t.Helper()
+	var opened atomic.Int64
+	address, trust := secureReceiver(t, h, func(s *httptest.Server) {
+		if change != nil {
+			change(s)
+		}
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				opened.Add(1)
+			}
+		}
+	})
+	return address, trust, &opened
+}
+
+// unhurried gives a slow machine time.
+func unhurried(o *SenderOptions) { o.Timeout, o.ConnectTimeout = 2*time.Minute, 2*time.Minute }
+
+// patientSender relies on dials under way however long they take.
+func patientSender(t *testing.T, trust func(*SenderOptions)) *Sender {
+	t.Helper()
+	s := newTestSender(t, func(o *SenderOptions) { trust(o); unhurried(o) })
+	s.transports.plain.dials.patience = time.Hour
+	return s
+}
+
+// sendFrom makes n attempts by as many senders at once.
+func sendFrom(t *testing.T, s *Sender, address string, senders, n int) {
+	t.Helper()
+	req := requestTo(t, address)
+	var made atomic.Int64
+	var all sync.WaitGroup
+	for range senders {
+		all.Go(func() {
+			for made.Add(1) <= int64(n) {
+				if res := s.Send(t.Context(), req); !res.Success() {
+					t.Errorf("class %q: %v", res.Class, res.Err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Each wave is as many requests as may be in flight, and ends before the next
+// begins: all connections are in use, then all are idle.
+func TestTheConnectionsOfACrowdAreKept(t *testing.T) {
+	const waves = 5
+	var arrived atomic.Int64
+	var full [waves]chan struct{}
+	for i := range full {
+		full[i] = make(chan struct{})
+	}
+	address, trust, opened := countingReceiver(t, func(http.ResponseWriter, *http.Request) {
+		n := arrived.Add(1)
+		wave := full[(n-1)/crowd]
+		if n%crowd == 0 {
+			close(wave)
+		}
+		<-wave
+	}, nil)
+	s := newTestSender(t, func(o *SenderOptions) { trust(o); unhurried(o) })
+	for range waves {
+		sendFrom(t, s, address, crowd, crowd)
+	}
+	if n := opened.Load(); n > 2*crowd {
+		t.Errorf("%d connections for %d waves of %d requests", n, waves, crowd)
+	}
+}
+
+func TestACrowdOpensNoMoreConnectionsThanItsLimits(t *testing.T) {
+	address, trust, opened := countingReceiver(t, accepting, nil)
+	sendFrom(t, patientSender(t, trust), address, crowd, 5_000)
+	if n := opened.Load(); n > 2*crowd {
+		t.Errorf("%d connections for %d attempts in flight", n, crowd)
+	}
+}
+
+func TestACrowdSharesAnHTTP2Connection(t *testing.T) {
+	address, trust, opened := countingReceiver(t, accepting, func(s *httptest.Server) {
+		s.EnableHTTP2 = true
+		s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 16}
+	})
+	s := newTestSender(t, func(o *SenderOptions) { trust(o); unhurried(o) })
+	sendFrom(t, s, address, 1, 1) // the receiver's limit is known after the first answer
+	sendFrom(t, s, address, crowd, 5_000)
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// While handshakes take their time, requests over the one connection that is
+// ready begin no others.
+func TestSlowHandshakesDoNotMultiply(t *testing.T) {
+	t.Parallel()
+	const senders, requests = 4, 200
+	var handshakes, served atomic.Int64
+	release := make(chan struct{})
+	answer := func(http.ResponseWriter, *http.Request) {
+		if served.Add(1) == requests {
+			close(release)
+		}
+	}
+	address, trust, opened := countingReceiver(t, answer, func(s *httptest.Server) {
+		s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			if handshakes.Add(1) > 1 {
+				<-release
+			}
+			return nil, nil
+		}}
+	})
+	sendFrom(t, patientSender(t, trust), address, senders, requests+senders)
+	if n := opened.Load(); n > 2*senders {
+		t.Errorf("%d connections for %d attempts in flight", n, senders)
+	}
+}
+
+// dialing is one attempt that has asked for a dial.
+type dialing struct {
+	connected func()
+	begun     chan func(error) // its end; closed when the dial is not needed
+}
+
+func dialFor(t *testing.T, d *dials) dialing {
+	t.Helper()
+	ctx, connected := d.track(t.Context())
+	w := dialing{connected, make(chan func(error), 1)}
+	go func() {
+		if end, err := d.begin(ctx, dialHost{address: "example.com:443", tls: true}); err == nil {
+			w.begun <- end
+		}
+		close(w.begun)
+	}()
+	synctest.Wait()
+	return w
+}
+
+// queued is an attempt whose dial waits for one of another attempt, that has a
+// connection by now.
+func queued(t *testing.T, d *dials) (other func(error), w dialing) {
+	t.Helper()
+	first := dialFor(t, d)
+	other = <-first.begun
+	first.connected()
+	w = dialFor(t, d)
+	if len(w.begun) != 0 {
+		t.Fatal("a dial has begun that another one makes needless")
+	}
+	return other, w
+}
+
+func TestAQueuedDial(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		then   func(other func(error), w dialing)
+		begins bool
+	}{
+		"begins when the other fails":              {func(other func(error), _ dialing) { other(io.EOF) }, true},
+		"begins when the other takes long":         {func(func(error), dialing) { <-time.After(dialPatience) }, true},
+		"is dropped once its attempt is connected": {func(_ func(error), w dialing) { w.connected() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newDials()
+				other, w := queued(t, d)
+				test.then(other, w)
+				synctest.Wait()
+				if end, begun := <-w.begun; begun != test.begins {
+					t.Errorf("begun: %v, want %v", begun, test.begins)
+				} else if begun {
+					end(nil)
+				}
+			})
+		})
+	}
+}
+
+func TestHostsThatNobodyDialsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDials()
+		other, w := queued(t, d)
+		w.connected()
+		other(nil)
+		late := dialFor(t, d)
+		(<-late.begun)(io.EOF)
+		late.connected()
+		if len(d.hosts) != 0 {
+			t.Errorf("%d hosts are kept", len(d.hosts))
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package webhook
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// dialPatience is how long an attempt relies on the dials of other attempts:
+// one of those may hang where its own would not.
+const dialPatience = time.Second
+
+// errNotNeeded ends a dial that was not begun. net/http drops the error, since
+// the attempt that asked for the dial has a connection or has ended.
+var errNotNeeded = errors.New("dial: the attempt needs no connection any more")
+
+// dials bounds the dials under way to each host by the attempts that wait for a
+// connection to it. net/http dials for every attempt that finds no idle
+// connection. If a connection becomes idle first, the attempt uses that one, and
+// the dial goes on for nobody. While handshakes take longer than requests, such
+// dials would multiply: each request that ends during the handshakes begins
+// another. Here they count for the attempts that come later, so that a host has
+// fewer than twice as many connections as attempts were ever in flight to it.
+// Safe for concurrent use.
+type dials struct {
+	patience time.Duration // dialPatience, but for tests
+
+	mu    sync.Mutex // guards all below, and every dialWait
+	hosts map[dialHost]*hostDials
+}
+
+// dialHost is a host as net/http tells connections apart.
+type dialHost struct {
+	address string // host:port
+	tls     bool
+}
+
+// hostDials are the dials to one host.
+type hostDials struct {
+	host    dialHost
+	waiting int       // attempts that asked for a dial and have no connection yet
+	running int       // dials under way
+	queue   list.List // of *dialWait: those whose dial has not begun
+}
+
+// dialWait is the need of one attempt for a connection.
+type dialWait struct {
+	connected bool
+	host      *hostDials    // which counts it as waiting; else nil
+	queued    *list.Element // in host.queue; nil: not there
+	turn      chan bool     // of the queued dial: true begins it, false drops it
+}
+
+type dialWaitKey struct{}
+
+func newDials() *dials {
+	return &dials{patience: dialPatience, hosts: map[dialHost]*hostDials{}}
+}
+
+// track returns the context for one attempt, and what is to be called once
+// RoundTrip has returned.
+func (d *dials) track(ctx context.Context) (context.Context, func()) {
+	w := &dialWait{}
+	ctx = context.WithValue(ctx, dialWaitKey{}, w)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { d.set(w, false) }, // once more when a kept connection was stale
+		GotConn: func(httptrace.GotConnInfo) { d.set(w, true) },
+	})
+	return ctx, func() { d.set(w, true) }
+}
+
+// set notes whether an attempt has what it needs. A dial that was queued for it
+// belongs to an earlier need and is dropped.
+func (d *dials) set(w *dialWait, connected bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w.connected = connected
+	h := w.host
+	if h == nil {
+		return
+	}
+	if w.queued != nil {
+		h.decide(w, false)
+	}
+	h.leave(w)
+	d.forget(h)
+}
+
+// begin waits until a dial may start. If it returns no error, the caller calls
+// end with the result of the dial.
+func (d *dials) begin(ctx context.Context, host dialHost) (end func(error), err error) {
+	w, ok := ctx.Value(dialWaitKey{}).(*dialWait)
+	if !ok {
+		return func(error) {}, nil // not tracked, so not bounded
+	}
+	h, turn := d.enter(w, host)
+	if h == nil || (turn != nil && !d.await(ctx, w, h, turn)) {
+		return nil, errNotNeeded
+	}
+	return func(err error) { d.end(w, h, err) }, nil
+}
+
+// enter counts an attempt as waiting. Without a turn the dial begins at once;
+// without a host it is not needed.
+func (d *dials) enter(w *dialWait, host dialHost) (*hostDials, chan bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w.connected {
+		return nil, nil
+	}
+	h := d.hosts[host]
+	if h == nil {
+		h = &hostDials{host: host}
+		d.hosts[host] = h
+	}
+	if w.host == nil {
+		w.host = h
+		h.waiting++
+	}
+	if h.running < h.waiting || w.queued != nil {
+		h.running++
+		return h, nil
+	}
+	w.queued, w.turn = h.queue.PushBack(w), make(chan bool, 1)
+	return h, w.turn
+}
+
+// await reports whether the queued dial begins.
+func (d *dials) await(ctx context.Context, w *dialWait, h *hostDials, turn chan bool) bool {
+	patience := time.NewTimer(d.patience)
+	defer patience.Stop()
+	select {
+	case begins := <-turn:
+		return begins
+	case <-patience.C:
+	case <-ctx.Done(): // the dial itself says so
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(turn) == 0 { // not decided meanwhile
+		h.running++
+		h.decide(w, true)
+	}
+	return <-turn
+}
+
+// end notes that a dial has ended. Its connection serves the attempt, or the
+// one that waits longest; after a failure a queued dial may begin instead.
+func (d *dials) end(w *dialWait, h *hostDials, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h.running--
+	if err == nil && w.host == h && w.queued == nil {
+		h.leave(w)
+	}
+	for h.queue.Len() > 0 && h.running < h.waiting {
+		h.running++
+		h.decide(h.queue.Front().Value.(*dialWait), true)
+	}
+	d.forget(h)
+}
+
+// forget drops a host that nobody dials.
+func (d *dials) forget(h *hostDials) {
+	if h.waiting == 0 && h.running == 0 {
+		delete(d.hosts, h.host)
+	}
+}
+
+// decide begins or drops a queued dial.
+func (h *hostDials) decide(w *dialWait, begins bool) {
+	h.queue.Remove(w.queued)
+	w.queued = nil
+	w.turn <- begins
+}
+
+// leave counts an attempt as no longer waiting.
+func (h *hostDials) leave(w *dialWait) {
+	h.waiting--
+	w.host = nil
+}
