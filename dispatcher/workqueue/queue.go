@@ -95,6 +95,7 @@ type Queue struct {
 	wakeups *wakeups
 	watch   *watch
 	replica atomic.Pointer[string] // the name that claims are noted under
+	calls   atomic.Uint64          // claims made, which numbers them
 
 	kicked  chan struct{} // there are partitions in dirty
 	mu      sync.Mutex    // guards all below
@@ -262,8 +263,7 @@ func (q *Queue) serve(partitions []int) {
 	shards.Wait()
 }
 
-// claimTimeout bounds one claim: what it had claimed when it ends is requeued
-// when the replica stops or is lost.
+// claimTimeout bounds one claim.
 const claimTimeout = 10 * time.Second
 
 func (q *Queue) serveShard(partitions []int) {
@@ -283,7 +283,8 @@ func (q *Queue) serveShard(partitions []int) {
 	replica := *q.replica.Load()
 	var batches []Batch
 	var again []int
-	for _, c := range q.claim(ctx, replica, partitions, shares, others) {
+	number := q.calls.Add(1)
+	for _, c := range q.claim(ctx, replica, number, partitions, q.claimSize(partitions, others), shares, others) {
 		q.metrics.claims.Inc()
 		switch {
 		case errors.Is(c.err, errFenced):
@@ -292,6 +293,7 @@ func (q *Queue) serveShard(partitions []int) {
 			continue
 		case c.err != nil:
 			q.opts.Logger.Error("claim failed", "partition", c.partition, "error", c.err)
+			q.recoverClaim(c.partition, replica, number)
 			continue
 		}
 		if c.wake {
@@ -409,7 +411,7 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 // Requeue gives up work of one company that was claimed and not begun.
 func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	p := partition.Of(b.Company)
-	args := []any{partition.Prefix(p), replica, requeuePage, "0"}
+	args := []any{partition.Prefix(p), replica, requeuePage, "0", ""}
 	for _, e := range b.Events {
 		args = append(args, b.Company.String()+"/"+e.ID)
 	}

@@ -267,7 +267,7 @@ func (w *watch) takeOverLost(ctx context.Context, s *shard) {
 
 // takeOver requeues what a lost replica has in flight in a shard.
 func (w *watch) takeOver(ctx context.Context, s *shard, replica string) error {
-	n, err := w.q.requeue(ctx, s.partitions, replica, true)
+	n, err := w.q.requeue(ctx, s.partitions, replica)
 	w.q.metrics.requeued.Add(float64(n))
 	if err != nil {
 		return err
@@ -287,20 +287,16 @@ func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 // requeuePage is how many notes one call requeues.
 const requeuePage = 500
 
-// requeue moves all notes of a replica in partitions back to their queues and
-// has them served. It returns how many there were.
-func (q *Queue) requeue(ctx context.Context, partitions []int, replica string, fence bool) (int, error) {
+// requeue fences a replica in partitions, moves all its notes there back to their
+// queues and has them served. It returns how many there were.
+func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (int, error) {
 	n := 0
 	for rest := partitions; len(rest) > 0; {
 		calls := make([]*script.Call, len(rest))
 		for i, p := range rest {
-			fenced := "0"
-			if fence {
-				fenced = "1"
-			}
 			calls[i] = &script.Call{
 				Script: requeueScript, Keys: Keys(p),
-				Args: []any{partition.Prefix(p), replica, requeuePage, fenced},
+				Args: []any{partition.Prefix(p), replica, requeuePage, "1", ""},
 			}
 		}
 		if err := script.Run(ctx, q.opts.Client, nil, calls...); err != nil {
@@ -327,7 +323,8 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string, f
 	return n, nil
 }
 
-// release requeues all notes of this replica and takes its heartbeats away.
+// release requeues all notes of this replica, refuses claims that are still on
+// their way, and takes its heartbeats away.
 func (q *Queue) release(ctx context.Context, replica string) error {
 	all := make([]int, partition.Count)
 	for p := range all {
@@ -335,7 +332,7 @@ func (q *Queue) release(ctx context.Context, replica string) error {
 	}
 	var failed error
 	for _, group := range q.byShard(ctx, all) {
-		_, err := q.requeue(ctx, group, replica, false)
+		_, err := q.requeue(ctx, group, replica)
 		if err == nil {
 			err = q.forget(ctx, group[0], replica)
 		}

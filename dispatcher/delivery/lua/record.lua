@@ -79,12 +79,15 @@ for e = 1, tonumber(ARGV[8]) do
     local due, flags, ms = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
     a = a + 7
     local claimed = string.find(flags, 'c', 1, true)
-    if claimed then free(P, replica, company, sub, id) end
-    learn(P, company, sub, flags, ms)
+    local ended = claimed and free(P, replica, company, sub, id, expected)
+    local offered = not ended
+    if ended or not claimed then learn(P, company, sub, flags, ms) end
     local found = redis.call('HGET', key, sub)
-    local version = found and string.sub(found, 2, string.find(found, '|', 1, true) - 1) or ''
-    if version ~= expected then
+    if version_of(found) ~= expected then
       out[#out + 1] = found or ''
+      if ended and LIVE[found and string.sub(found, 1, 1)] then -- the caller may never come back
+        wake_up, offered = wake_up + put(P, company, sub, id, t, t), true
+      end
     elseif string.find(flags, 'g', 1, true) and in_flight(P, company, sub, id) then
       out[#out + 1] = 0
     else
@@ -97,13 +100,16 @@ for e = 1, tonumber(ARGV[8]) do
       if LIVE[was] and not LIVE[is] then opened = opened - 1 end
       dead = dead or is == 'X'
       if LIVE[is] and due ~= '' then
-        if string.find(flags, 'b', 1, true) then redis.call('SADD', P .. 'bl:' .. company, sub) end
-        wake_up = wake_up + put(P, company, sub, id, t + due, t)
-      elseif LIVE[was] then
+        -- One that somebody else is attempting is queued by its outcome.
+        if ended or not found or not in_flight(P, company, sub, id) then
+          if string.find(flags, 'b', 1, true) then redis.call('SADD', P .. 'bl:' .. company, sub) end
+          wake_up, offered = wake_up + put(P, company, sub, id, t + due, t), true
+        end
+      elseif LIVE[was] and not ended then
         take_out(P, company, sub, id)
       end
     end
-    if claimed then wake_up = wake_up + offer(P, company, sub, t) end
+    if not offered then wake_up = wake_up + offer(P, company, sub, t) end
   end
   count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
   if wake_up > 0 then wakes[#wakes + 1] = e end
