@@ -3,51 +3,76 @@ package delivery
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"spendhook/internal/partition"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
 	"spendhook/internal/redistest"
 )
 
-// write stores deliveries as a dispatch would have, all of the same moment: the
-// hard case for paging.
-func (h *house) write(sub uuid.UUID, ids []string, at time.Time, as func(*record)) {
-	h.t.Helper()
+// shelf is a store with deliveries of one company.
+type shelf struct {
+	*Store
+
+	t       *testing.T
+	company uuid.UUID
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	return &shelf{Store: storeOn(redistest.New(t)), t: t, company: uuid.New()}
+}
+
+func storeOn(client redis.UniversalClient) *Store {
+	return NewStore(StoreOptions{
+		Client: client, Policy: Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+	})
+}
+
+// write stores deliveries as matching their events would have, all of the same
+// moment: the hard case for paging.
+func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*Record)) {
+	s.t.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
-		var writes []write
+		var writes []Write
 		for _, id := range chunk {
-			r := ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
-			next := &record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
+			r := Ref{Ref: events.Ref{Company: s.company, ID: id}, Subscriber: sub}
+			next := &Record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
 			as(next)
-			writes = append(writes, writeOf(r, &record{}, next))
+			writes = append(writes, Write{Event: r.Ref, Changes: []Change{{Ref: r, Base: &Record{}, Next: next}}})
 		}
-		if _, err := h.Store.record(h.t.Context(), at, writes, h.Replica, nil); err != nil {
-			h.t.Fatal(err)
+		recorded, _, err := s.Record(s.t.Context(), at, "", writes)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, r := range recorded {
+			if r.Err != nil || r.Found[0] != nil {
+				s.t.Fatalf("not written: %+v", r)
+			}
 		}
 	}
 }
 
-func dead(r *record) { r.Status, r.Reason = StatusDead, ReasonExhausted }
+func dead(r *Record) { r.Status, r.Reason = StatusDead, ReasonExhausted }
 
 // all reads every page and returns the delivery ids, failing on a repeat.
-func (h *house) all(f DeliveryFilter) []string {
-	h.t.Helper()
+func (s *shelf) all(f Filter) []string {
+	s.t.Helper()
 	var ids []string
 	seen := map[string]bool{}
 	for {
-		page, err := h.Deliveries(h.t.Context(), f)
+		page, err := s.List(s.t.Context(), f)
 		if err != nil {
-			h.t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		for _, d := range page.Items {
 			if seen[d.ID()] {
-				h.t.Fatalf("%s came twice", d.ID())
+				s.t.Fatalf("%s came twice", d.ID())
 			}
 			seen[d.ID()] = true
 			ids = append(ids, d.ID())
@@ -66,85 +91,38 @@ func names(prefix string, n int) []string {
 	return ids
 }
 
-func TestTenThousandAndOneDeadLettersAreListedAndReplayed(t *testing.T) {
-	t.Parallel()
-	h := build(t, redistest.New(t), nil)
-	rc := receive(t, nil)
-	sub := h.subscribe(rc.URL)
-	const n = 10_001
-	var ids []string
-	for range n / 73 {
-		ids = append(ids, h.emit(73)...)
-	}
-	deleteQueue(t, h.client) // they were dispatched long ago
-	deleteOpen(t, h)
-	h.write(sub.UUID, ids, time.Now(), dead)
-
-	for name, f := range map[string]DeliveryFilter{
-		"subscriber": {Company: &h.company, Subscriber: &sub.UUID, Status: StatusDead, Size: 100},
-		"company":    {Company: &h.company, Status: StatusDead, Size: 100},
-		"platform":   {Status: StatusDead, Size: 100},
-	} {
-		if got := h.all(f); len(got) != len(ids) {
-			t.Errorf("%s: %d listed of %d", name, len(got), len(ids))
-		}
-	}
-	if g, err := h.Store.gauges(t.Context()); err != nil || g.dead != int64(len(ids)) {
-		t.Errorf("%d counted, %v", g.dead, err)
-	}
-	h.start()
-	job := h.recover(RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
-	if job.Redelivered != int64(len(ids)) {
-		t.Errorf("%d redelivered", job.Redelivered)
-	}
-	h.settled()
-	if got := rc.ids(); len(got) != len(ids) {
-		t.Errorf("%d received of %d", len(got), len(ids))
-	}
-	if got := h.all(DeliveryFilter{Company: &h.company, Status: StatusDead}); len(got) != 0 {
-		t.Errorf("%d dead letters are left", len(got))
-	}
-}
-
-func deleteOpen(t *testing.T, h *house) {
-	t.Helper()
-	if err := h.client.Del(t.Context(), events.OpenKey(partition.Of(h.company))).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestListFilters(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), nil)
+	s := newShelf(t)
 	early, late := time.Now().Add(-time.Hour).Truncate(time.Millisecond), time.Now().Truncate(time.Millisecond)
 	a, b := uuid.New(), uuid.New()
-	h.write(a, names("early", 30), early, func(r *record) { r.Status = StatusDelivered })
-	h.write(a, names("late", 30), late, func(r *record) { r.Status, r.EventType = StatusRetrying, "OTHER"; r.Due, r.Step = late.UnixMilli(), 1 })
-	h.write(b, names("dead", 7), late, dead)
+	s.write(a, names("early", 30), early, func(r *Record) { r.Status = StatusDelivered })
+	s.write(a, names("late", 30), late, func(r *Record) { r.Status, r.EventType = StatusRetrying, "OTHER"; r.Due, r.Step = late.UnixMilli(), 1 })
+	s.write(b, names("dead", 7), late, dead)
 
 	between := early.Add(time.Minute)
 	count := map[string]struct {
-		f    DeliveryFilter
+		f    Filter
 		want int
 	}{
-		"subscriber":        {DeliveryFilter{Subscriber: &a}, 60},
-		"live":              {DeliveryFilter{Subscriber: &a, Status: StatusRetrying}, 30},
-		"delivered":         {DeliveryFilter{Subscriber: &a, Status: StatusDelivered}, 30},
-		"of company, live":  {DeliveryFilter{Status: StatusRetrying}, 30},
-		"of company, dead":  {DeliveryFilter{Status: StatusDead}, 7},
-		"event type":        {DeliveryFilter{Subscriber: &a, EventType: "OTHER"}, 30},
-		"from":              {DeliveryFilter{Subscriber: &a, From: &between}, 30},
-		"to":                {DeliveryFilter{Subscriber: &a, To: &between}, 30},
-		"exactly then":      {DeliveryFilter{Subscriber: &a, From: &early, To: &early}, 30},
-		"nothing":           {DeliveryFilter{Subscriber: &b, Status: StatusDelivered}, 0},
-		"unknown":           {DeliveryFilter{Subscriber: &h.company}, 0},
-		"dead in a span":    {DeliveryFilter{Status: StatusDead, From: &between}, 7},
-		"dead, but earlier": {DeliveryFilter{Status: StatusDead, To: &between}, 0},
+		"subscriber":        {Filter{Subscriber: &a}, 60},
+		"live":              {Filter{Subscriber: &a, Status: StatusRetrying}, 30},
+		"delivered":         {Filter{Subscriber: &a, Status: StatusDelivered}, 30},
+		"of company, live":  {Filter{Status: StatusRetrying}, 30},
+		"of company, dead":  {Filter{Status: StatusDead}, 7},
+		"event type":        {Filter{Subscriber: &a, EventType: "OTHER"}, 30},
+		"from":              {Filter{Subscriber: &a, From: &between}, 30},
+		"to":                {Filter{Subscriber: &a, To: &between}, 30},
+		"exactly then":      {Filter{Subscriber: &a, From: &early, To: &early}, 30},
+		"nothing":           {Filter{Subscriber: &b, Status: StatusDelivered}, 0},
+		"unknown":           {Filter{Subscriber: &s.company}, 0},
+		"dead in a span":    {Filter{Status: StatusDead, From: &between}, 7},
+		"dead, but earlier": {Filter{Status: StatusDead, To: &between}, 0},
 	}
 	for name, c := range count {
 		for _, size := range []int{1, 7, 100} {
-			c.f.Company, c.f.Size = &h.company, size
-			if got := h.all(c.f); len(got) != c.want {
+			c.f.Company, c.f.Size = &s.company, size
+			if got := s.all(c.f); len(got) != c.want {
 				t.Errorf("%s by %d: %d, want %d", name, size, len(got), c.want)
 			}
 		}
@@ -153,34 +131,36 @@ func TestListFilters(t *testing.T) {
 
 func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
-	for i := range 7 {
-		h.subscribe(receive(t, status(http.StatusOK)).URL + "/" + uuid.NewString()[:i+1])
+	s := newShelf(t)
+	now := time.Now()
+	ids := names("evt", 5)
+	for range 7 {
+		s.write(uuid.New(), ids, now, func(r *Record) { r.Status = StatusDelivered })
 	}
-	ids := h.emit(5)
-	h.settled()
-	for size := 1; size < 10; size++ {
-		if got := h.all(DeliveryFilter{Company: &h.company, Size: size}); len(got) != 7*len(ids) {
-			t.Errorf("by %d: %d deliveries listed, want %d", size, len(got), 7*len(ids))
+	for _, id := range ids { // as accepting them does
+		event := redis.Z{Score: float64(now.UnixMilli()), Member: id}
+		if err := s.client.ZAdd(t.Context(), events.IndexKey(s.company), event).Err(); err != nil {
+			t.Fatal(err)
 		}
-		if got := h.all(DeliveryFilter{Size: size}); len(got) != 7*len(ids) {
-			t.Errorf("of all companies, by %d: %d deliveries listed, want %d", size, len(got), 7*len(ids))
+	}
+	for size := 1; size < 10; size++ {
+		if got := s.all(Filter{Company: &s.company, Size: size}); len(got) != 7*len(ids) {
+			t.Errorf("by %d: %d deliveries listed, want %d", size, len(got), 7*len(ids))
 		}
 	}
 }
 
 func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), nil)
-	sub := uuid.New()
-	h.write(sub, names("e", 3), time.Now(), dead)
-	page, err := h.Deliveries(t.Context(), DeliveryFilter{Company: &h.company, Status: StatusDead, Size: 1})
+	s := newShelf(t)
+	s.write(uuid.New(), names("e", 3), time.Now(), dead)
+	page, err := s.List(t.Context(), Filter{Company: &s.company, Status: StatusDead, Size: 1})
 	if err != nil || page.Next == "" {
 		t.Fatalf("page = %+v, %v", page, err)
 	}
 	other := uuid.New()
 	for _, cursor := range []string{page.Next, "garbage", "e30"} {
-		if _, err := h.Deliveries(t.Context(), DeliveryFilter{Company: &other, Cursor: cursor}); !errors.Is(err, ErrBadCursor) {
+		if _, err := s.List(t.Context(), Filter{Company: &other, Cursor: cursor}); !errors.Is(err, ErrBadCursor) {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}

@@ -1,17 +1,19 @@
 package delivery
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
-	"spendhook/internal/partition"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/script"
 )
@@ -31,6 +33,8 @@ func contents(t *testing.T, client redis.UniversalClient) map[string]string {
 			value, err = client.HGetAll(t.Context(), key).Result()
 		case "zset":
 			value, err = client.ZRangeWithScores(t.Context(), key, 0, -1).Result()
+		case "string":
+			value, err = client.Get(t.Context(), key).Result()
 		default:
 			t.Fatalf("%s is a %s", key, kind)
 		}
@@ -44,62 +48,64 @@ func contents(t *testing.T, client redis.UniversalClient) map[string]string {
 
 // smoothWrites is events of two companies delivered to some of three
 // subscribers; one was delivered to nobody, one is not settled yet.
-func smoothWrites(now time.Time) []write {
+func smoothWrites(now time.Time) []Write {
 	companies := []uuid.UUID{uuid.MustParse("0b1e0000-0000-4000-8000-000000000001"), uuid.MustParse("0b1e0000-0000-4000-8000-000000000002")}
 	subs := []uuid.UUID{uuid.MustParse("5b1e0000-0000-4000-8000-000000000001"), uuid.MustParse("5b1e0000-0000-4000-8000-000000000002"), uuid.MustParse("5b1e0000-0000-4000-8000-000000000003")}
-	var writes []write
+	var writes []Write
 	for i := range 200 {
-		w := write{event: events.Ref{Company: companies[i%2], ID: fmt.Sprint("evt-", i)}, settled: i != 7}
+		w := Write{Event: events.Ref{Company: companies[i%2], ID: fmt.Sprint("evt-", i)}, Matched: i != 7}
 		for _, sub := range subs[:i%4] {
-			base := &record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
+			base := &Record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
 			next := *base
 			next.Status, next.Count = StatusDelivered, 1
-			w.changes = append(w.changes, change{ref: ref{Ref: w.event, Subscriber: sub}, base: base, next: &next})
+			w.Changes = append(w.Changes, Change{Ref: Ref{Ref: w.Event, Subscriber: sub}, Base: base, Next: &next})
 		}
 		writes = append(writes, w)
 	}
 	return writes
 }
 
-// open makes the events of writes open, as accepting them does.
-func open(t *testing.T, client redis.UniversalClient, writes []write) {
+// accept stores the events of writes as claimed by a replica.
+func accept(t *testing.T, client redis.UniversalClient, replica string, now time.Time, writes []Write) {
 	t.Helper()
-	for i, w := range writes {
-		key := events.OpenKey(partition.Of(w.event.Company))
-		if i%3 == 0 {
-			key = delayedKey(partition.Of(w.event.Company))
-		}
-		if err := client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: w.event.String()}).Err(); err != nil {
-			t.Fatal(err)
-		}
+	pipe := client.Pipeline()
+	for _, w := range writes {
+		p := partition.Of(w.Event.Company)
+		pipe.Set(t.Context(), events.EventKey(w.Event), fmt.Sprintf("R%013d%08x%010x{}", now.UnixMilli(), 1, 1), 0)
+		pipe.HSet(t.Context(), partition.Prefix(p)+"n:"+replica, w.Event.String(), "")
+		pipe.HIncrBy(t.Context(), partition.Key(w.Event.Company, "c:"+w.Event.Company.String()), "pending", 1)
+		pipe.Incr(t.Context(), partition.Prefix(p)+"pending")
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
 func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	policy := Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour}
 	one, many := redistest.New(t), redistest.New(t)
 	writes := smoothWrites(now)
 	for _, client := range []redis.UniversalClient{one, many} {
-		open(t, client, writes)
+		accept(t, client, "replica", now, writes)
 	}
-	found, err := NewStore(many, policy).record(t.Context(), now, writes, "replica", nil)
-	if err != nil {
-		t.Fatal(err)
+	recorded, wakes, err := storeOn(many).Record(t.Context(), now, "replica", writes)
+	if err != nil || len(wakes) > 0 {
+		t.Fatal(wakes, err)
 	}
-	for i, f := range found {
-		if len(f) != len(writes[i].changes) {
-			t.Fatalf("%s: %d answers", writes[i].event, len(f))
+	for i, r := range recorded {
+		if r.Err != nil || len(r.Found) != len(writes[i].Changes) {
+			t.Fatalf("%s: %+v", writes[i].Event, r)
 		}
-		for _, rec := range f {
-			if rec != nil {
-				t.Errorf("%s: found %+v", writes[i].event, rec)
+		for _, f := range r.Found {
+			if f != nil {
+				t.Errorf("%s: found %+v", writes[i].Event, f)
 			}
 		}
 	}
 	for i := range writes { // texts are encoded by now
-		if err := script.Run(t.Context(), one, nil, NewStore(one, policy).changedCall(&writes[i], now)); err != nil {
+		call := storeOn(one).recordCall([]*Write{&writes[i]}, now, "replica")
+		if err := script.Run(t.Context(), one, nil, call); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,79 +119,109 @@ func TestManyDeliveredAreWrittenAsEachAloneWouldBe(t *testing.T) {
 	}
 }
 
+// found lists what was found instead of what was to be written.
+func found(t *testing.T, recorded []Recorded, err error) (all []*Found) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range recorded {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		for _, f := range r.Found {
+			if f != nil {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
 func TestDeliveredConflictsAreTold(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	s := NewStore(redistest.New(t), Policy{Retention: time.Hour, DeadRetention: time.Hour})
+	s := storeOn(redistest.New(t))
 	writes := smoothWrites(now)[:8]
-	if _, err := s.record(t.Context(), now, writes, "replica", nil); err != nil {
-		t.Fatal(err)
-	}
-	again, err := s.record(t.Context(), now, writes, "replica", nil) // as after a lost answer
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, f := range again {
-		for _, rec := range f {
-			if rec != nil {
-				t.Errorf("%s: the same again is a conflict with %+v", writes[i].event, rec)
-			}
+	for range 2 { // the second time as after a lost answer
+		recorded, _, err := s.Record(t.Context(), now, "replica", writes)
+		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
+			t.Errorf("conflicts: %+v", conflicts)
 		}
 	}
 	other := smoothWrites(now)[:8]
+	changes := 0
 	for i := range other {
-		for j := range other[i].changes {
-			other[i].changes[j].next.Count = 5
+		for j := range other[i].Changes {
+			other[i].Changes[j].Next.Count = 5
+			changes++
 		}
 	}
-	found, err := s.record(t.Context(), now, other, "replica", nil)
-	if err != nil {
-		t.Fatal(err)
+	recorded, _, err := s.Record(t.Context(), now, "replica", other)
+	conflicts := found(t, recorded, err)
+	if len(conflicts) != changes {
+		t.Errorf("%d conflicts of %d", len(conflicts), changes)
 	}
-	for i, f := range found {
-		for _, rec := range f {
-			if rec == nil || rec.Status != StatusDelivered || rec.Count != 1 || rec.Version != 1 {
-				t.Errorf("%s: found %+v", other[i].event, rec)
-			}
+	for _, f := range conflicts {
+		if f.Record.Status != StatusDelivered || f.Record.Count != 1 || f.Record.Version != 1 {
+			t.Errorf("found %+v", f.Record)
 		}
 	}
 }
 
-// The answer of a record is lost, and before it is tried again the delivery is
-// handed out and begun anew: the attempt is counted once.
-func TestAttemptIsCountedOnceThoughItsRecordWasLost(t *testing.T) {
+// A write whose answer was lost is tried again, and counts once.
+func TestWriteTriedAgainIsRecognised(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	policy := Policy{Schedule: []time.Duration{time.Millisecond, time.Minute}, Retention: time.Hour, DeadRetention: time.Hour}
-	s := NewStore(redistest.New(t), policy)
-	r := &recorder{store: s, replica: "replica", now: func() time.Time { return now }}
-	res := webhook.Result{StartedAt: now, Duration: time.Millisecond, StatusCode: 500, Class: webhook.ClassHTTP5xx}
-	delivery := ref{Ref: events.Ref{Company: uuid.New(), ID: "evt"}, Subscriber: uuid.New()}
-	o := &outcome{
-		work:   work{ref: delivery, base: &record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}},
-		result: &res,
-		apply: func(rec record, now time.Time) record {
-			return decide(rec, res, policy, now, func() float64 { return 0.5 })
-		},
+	s := storeOn(redistest.New(t))
+	r := Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
+	policy := Policy{Schedule: []time.Duration{time.Minute}}
+	next := Decide(Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, Result{StatusCode: 500, StartedAt: now}, policy, now, middle)
+	for range 2 {
+		recorded, _, err := s.Record(t.Context(), now, "replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &Record{}, Next: &next}}}})
+		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
+			t.Fatalf("conflicts: %+v", conflicts[0].Record)
+		}
 	}
-	if conflicts, done, err := r.try(t.Context(), []*outcome{o}, nil); err != nil || len(conflicts) > 0 || len(done) != 1 {
-		t.Fatalf("recorded: %v, %v, %v", conflicts, done, err)
+	records, err := s.Get(t.Context(), []Ref{r})
+	if err != nil || records[0].Count != 1 || records[0].Version != 1 {
+		t.Errorf("record = %+v, %v", records[0], err)
 	}
-	stamp := now.Add(time.Second)
-	due, err := s.claim(t.Context(), stamp, 10)
-	if err != nil || len(due) != 1 {
-		t.Fatalf("due: %v, %v", due, err)
+}
+
+func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	now := time.Now()
+	r := Ref{Ref: events.Ref{Company: s.company, ID: "e"}, Subscriber: uuid.New()}
+	s.write(r.Subscriber, []string{r.ID}, now, dead)
+	late := Restart(Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, ReasonReplay, now)
+	recorded, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &Record{}, Next: &late}}}})
+	if conflicts := found(t, recorded, err); len(conflicts) != 1 || conflicts[0].Record.Status != StatusDead {
+		t.Fatalf("conflicts: %+v", conflicts)
 	}
-	begun, err := s.begin(t.Context(), "replica", "task", stamp.UnixMilli(), []ref{delivery})
-	if err != nil || len(begun) != 1 || begun[0].rec.Count != 1 {
-		t.Fatalf("begun: %+v, %v", begun, err)
+	if records, err := s.Get(t.Context(), []Ref{r}); err != nil || records[0].Status != StatusDead {
+		t.Errorf("record = %+v, %v", records[0], err)
 	}
-	conflicts, done, err := r.try(t.Context(), []*outcome{o}, nil)
-	if err != nil || len(conflicts) > 0 || len(done) != 1 {
-		t.Errorf("recorded again: %d conflicts, %d done, %v", len(conflicts), len(done), err)
+	if n := s.client.Exists(t.Context(), workqueue.EndpointQueueKey(s.company, r.Subscriber)).Val(); n != 0 {
+		t.Error("it waits in the endpoint queue")
 	}
-	recs, err := s.get(t.Context(), []ref{delivery})
-	if err != nil || recs[0].Count != 1 || recs[0].Status != StatusDelivering {
-		t.Errorf("the delivery is %+v, %v", recs[0], err)
+}
+
+// What becomes part of a Redis key has the alphabet of event ids.
+func TestDeliveryIDsAreCheckedWhole(t *testing.T) {
+	t.Parallel()
+	company, sub := uuid.New(), uuid.New()
+	good := Delivery{EventID: "evt_1-A", SubscriberUUID: sub}
+	if r, err := ParseID(company, good.ID()); err != nil || r.Company != company || r.ID != "evt_1-A" || r.Subscriber != sub {
+		t.Errorf("%s: %v, %v", good.ID(), r, err)
+	}
+	for _, id := range []string{
+		"", ".", "e", "e.", "." + sub.String(), "e.x", "a/b." + sub.String(), "a:b." + sub.String(), "{7}." + sub.String(),
+		"a\n." + sub.String(), strings.Repeat("e", 129) + "." + sub.String(),
+	} {
+		if r, err := ParseID(company, id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: %v, %v", id, r, err)
+		}
 	}
 }
