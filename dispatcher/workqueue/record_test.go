@@ -28,7 +28,7 @@ func (b *bench) queued(q *workqueue.Queue, company uuid.UUID, id string) deliver
 func (b *bench) overflow(company uuid.UUID, id string, sub uuid.UUID) delivery.Write {
 	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: id}, Subscriber: sub}
 	base := &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()}
-	next := delivery.Queue(*base, time.Now())
+	next := delivery.Queue(*base, delivery.ReasonBusy, time.Now())
 	return delivery.Write{Event: ref.Ref, Matched: true, Changes: []delivery.Change{
 		{Ref: ref, Base: base, Next: &next, Backlog: true},
 	}}
