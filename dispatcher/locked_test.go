@@ -131,8 +131,8 @@ func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	if err := h.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return h.deliveryOf(id, sub).Reason == delivery.ReasonLocked }, "the delivery waits")
-	if d := h.deliveryOf(id, sub); d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
+	d := h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
+	if d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
 		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt)
 	}
 	h.reaches(h.emit(1)[0], good, delivery.StatusDelivered)

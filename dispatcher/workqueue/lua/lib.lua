@@ -10,13 +10,13 @@ local function reference(company, id, sub) return company .. '/' .. id .. '/' ..
 
 local EVENT_HEADER = 32 -- what stands before an event's body, see events/lua/lib.lua
 
--- matched and ended tell whether an event, by its value or the header of it, or a
+-- matched and finished tell whether an event, by its value or the header of it, or a
 -- delivery, by its record, needs no more work. What is damaged does: whoever
 -- claims it quarantines it.
 local function matched(event)
   return type(event) == 'string' and #event >= EVENT_HEADER and string.find(event, '^[MSC]') ~= nil
 end
-local function ended(record)
+local function finished(record)
   return type(record) == 'string' and string.find(record, '^[DXC]%d+|') ~= nil
 end
 

@@ -57,7 +57,7 @@ for i = 1, math.min(#refs, most) do
       else
         release(P, company, sub, id)
         local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-        if not ended(record) then
+        if not finished(record) then
           redis.call('ZADD', P .. 'eq:' .. company .. '/' .. sub, 'NX', now, id)
         end
         wakes = wakes + offer(P, company, sub, now)
