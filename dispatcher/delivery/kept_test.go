@@ -1,6 +1,10 @@
 package delivery
 
-import "testing"
+import (
+	"testing"
+
+	"spendhook/events"
+)
 
 // Held back, a delivery stays live and can be found as long as it is.
 func TestAHeldDeliveryIsKeptForAsLongAsItIsHeld(t *testing.T) {
@@ -22,3 +26,34 @@ func TestAHeldDeliveryIsKeptForAsLongAsItIsHeld(t *testing.T) {
 	}
 }
 
+// What is written of an event that is gone, or late of one that has settled,
+// expires too.
+func TestNothingIsKeptForEver(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	settled := h.accepted(t, "settled")
+	h.mustWrite(t, Write{Event: settled, Matched: true})
+	gone := events.Ref{Company: h.company, ID: "gone"}
+	for _, e := range []events.Ref{settled, gone} {
+		for _, late := range [][]Change{
+			{h.first(h.refs(e, 1)[0], h.succeed)},
+			{h.first(h.refs(e, 1)[0], h.gone)},
+		} {
+			h.client.Del(t.Context(), deliveriesKey(e))
+			h.mustWrite(t, Write{Event: e, Changes: late, Matched: true})
+			if ttl := h.client.PTTL(t.Context(), deliveriesKey(e)).Val(); ttl <= 0 {
+				t.Errorf("%s, %s: the deliveries have the time to live %v", e.ID, late[0].Next.Status, ttl)
+			}
+		}
+	}
+	queued := h.refs(gone, 1)[0]
+	h.client.Del(t.Context(), deliveriesKey(gone))
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.first(queued, h.queue)}})
+	if ttl := h.client.PTTL(t.Context(), deliveriesKey(gone)).Val(); ttl != forever {
+		t.Errorf("a delivery that waits expires in %v", ttl)
+	}
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r Record) Record { return Expire(r, h.now) })}})
+	if ttl := h.client.PTTL(t.Context(), deliveriesKey(gone)).Val(); ttl <= 0 {
+		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
+	}
+}
