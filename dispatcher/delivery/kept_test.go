@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"testing"
+	"time"
 
 	"spendhook/events"
 )
@@ -55,5 +56,30 @@ func TestNothingIsKeptForEver(t *testing.T) {
 	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r Record) Record { return Expire(r, h.now) })}})
 	if ttl := h.client.PTTL(t.Context(), deliveriesKey(gone)).Val(); ttl <= 0 {
 		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
+	}
+}
+
+// A success keeps no answer; of the others only the last is kept.
+func TestOnlyTheLastAnswerIsKept(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_700_000_000_000)
+	r := Record{Status: StatusPending}
+	attempt := func(outcome Outcome, body string) {
+		now = now.Add(time.Second)
+		r = Decide(r, Result{Outcome: outcome, Body: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
+	}
+	attempt(Failed, "first")
+	attempt(Failed, "second")
+	if r.Attempts[0].Body != nil || string(r.Attempts[1].Body) != "second" {
+		t.Errorf("after two failures: %+v", r.Attempts)
+	}
+	attempt(Succeeded, "thanks")
+	if r.Status != StatusDelivered || len(r.Attempts) != 3 {
+		t.Fatalf("record %+v", r)
+	}
+	for _, a := range r.Attempts {
+		if a.Body != nil {
+			t.Errorf("attempt %d keeps %q", a.Number, a.Body)
+		}
 	}
 }
