@@ -30,7 +30,7 @@ type Policy struct {
 	Schedule      []time.Duration // the wait after each failed attempt; after the last one the delivery is dead
 	Jitter        float64         // each wait is spread by this fraction both ways, 0..1
 	RetryAfterMax time.Duration   // the longest Retry-After that is obeyed
-	DeadRetention time.Duration   // how long dead and held deliveries, and their events, are kept
+	DeadRetention time.Duration   // how long dead deliveries, and their events, are kept
 	Retention     time.Duration   // how long settled deliveries are kept
 	FailingAfter  int             // failed attempts in a row that make a subscriber failing
 	DisableAfter  time.Duration   // failing this long without a success disables a subscriber

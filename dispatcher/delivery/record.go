@@ -111,7 +111,7 @@ func (r *Record) waiting() Status {
 }
 
 // log appends an attempt, keeping the latest maxAttemptLog, and the answer of
-// this one alone.
+// this one alone, if it failed.
 func (r *Record) log(res Result) {
 	r.Count++
 	r.Attempts = slices.Clone(r.Attempts)
@@ -120,8 +120,11 @@ func (r *Record) log(res Result) {
 	}
 	r.Attempts = append(r.Attempts, attemptRecord{
 		Number: r.Count, Started: res.StartedAt.UnixMilli(), Duration: res.Duration.Milliseconds(),
-		Code: res.StatusCode, Error: res.Class, Body: res.Body,
+		Code: res.StatusCode, Error: res.Class,
 	})
+	if res.Outcome != Succeeded {
+		r.Attempts[len(r.Attempts)-1].Body = res.Body
+	}
 	if extra := len(r.Attempts) - maxAttemptLog; extra > 0 {
 		r.Attempts = r.Attempts[extra:]
 	}

@@ -11,7 +11,12 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   local head = redis.pcall('GETRANGE', event, 0, 13)
   if type(head) == 'table' then return 0 end -- no event: damaged
   local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
-  if not accepted or state == COMPACTED or state == READY and not matched then return 0 end
+  if not accepted or state == COMPACTED then -- what came too late for the event goes too
+    local live = redis.call('HGET', deliveries, '#')
+    if tonumber(live or 0) <= 0 then redis.call('PEXPIRE', deliveries, keep_dead, 'NX') end
+    return 0
+  end
+  if state == READY and not matched then return 0 end
   local marks = redis.call('HMGET', deliveries, '#', '!')
   local is = SETTLED
   if tonumber(marks[1] or 0) > 0 then is = MATCHED end
@@ -20,6 +25,8 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
     if marks[2] then ms, keep = math.max(ms, keep_dead), math.max(keep, keep_dead) end
     redis.call('PEXPIRE', event, ms)
     redis.call('PEXPIRE', deliveries, keep)
+  elseif is == SETTLED then -- written late
+    redis.call('PEXPIRE', deliveries, keep, 'NX')
   end
   if is == state then return 0 end
   redis.call('SETRANGE', event, 0, is)

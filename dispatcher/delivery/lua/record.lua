@@ -29,11 +29,12 @@ local function index(key, score, member, ms)
 end
 
 -- reindex moves a delivery between the indexes of what is live and what is dead.
+-- What is live stays so for any time, so its indexes neither expire nor are trimmed.
 local function reindex(P, company, sub, id, was, is, created)
   local of_sub, both = company .. '/' .. sub, id .. '/' .. sub
   if LIVE[is] and not LIVE[was] then
-    index(P .. 'dl:' .. of_sub, created, id, keep_dead)
-    index(P .. 'cl:' .. company, created, both, keep_dead)
+    redis.call('ZADD', P .. 'dl:' .. of_sub, created, id)
+    redis.call('ZADD', P .. 'cl:' .. company, created, both)
   elseif LIVE[was] and not LIVE[is] then
     redis.call('ZREM', P .. 'dl:' .. of_sub, id)
     redis.call('ZREM', P .. 'cl:' .. company, both)
