@@ -30,8 +30,9 @@ type work struct {
 // matching is an event that was claimed, until each of its deliveries has an
 // outcome. The recorder owns left.
 type matching struct {
-	ref  events.Ref
-	left int // outcomes still to be written
+	ref    events.Ref
+	left   int // outcomes still to be written
+	fanout int // deliveries in all
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -106,6 +107,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 			body: stored.Body, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
 		})
 	}
+	ev.fanout = len(e.Known) + len(todo)
 	if ev.left = len(todo); ev.left == 0 {
 		ev.left = 1
 		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, replica: replica, event: ev}})

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
@@ -57,4 +59,23 @@ func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
 // Repeat claims under a number.
 func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
 	return exported(q.claim(ctx, q.Name(), number, []int{p}, 400, nil, 400)[0])
+}
+
+// RequeueHash names requeue.lua to Redis.
+func RequeueHash() string { return requeueScript.Hash() }
+
+// ReplicasKey is the heartbeats of a Redis that is no Cluster.
+func ReplicasKey() string { return replicasKey(0) }
+
+// Takeovers counts the replicas that this one took over, and Fenced how often it
+// was taken over itself.
+func (q *Queue) Takeovers() float64 { return valueOf(q.metrics.takeovers) }
+func (q *Queue) Fenced() float64    { return valueOf(q.metrics.fenced) }
+
+func valueOf(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		return -1
+	}
+	return m.GetCounter().GetValue()
 }

@@ -216,3 +216,5 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 }
 
 func redisOf(tb testing.TB) redis.UniversalClient { tb.Helper(); return redistest.New(tb) }
+
+func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 const (
@@ -106,7 +108,7 @@ func parsePartitions(payload string) []int {
 	fields := strings.Fields(payload)
 	out := make([]int, 0, len(fields))
 	for _, f := range fields {
-		if p, err := strconv.Atoi(f); err == nil {
+		if p, err := strconv.Atoi(f); err == nil && p >= 0 && p < partition.Count {
 			out = append(out, p)
 		}
 	}

@@ -42,3 +42,13 @@ local function count_pending(P, company, change)
   redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)
   redis.call('INCRBY', P .. 'pending', change)
 end
+
+-- weigh corrects what a company's events are charged when they are claimed, the
+-- average number of their deliveries, by those of events that were matched.
+local function weigh(P, company, fanouts)
+  local state = P .. 'c:' .. company
+  local before = tonumber(redis.call('HGET', state, 'cost') or 1)
+  local cost = before
+  for _, n in ipairs(fanouts) do cost = cost + (math.max(n, 1) - cost) / 8 end
+  if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
+end

@@ -4,8 +4,8 @@
 -- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
 --   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker
 --   in ms, 7 unreachable attempts in a row that open it, 8 number of events; then
---   for each event: key prefix, company, id, '1' when its matching is complete,
---   number of changes; and for each of its changes: subscriber, expected version
+--   for each event: key prefix, company, id, the number of its deliveries when its
+--   matching is complete, '' before, number of changes; and for each of its changes: subscriber, expected version
 --   ('' for none), record, created ms, ms until it is due ('' for never), flags,
 --   ms for which its endpoint is not served ('' for none)
 -- Flags: c it was claimed from its endpoint queue, s the endpoint was reached, u it
@@ -68,10 +68,11 @@ local function learn(P, company, sub, flags, ms)
   end
 end
 
-local out, wakes = {0}, {}
+local out, wakes, fanouts = {0}, {}, {}
 local a = 9
 for e = 1, tonumber(ARGV[8]) do
-  local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3] == '1', tonumber(ARGV[a + 4])
+  local P, company, id, fanout, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
+  local matched = fanout ~= ''
   a = a + 5
   local key, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
   local opened, dead, wake_up = 0, false, 0
@@ -113,7 +114,12 @@ for e = 1, tonumber(ARGV[8]) do
     if not offered then wake_up = wake_up + offer(P, company, sub, t) end
   end
   count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
+  if matched then
+    fanouts[company] = fanouts[company] or {P = P}
+    table.insert(fanouts[company], tonumber(fanout))
+  end
   if wake_up > 0 then wakes[#wakes + 1] = e end
 end
+for company, list in pairs(fanouts) do weigh(list.P, company, list) end
 out[1] = wakes
 return out

@@ -28,6 +28,7 @@ local shares = {}
 for i = 11, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 local JOB_TURN = 8      -- every so many turns a job comes before new work
+local PAGE = 200        -- companies looked at
 local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
 
 redis.call('ZREM', P .. 'due', '', PASSED)
@@ -152,41 +153,55 @@ end
 local out, passed = {0, {}}, {}
 local alone = redis.call('ZCARD', P .. 'sched') == 1
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
-local turn = redis.call('ZRANGE', P .. 'sched', 0, 199, 'WITHSCORES')
-for i = 1, #turn, 2 do
-  local company, start = turn[i], tonumber(turn[i + 1])
-  if budget <= 0 or bytes <= 0 then break end
-  local want = math.min(shares[company] or share_of_others, budget)
-  if not alone then want = math.min(want, quantum) end
-  if want <= 0 then
-    passed[#passed + 1] = company
+
+-- serve gives a company its turn.
+local function serve(company, start, want)
+  local state = P .. 'c:' .. company
+  local number = redis.call('HINCRBY', state, 'turn', 1)
+  local events, deliveries, claimed, used, more = {}, {}, {}, 0, 0
+  if number % JOB_TURN == 0 then claimed = claim_job(company) end
+  if number % 2 == 0 then
+    deliveries, used = claim_endpoints(company, want)
+    if used < want then events, more = claim_events(company, want - used) end
   else
-    local state = P .. 'c:' .. company
-    local number = redis.call('HINCRBY', state, 'turn', 1)
-    local events, deliveries, claimed, used, more = {}, {}, {}, 0, 0
-    if number % JOB_TURN == 0 then claimed = claim_job(company) end
-    if number % 2 == 0 then
-      deliveries, used = claim_endpoints(company, want)
-      if used < want then events, more = claim_events(company, want - used) end
+    events, used = claim_events(company, want)
+    if used < want then deliveries, more = claim_endpoints(company, math.floor(want - used)) end
+  end
+  used = used + more
+  if used == 0 and #claimed == 0 then claimed = claim_job(company) end
+  v = math.max(v, start)
+  if has_work(company) then
+    redis.call('ZADD', P .. 'sched', start + math.max(used, 1), company)
+  else
+    redis.call('ZREM', P .. 'sched', company)
+    redis.call('HSET', state, 'tag', start + used)
+  end
+  budget = budget - used
+  if #events + #deliveries + #claimed > 0 then
+    out[#out + 1] = {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
+      redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, claimed}
+  end
+end
+
+local starts = {} -- of the companies passed by
+repeat -- a page of companies; another one only when all of it were passed by
+  local first = #passed
+  local turn = redis.call('ZRANGE', P .. 'sched', first, first + PAGE - 1, 'WITHSCORES')
+  for i = 1, #turn, 2 do
+    if budget < 1 or bytes <= 0 then break end
+    local company = turn[i]
+    local want = math.floor(math.min(shares[company] or share_of_others, budget))
+    if not alone then want = math.min(want, quantum) end
+    if want > 0 then
+      serve(company, tonumber(turn[i + 1]), want)
     else
-      events, used = claim_events(company, want)
-      if used < want then deliveries, more = claim_endpoints(company, want - used) end
-    end
-    used = used + more
-    if used == 0 and #claimed == 0 then claimed = claim_job(company) end
-    v = math.max(v, start)
-    if has_work(company) then
-      redis.call('ZADD', P .. 'sched', start + math.max(used, 1), company)
-    else
-      redis.call('ZREM', P .. 'sched', company)
-      redis.call('HSET', state, 'tag', start + used)
-    end
-    budget = budget - used
-    if #events + #deliveries + #claimed > 0 then
-      out[#out + 1] = {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
-        redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, claimed}
+      passed[#passed + 1] = company
+      starts[#passed] = tonumber(turn[i + 1])
     end
   end
+until #turn == 0 or #passed < first + #turn / 2
+for i, company in ipairs(passed) do -- who is passed by saves up no turns
+  if starts[i] < v then redis.call('ZADD', P .. 'sched', v, company) end
 end
 if #out > 2 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))

@@ -36,7 +36,7 @@ else
   end
 end
 
-local n = 0
+local n, joins = 0, {}
 for i = 1, math.min(#refs, most) do
   local ref = refs[i]
   if redis.call('HDEL', note, ref) == 1 then
@@ -45,14 +45,14 @@ for i = 1, math.min(#refs, most) do
       local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
       redis.call('HDEL', P .. 'c:' .. company, 'job')
       redis.call('LPUSH', P .. 'jq:' .. company, job)
-      wakes = wakes + join(P, company, now)
+      joins[company] = true
     else
       local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
       if sub == '' then
         local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
         if not matched(event) then
           redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
-          wakes = wakes + join(P, company, now)
+          joins[company] = true
         end
       else
         release(P, company, sub, id)
@@ -65,4 +65,5 @@ for i = 1, math.min(#refs, most) do
     end
   end
 end
+for company in pairs(joins) do wakes = wakes + join(P, company, now) end
 return {n, redis.call('HLEN', note), wakes > 0 and 1 or 0}
