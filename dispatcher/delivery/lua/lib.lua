@@ -8,7 +8,8 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   if matched then redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) end
   if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
   if dead then redis.call('HSET', deliveries, '!', now) end
-  local head = redis.call('GETRANGE', event, 0, 13)
+  local head = redis.pcall('GETRANGE', event, 0, 13)
+  if type(head) ~= 'string' then return 0 end -- an event that is damaged settles when it is dropped
   local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
   if not accepted or state == COMPACTED or state == READY and not matched then return 0 end
   local marks = redis.call('HMGET', deliveries, '#', '!')

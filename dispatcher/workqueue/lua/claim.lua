@@ -54,7 +54,7 @@ local function claim_events(company, want)
     end
     redis.call('HSET', note, company .. '/' .. id, '')
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
-    if event and event ~= '' and string.sub(event, 1, 1) ~= 'R' then
+    if event and not unmatched(string.sub(event, 1, 1)) then
       redis.call('HDEL', note, company .. '/' .. id)
     else
       bytes = bytes - (event and #event or 0)

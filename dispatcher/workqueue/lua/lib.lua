@@ -8,6 +8,13 @@ local PASSED_MS = 1000 -- work passed by for so long is served by the partition'
 -- reference names a delivery in a note.
 local function reference(company, id, sub) return company .. '/' .. id .. '/' .. sub end
 
+-- unmatched tells whether an event waits for its subscribers to be matched, by the
+-- first byte of what is kept of it. One that is missing or cannot be read does, so
+-- that it comes to a replica, which quarantines it.
+local function unmatched(state)
+  return state ~= 'M' and state ~= 'S' and state ~= 'C'
+end
+
 local function clock()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)

@@ -41,7 +41,7 @@ for i = 1, math.min(#refs, most) do
       local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
       if sub == '' then
         local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0)
-        if event == 'R' then
+        if unmatched(event) then
           redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
           wakes = wakes + join(P, company, now)
         end
