@@ -25,7 +25,9 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/clientcert"
+	"spendhook/internal/partition"
 	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
@@ -162,6 +164,8 @@ func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
 		a := do("GET", "/api/v1/deliveries/{delivery}", "")
 		return a.Code == http.StatusOK && as[gen.DeliveryDetail](a).Status == "DEAD"
 	})
+	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"]})
+	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
 	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
 	c.things["recoverJob"] = job.UUID.String()
 	eventually(w.t, func() bool {
@@ -170,6 +174,15 @@ func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
 	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
 	c.things["cardJob"] = cards.UUID.String()
 	return c
+}
+
+// quarantine adds an entry.
+func (w *twoCompanies) quarantine(e workqueue.Quarantined) {
+	w.t.Helper()
+	err := w.client.ZAdd(w.t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: 1795201200000, Member: e.Member()}).Err()
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 const newCertificate = `{"certificateChain":"{chain}","privateKey":"{key}"}`
@@ -238,7 +251,10 @@ func (w *twoCompanies) redisState() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, "sh:{") && !strings.HasPrefix(key, "sh:idem:") })
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		heartbeats := strings.HasSuffix(key, "}:replicas")
+		return heartbeats || !strings.HasPrefix(key, "sh:{") && !strings.HasPrefix(key, "sh:idem:")
+	})
 	slices.Sort(keys)
 	dumps := make([]*redis.StringCmd, len(keys))
 	_, err = w.client.Pipelined(context.Background(), func(p redis.Pipeliner) error {

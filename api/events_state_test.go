@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
 	"spendhook/events"
@@ -28,10 +31,13 @@ func (h *harness) settled(id string) {
 func TestBacklogIsBounded(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	client := redistest.New(t)
+	client, registry := redistest.New(t), prometheus.NewRegistry()
 	h := setupOn(t, client, func(o *Options) {
 		store := events.NewStore(events.StoreOptions{Client: client, Retention: retention, Backlog: most})
-		publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: o.Dispatcher.(*dispatcher.Dispatcher).Wake, Logger: o.Logger})
+		publisher := events.NewPublisher(events.PublisherOptions{
+			Store: store, Wake: o.Dispatcher.(*dispatcher.Dispatcher).Wake, Logger: o.Logger,
+			Metrics: events.NewMetrics(registry),
+		})
 		t.Cleanup(publisher.Close)
 		o.Publisher = publisher
 	})
@@ -58,6 +64,18 @@ func TestBacklogIsBounded(t *testing.T) {
 	if results[0].Status != gen.EventItemResultStatusDUPLICATE || results[1].Status != gen.EventItemResultStatusACCEPTED ||
 		results[2].Status != gen.EventItemResultStatusREJECTED || results[2].Error.Code != "BACKLOG_FULL" {
 		t.Errorf("%+v", results)
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+		# HELP spendhook_events_total Events submitted, by result.
+		# TYPE spendhook_events_total counter
+		spendhook_events_total{result="accepted"} 2
+		spendhook_events_total{result="backlog_full"} 2
+		spendhook_events_total{result="conflict"} 0
+		spendhook_events_total{result="duplicate"} 2
+		spendhook_events_total{result="invalid"} 0
+		spendhook_events_total{result="unavailable"} 0
+	`), "spendhook_events_total"); err != nil {
+		t.Error(err)
 	}
 	h.settled("first")
 	h.call("POST", "/api/v1/events", event("second")).want(http.StatusAccepted)

@@ -14,6 +14,7 @@ import (
 	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
@@ -65,6 +66,7 @@ var known = []struct {
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
+	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
@@ -92,7 +94,7 @@ func problemOf(err error) *problem {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
 	}
-	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) {
+	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) || errors.Is(err, workqueue.ErrBadCursor) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
 	if unavailable(err) {

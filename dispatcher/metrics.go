@@ -22,6 +22,7 @@ type metrics struct {
 	pending     prometheus.Gauge
 	oldest      prometheus.Gauge
 	dead        prometheus.Gauge
+	quarantine  prometheus.Gauge
 }
 
 // newMetrics registers the dispatcher's metrics; every label value stands at
@@ -53,6 +54,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		dead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_dead_letters", Help: "Dead letters kept, in the partitions this replica owns.",
 		}),
+		quarantine: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_quarantined", Help: "Events and deliveries in the quarantine, in the partitions this replica owns.",
+		}),
 	}
 	for _, reason := range []string{waitQueue, waitLimit, waitBreaker, waitSchedule} {
 		m.wait.WithLabelValues(reason)
@@ -63,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.ended, m.pending, m.oldest, m.dead)
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels
@@ -170,5 +174,6 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	d.metrics.dead.Set(float64(dead))
 	d.metrics.pending.Set(float64(backlog.Pending))
 	d.metrics.oldest.Set(backlog.OldestDue.Seconds())
+	d.metrics.quarantine.Set(float64(backlog.Quarantined))
 	return nil
 }

@@ -43,6 +43,7 @@ const (
 	ReasonInterrupted        = "INTERRUPTED"
 	ReasonLocked             = "SECRETS_LOCKED"
 	ReasonExpired            = "EVENT_EXPIRED"
+	ReasonDropped            = "DROPPED_FROM_QUARANTINE"
 	ReasonReplay             = "REPLAY"
 	ReasonRecover            = "RECOVER"
 )
