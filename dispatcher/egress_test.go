@@ -100,8 +100,9 @@ func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver.Server) })
 	h.start()
 	sub := h.subscribe(receiver.URL)
-	bodyOf := func() string {
-		return string(h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered).Attempts[0].ResponseBody)
+	takenFor := func() any {
+		h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
+		return receiver.last.Load()
 	}
 	for _, name := range []string{"first", "second"} {
 		pair, err := ca.Issue(devca.Leaf{
