@@ -6,8 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
@@ -57,15 +61,30 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 
 	both := build(t, client, func(o *Options) {
 		storeOf(o, sealtest.Ring("new", "lost"))
-		o.Now = func() time.Time { return time.Now().Add(2 * time.Minute) } // the wait is over
 	})
 	both.company = h.company
+	both.makeDue(sub, ids)
 	both.start()
 	for _, id := range ids {
 		both.reaches(id, sub, delivery.StatusDelivered)
 	}
 	if got := inbox.ids(); len(got) != 3 {
 		t.Errorf("received %v", got)
+	}
+}
+
+// makeDue ends the waits of deliveries in their endpoint queue.
+func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
+	h.t.Helper()
+	queue, due := workqueue.EndpointQueueKey(h.company, sub.UUID), partition.Key(h.company, "due")
+	for _, id := range ids {
+		if h.client.ZAddXX(h.t.Context(), queue, redis.Z{Member: id}).Err() != nil {
+			h.t.Fatal("the endpoint queue is not written")
+		}
+	}
+	member := "e:" + h.company.String() + "/" + sub.UUID.String()
+	if err := h.client.ZAdd(h.t.Context(), due, redis.Z{Member: member}).Err(); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
