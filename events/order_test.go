@@ -261,17 +261,12 @@ func TestAHungShardFailsItsOwnCompaniesOnly(t *testing.T) {
 	}
 	servers[1].Pause()
 	var waiting sync.WaitGroup
+	done := make(chan struct{})
 	for i, c := range slices.Concat(hung, hung, hung) {
-		waiting.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			if _, err := b.publisher.Accept(ctx, batchOf(c, "hung"+strconv.Itoa(i), 3)); !errors.Is(err, events.ErrUnavailable) {
-				t.Errorf("accept by a hung shard: %v, want ErrUnavailable", err)
-			}
-		})
+		waiting.Go(func() { b.mustFailUntil(t, done, batchOf(c, "hung"+strconv.Itoa(i), 3)) })
 	}
 	// Were they held up for one commit of the hung shard each, they would take longer.
-	patience, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	patience, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := range 100 {
 		for _, c := range well {
@@ -281,10 +276,32 @@ func TestAHungShardFailsItsOwnCompaniesOnly(t *testing.T) {
 			}
 		}
 	}
+	close(done)
 	waiting.Wait()
 	servers[1].Resume()
 	for _, c := range hung {
 		b.acceptAgain(t, batchOf(c, "after", 1)[0])
+	}
+}
+
+// mustFailUntil sends a batch to a server that does not answer, until done.
+func (b *bundle) mustFailUntil(t *testing.T, done <-chan struct{}, batch []events.Event) {
+	t.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := b.publisher.Accept(ctx, batch)
+		cancel()
+		if !errors.Is(err, events.ErrUnavailable) {
+			t.Errorf("accept by a hung shard: %v, want ErrUnavailable", err)
+			return
+		}
+		select {
+		case <-done:
+			return
+		case <-t.Context().Done():
+			return
+		default:
+		}
 	}
 }
 
