@@ -123,7 +123,7 @@ func New(o Options) *Queue {
 		dirty: make(map[int]bool), parked: make(map[int]bool),
 	}
 	q.metrics = newMetrics(o.Registerer)
-	q.wakeups = newWakeups(o)
+	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.watch = newWatch(q)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.rename()
@@ -218,6 +218,7 @@ func (q *Queue) Freed() {
 	q.waiting.Store(0)
 	q.mu.Unlock()
 	q.Kick(again...)
+	q.wakeups.waker.wake()
 }
 
 // serveKicked serves the partitions that this replica itself has seen work in.
@@ -276,6 +277,9 @@ func (q *Queue) serveShard(partitions []int) {
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)
+		if anyFree(q.opts.Admission.Holding()) { // what left meanwhile did not know
+			q.Freed()
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), claimTimeout)
@@ -334,7 +338,8 @@ func anyFree(shares map[uuid.UUID]int, others int) bool {
 	return false
 }
 
-// park remembers partitions that this replica has no places for.
+// park remembers partitions that this replica has no places for. Until some are
+// freed it takes no more wake-ups: they are for the others.
 func (q *Queue) park(partitions []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -67,7 +67,7 @@ func (b *bench) claimOne(q *workqueue.Queue) workqueue.Delivery {
 		} else if len(got) > 1 {
 			b.tb.Fatalf("claimed %d deliveries", len(got))
 		}
-		time.Sleep(time.Millisecond) // what is due in a few ms
+		<-time.After(time.Millisecond) // what is due in a few ms
 	}
 	b.tb.Fatalf("nothing was claimed")
 	return workqueue.Delivery{}

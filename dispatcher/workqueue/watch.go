@@ -422,10 +422,16 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 	if err := script.Run(ctx, w.q.opts.Client, nil, calls...); err != nil {
 		return fmt.Errorf("promote what is due: %w", err)
 	}
+	var ready []int
 	for i, c := range calls {
 		if n, _ := c.Reply().(int64); n == 1 {
-			w.q.Kick(due[i])
+			ready = append(ready, due[i])
 		}
+	}
+	if anyFree(w.q.opts.Admission.Holding()) {
+		w.q.Kick(ready...)
+	} else { // another replica may have places
+		w.q.Wake(ctx, ready)
 	}
 	return nil
 }
