@@ -7,7 +7,9 @@ import (
 )
 
 // docs/redis.md lists type, writer and time to live of each key. The scripts
-// build the others from a partition's prefix.
+// build the others from a partition's prefix. Of them n:<replica> is a hash of
+// what the replica has in flight -> the number of the call that claimed it; its
+// field "" is the highest number.
 
 // dueKey: zset of what needs service -> unix ms: a wake-up, endpoint queues, jobs.
 func dueKey(p int) string { return partition.Prefix(p) + "due" }
@@ -20,20 +22,11 @@ func absentKey(p int) string { return partition.Prefix(p) + "absent" }
 // partition p stands for.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
-func noteKey(p int, replica string) string { return partition.Prefix(p) + "n:" + replica }
-
-// scheduleKey: zset company -> virtual start time.
-func scheduleKey(p int) string { return partition.Prefix(p) + "sched" }
-
 // QuarantineKey is the work of a partition that could not be read. Type: sorted
 // set, "company/event id" or "company/event id/subscriber" by the unix ms of its
 // quarantine. Writer: the scripts of this package and of package delivery. TTL:
 // none, an operator retries or drops each entry.
 func QuarantineKey(p int) string { return partition.Prefix(p) + "quarantine" }
-
-func readyKey(company uuid.UUID) string {
-	return partition.Key(company, "q:"+company.String())
-}
 
 // EndpointQueueKey is the deliveries that wait for one endpoint. Type: sorted
 // set, event id by the unix ms it is due. Writer: the scripts of this package and
@@ -43,8 +36,9 @@ func EndpointQueueKey(company, subscriber uuid.UUID) string {
 }
 
 // InFlightKey is the deliveries of an endpoint queue whose attempt is under way.
-// Type: hash, event id to the replica that claimed it. Writer: the scripts of this
-// package and of package delivery. TTL: an hour after the last claim.
+// Type: hash, event id to the replica that claimed it and the version its record
+// had then. Writer: the scripts of this package and of package delivery. TTL: an
+// hour after the last claim.
 func InFlightKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "ef:"+company.String()+"/"+subscriber.String())
 }

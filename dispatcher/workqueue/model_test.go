@@ -64,7 +64,7 @@ type try struct {
 type apply func(delivery.Record) delivery.Record
 
 func TestWorkIsInOnePlace(t *testing.T) {
-	for name, value := range map[string]string{"rapid.checks": "40", "rapid.steps": "60", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": "25", "rapid.steps": "50", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
 		}
