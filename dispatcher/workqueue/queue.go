@@ -421,6 +421,9 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	for _, j := range b.Jobs {
 		args = append(args, "j:"+b.Company.String()+"/"+j.String())
 	}
+	if len(b.Events)+len(b.Deliveries)+len(b.Jobs) == 0 {
+		return nil // the script would take it for all that the replica has noted
+	}
 	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: args}
 	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
