@@ -130,7 +130,7 @@ func New(o Options) *Queue {
 	return q
 }
 
-// rename takes a new name. The part before the dot stays, so that this process
+// rename takes a new name. The part before the last dot stays, so that this process
 // and its successor know each other's.
 func (q *Queue) rename() {
 	random := make([]byte, 8)
