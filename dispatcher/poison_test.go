@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -101,6 +103,68 @@ func TestDamagedDeliveriesAreQuarantinedAlone(t *testing.T) {
 		t.Errorf("quarantined %v", found)
 	}
 	rc.once(t, good)
+}
+
+// A delivery that is damaged while its attempt is under way holds up no outcome
+// of the others.
+func TestDeliveriesDamagedInFlightAreQuarantinedAlone(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.EndpointConcurrency = 512 })
+	gate := make(chan struct{})
+	rc := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(60)
+	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	h.start()
+	eventually(t, func() bool { return rc.count() == 60 }, "all are in flight")
+	bad := ids[7:10:10]
+	for i, value := range []string{"garbage", "P7|{", "Z1|{}"} {
+		h.damage(bad[i], sub.UUID.String(), value)
+	}
+	close(gate)
+	good := append(ids[:7:7], ids[10:]...)
+	h.reachAll(good, sub, delivery.StatusDelivered)
+	more := h.emit(20)
+	h.reachAll(more, sub, delivery.StatusDelivered)
+	h.idle()
+	found := h.quarantined()
+	for _, id := range bad[:2] { // the third has the version that was expected: it is written anew
+		if !found[h.company.String()+"/"+id+"/"+sub.UUID.String()] {
+			t.Errorf("%s was not quarantined", id)
+		}
+	}
+	rc.once(t, append(good, more...))
+}
+
+// A job is not held up by what is damaged.
+func TestRecoverIsNotHeldUpByWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(30)
+	h.write(sub.UUID, ids[:20], time.Now(), dead)
+	h.damage(ids[3], sub.UUID.String(), "garbage")
+	h.start()
+	h.reachAll(ids[20:], sub, delivery.StatusDelivered)
+	h.enable(sub, false)
+	missed := h.emit(10)
+	h.idle()
+	if err := h.client.Set(t.Context(), events.EventKey(events.Ref{Company: h.company, ID: missed[4]}), "garbage", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.enable(sub, true)
+	job := h.recover(redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
+	if job.Redelivered != 20+9 { // a damaged record counts as missed, and is written anew
+		t.Errorf("redelivered %d", job.Redelivered)
+	}
+	h.idle()
+	if _, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &h.company}); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	if n := rc.count(); n != 10+20+9 {
+		t.Errorf("received %d", n)
+	}
 }
 
 // damage overwrites the record of a delivery.

@@ -269,6 +269,8 @@ func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done
 	for i, o := range w.outcomes {
 		f := found[i]
 		switch {
+		case f != nil && f.Damaged:
+			// Its next claim quarantines it.
 		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
 		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:

@@ -111,6 +111,9 @@ func TestReplicasWithSimilarNamesLeaveEachOtherAlone(t *testing.T) {
 	eventually(t, func() bool { return rc.count() == 5 }, "all are in flight")
 	other := build(t, client, func(o *Options) { o.Replica = "host.second" })
 	other.start()
+	if client.Exists(t.Context(), partition.Key(h.company, "fenced")).Val() != 0 {
+		t.Error("the first replica was fenced")
+	}
 	close(gate)
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	h.settled()

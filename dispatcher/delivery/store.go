@@ -112,6 +112,7 @@ func (w *Write) smooth() bool {
 type Found struct {
 	Record   *Record // what is kept instead; one with Version 0 when there is none
 	InFlight bool    // an attempt is under way, and the change was guarded
+	Damaged  bool    // what is kept cannot be read; Record is nil
 }
 
 // Recorded is the answer of Record for one Write. Found holds nil for each of
@@ -316,9 +317,7 @@ func readRecorded(group []*Write, call *script.Call, answers map[*Write]Recorded
 		} else {
 			r.Found = make([]*Found, len(w.Changes))
 			for i := range w.Changes {
-				if r.Found[i], r.Err = readFound(&w.Changes[i], list[i]); r.Err != nil {
-					break
-				}
+				r.Found[i] = readFound(&w.Changes[i], list[i])
 			}
 			list = list[len(w.Changes):]
 		}
@@ -328,18 +327,18 @@ func readRecorded(group []*Write, call *script.Call, answers map[*Write]Recorded
 }
 
 // readFound is nil when the change was written, also by a try whose answer was lost.
-func readFound(c *Change, reply any) (*Found, error) {
+func readFound(c *Change, reply any) *Found {
 	text, conflict := reply.(string)
 	switch {
 	case !conflict && reply == int64(0):
-		return &Found{Record: c.Base, InFlight: true}, nil
+		return &Found{Record: c.Base, InFlight: true}
 	case !conflict, text == c.text:
-		return nil, nil
+		return nil
 	case text == "":
-		return &Found{Record: &Record{}}, nil
+		return &Found{Record: &Record{}}
 	}
 	rec, err := Decode(text)
-	return &Found{Record: rec}, err
+	return &Found{Record: rec, Damaged: err != nil}
 }
 
 // Stats counts a subscriber's deliveries that are kept.

@@ -311,8 +311,8 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 	return out, nil
 }
 
-// Get reads deliveries in one round trip; nil stands for one that is not kept. A
-// live one with an attempt under way is DELIVERING.
+// Get reads deliveries in one round trip; nil stands for one that is not kept, or
+// is damaged. A live one with an attempt under way is DELIVERING.
 func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
 	pipe := s.client.Pipeline()
 	records := make([]*redis.StringCmd, len(refs))
@@ -336,10 +336,10 @@ func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read deliveries: %w", err)
 		}
-		if out[i], err = Decode(text); err != nil {
-			return nil, err
+		if rec, err := Decode(text); err == nil { // else it is quarantined when it is claimed
+			rec.attempted(busy[i].Val())
+			out[i] = rec
 		}
-		out[i].attempted(busy[i].Val())
 	}
 	return out, nil
 }
@@ -367,14 +367,10 @@ func (s *Store) OfEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, 
 	out := make([][]Delivery, len(refs))
 	var live []*Delivery
 	for i, r := range refs {
-		all, err := deliveriesOf(r, cmds[i].Val())
-		if err != nil {
-			return nil, err
-		}
-		out[i] = all
-		for j := range all {
-			if all[j].Status.Live() {
-				live = append(live, &all[j])
+		out[i] = deliveriesOf(r, cmds[i].Val())
+		for j := range out[i] {
+			if out[i][j].Status.Live() {
+				live = append(live, &out[i][j])
 			}
 		}
 	}
@@ -403,8 +399,8 @@ func (s *Store) markAttempted(ctx context.Context, live []*Delivery) error {
 	return nil
 }
 
-// deliveriesOf reads an event's deliveries hash.
-func deliveriesOf(r events.Ref, hash map[string]string) ([]Delivery, error) {
+// deliveriesOf reads an event's deliveries hash, but for what is damaged.
+func deliveriesOf(r events.Ref, hash map[string]string) []Delivery {
 	all := make([]Delivery, 0, len(hash))
 	for field, text := range hash {
 		id, err := uuid.Parse(field)
@@ -413,14 +409,14 @@ func deliveriesOf(r events.Ref, hash map[string]string) ([]Delivery, error) {
 		}
 		rec, err := Decode(text)
 		if err != nil {
-			return nil, err
+			continue
 		}
 		all = append(all, rec.Delivery(Ref{Ref: r, Subscriber: id}))
 	}
 	slices.SortFunc(all, func(a, b Delivery) int {
 		return strings.Compare(a.SubscriberUUID.String(), b.SubscriberUUID.String())
 	})
-	return all, nil
+	return all
 }
 
 // Index names one of a subscriber's lists of deliveries.

@@ -340,7 +340,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stored, err := s.Events.GetMany(ctx, missed)
+	stored, err := s.readable(ctx, missed)
 	if err != nil {
 		return "", err
 	}
@@ -355,6 +355,26 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 		writes = append(writes, writeOf(r, base, &next))
 	}
 	return next, s.redeliver(ctx, j, writes)
+}
+
+// readable reads events; nil stands for one that is gone or damaged.
+func (s *Service) readable(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
+	all, err := s.Events.GetMany(ctx, refs)
+	if err == nil || errors.Is(err, events.ErrUnavailable) {
+		return all, err
+	}
+	all = make([]*events.Stored, len(refs)) // one of them is damaged
+	for i, r := range refs {
+		e, err := s.Events.Get(ctx, r)
+		switch {
+		case err == nil:
+			all[i] = &e
+		case errors.Is(err, events.ErrUnavailable):
+			return nil, err
+		default: // it is quarantined when it is claimed
+		}
+	}
+	return all, nil
 }
 
 // missed is the events that are matched and that the subscriber has no

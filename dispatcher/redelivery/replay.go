@@ -96,6 +96,8 @@ func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Rec
 			return next.Delivery(r), nil
 		case found.InFlight:
 			return delivery.Delivery{}, delivery.ErrInFlight
+		case found.Damaged:
+			return delivery.Delivery{}, delivery.ErrNotFound
 		case found.Record.Version == 0:
 			return delivery.Delivery{}, delivery.ErrNotFound
 		}

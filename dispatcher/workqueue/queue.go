@@ -130,7 +130,7 @@ func New(o Options) *Queue {
 	return q
 }
 
-// rename takes a new name. The part before the dot stays, so that this process
+// rename takes a new name. The part before the last dot stays, so that this process
 // and its successor know each other's.
 func (q *Queue) rename() {
 	random := make([]byte, 8)
@@ -425,6 +425,9 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	}
 	for _, j := range b.Jobs {
 		args = append(args, "j:"+b.Company.String()+"/"+j.String())
+	}
+	if len(b.Events)+len(b.Deliveries)+len(b.Jobs) == 0 {
+		return nil // the script would take it for all that the replica has noted
 	}
 	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: args}
 	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {

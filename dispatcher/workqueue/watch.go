@@ -76,13 +76,13 @@ func (w *watch) begin(ctx context.Context) error {
 	if err := w.group(ctx); err != nil {
 		return err
 	}
-	base, _, _ := strings.Cut(*w.q.replica.Load(), ".")
+	base := process(*w.q.replica.Load())
 	for _, s := range w.shards {
 		if err := w.beat(ctx, s); err != nil {
 			return err
 		}
 		for _, replica := range s.others() {
-			if former, _, _ := strings.Cut(replica, "."); former == base {
+			if process(replica) == base {
 				if err := w.takeOver(ctx, s, replica); err != nil {
 					return err
 				}
@@ -91,6 +91,10 @@ func (w *watch) begin(ctx context.Context) error {
 	}
 	return nil
 }
+
+// process is the part of a replica's name that stays over restarts. It may have
+// dots of its own.
+func process(replica string) string { return replica[:max(0, strings.LastIndexByte(replica, '.'))] }
 
 // group finds out which shard serves which partitions.
 func (w *watch) group(ctx context.Context) error {

@@ -87,7 +87,7 @@ for e = 1, tonumber(ARGV[8]) do
     local found = redis.call('HGET', key, sub)
     if version_of(found) ~= expected then
       out[#out + 1] = found or ''
-      if ended and LIVE[found and string.sub(found, 1, 1)] then -- the caller may never come back
+      if ended and found and not finished(found) then -- the caller may never come back, or it is damaged
         wake_up, offered = wake_up + put(P, company, sub, id, t, t), true
       end
     elseif string.find(flags, 'g', 1, true) and in_flight(P, company, sub, id) then
