@@ -37,12 +37,12 @@ test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 		[ -z "$$packages" ] || $(GO) test -race -tags faults -p 1 -timeout 40m $$packages
 
 .PHONY: bench
-bench: build ## Measure against what the machine can do, ~45 min (flags: make bench ARGS="--scenarios one,batch")
+bench: build ## Measure against what the machine can do, ~2 h (flags: make bench ARGS="--scenarios one,batch")
 	@scripts/ensure redis
 	$(GO) run ./bench run --out bin/bench.json $(ARGS)
 
 .PHONY: bench-smoke
-bench-smoke: build ## Run the bench for a minute: is every accepted event delivered? Judges no time
+bench-smoke: build ## Run the bench for two minutes: is every accepted event delivered? Judges no time
 	@scripts/ensure redis
 	$(GO) run ./bench smoke
 

@@ -31,6 +31,7 @@ type Options struct {
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
+	Quarantine  Quarantine
 	Idempotency Idempotency
 	Cards       Cards
 	CardJobs    CardJobs

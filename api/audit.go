@@ -38,6 +38,8 @@ var actions = map[string]string{
 	"deleteEgressCertificate": "egress-certificate.delete",
 	"replayEvent":             "event.replay",
 	"retryDelivery":           "delivery.retry",
+	"retryQuarantined":        "quarantine.retry",
+	"dropQuarantined":         "quarantine.drop",
 	"createCard":              "card.create",
 	"createCards":             "card.bulk-create",
 	"cancelCard":              "card.delete",

@@ -22,7 +22,7 @@ import (
 	"spendhook/storage"
 )
 
-func (h *house) audited(query string, options ...option) []gen.AuditEntry {
+func (h *harness) audited(query string, options ...option) []gen.AuditEntry {
 	h.t.Helper()
 	return as[gen.AuditList](h.call("GET", "/api/v1/audit?size=100&"+query, "", options...).want(http.StatusOK)).Content
 }
@@ -229,7 +229,7 @@ func TestAuditPagesAndFilters(t *testing.T) {
 }
 
 // many records n entries.
-func (h *house) many(n int) {
+func (h *harness) many(n int) {
 	var group sync.WaitGroup
 	for i := range 50 {
 		group.Go(func() {
@@ -350,7 +350,7 @@ func TestEntriesOfCardsOutliveTheLossOfRedis(t *testing.T) {
 		o.Audit = log
 	})
 	card := uuid.NewString()
-	(&twoCompanies{house: h}).load(store, &tenant{things: map[string]string{
+	(&twoCompanies{harness: h}).load(store, &tenant{things: map[string]string{
 		"company": h.company.String(), "name": "acme", "user": uuid.NewString(), "location": uuid.NewString(),
 		"reimbursement": uuid.NewString(), "statement": uuid.NewString(), "openStatement": uuid.NewString(),
 		"card": card, "spareCard": uuid.NewString(), "lastCard": uuid.NewString(),

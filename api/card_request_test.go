@@ -14,7 +14,7 @@ import (
 )
 
 // listedType is the type of the company's only card in the list.
-func (h *spendHouse) listedType(id uuid.UUID) gen.CardType {
+func (h *spendHarness) listedType(id uuid.UUID) gen.CardType {
 	h.t.Helper()
 	for _, c := range as[[]gen.CardItem](h.call("GET", cardsPath+"?size=100", "").want(http.StatusOK)) {
 		if c.UUID == id {
@@ -26,7 +26,7 @@ func (h *spendHouse) listedType(id uuid.UUID) gen.CardType {
 }
 
 var cardInputTests = suite{
-	"2.2 type and businessType": func(h *spendHouse) {
+	"2.2 type and businessType": func(h *spendHarness) {
 		for request, want := range map[string]gen.CardType{
 			`"type":"VIRTUAL"`: "MASTER_VIRTUAL",
 			`"type":"VIRTUAL","businessType":"WORLD_ELITE"`:  "MASTER_VIRTUAL",
@@ -43,14 +43,14 @@ var cardInputTests = suite{
 			}
 		}
 	},
-	"2.2 alias": func(h *spendHouse) {
+	"2.2 alias": func(h *spendHarness) {
 		for _, alias := range []string{"x", "Ánn's \"card\" 💳", strings.Repeat("é", 255)} {
 			if card := h.newCard(fmt.Sprintf(`{"type":"VIRTUAL","alias":%q,"userUuid":%q}`, alias, h.ann)); card.Name != alias {
 				h.t.Errorf("%s became %s", alias, card.Name)
 			}
 		}
 	},
-	"2.2 userUuid": func(h *spendHouse) {
+	"2.2 userUuid": func(h *spendHarness) {
 		h.unchanged("a wrong cardholder", func() {
 			for _, user := range []uuid.UUID{h.bo, h.ivo, uuid.New()} {
 				h.call("POST", cardsPath, strings.ReplaceAll(h.plainCard(), h.ann.String(), user.String())).want(http.StatusUnprocessableEntity, "USER_NOT_FOUND")
@@ -60,7 +60,7 @@ var cardInputTests = suite{
 			h.t.Errorf("created %+v", card)
 		}
 	},
-	"2.2 threshold": func(h *spendHouse) {
+	"2.2 threshold": func(h *spendHarness) {
 		for amount, want := range map[string]string{"1000": "1000", "0.01": "0.01", "12.30": "12.3", "1E2": "100", "null": "", "333.33": "333.33"} {
 			card := h.newCard(strings.TrimSuffix(h.plainCard(), "}") + `,"threshold":` + amount + `}`)
 			if string(card.Threshold) != want {
@@ -68,7 +68,7 @@ var cardInputTests = suite{
 			}
 		}
 	},
-	"2.2 periodicity": func(h *spendHouse) {
+	"2.2 periodicity": func(h *spendHarness) {
 		for _, value := range []string{"DAILY", "WEEKLY", "MONTHLY", "daily", "Weekly"} {
 			for _, name := range []string{"periodicity", "periodicityType"} {
 				card := h.newCard(strings.TrimSuffix(h.plainCard(), "}") + fmt.Sprintf(`,%q:%q}`, name, value))
@@ -78,19 +78,19 @@ var cardInputTests = suite{
 			}
 		}
 	},
-	"2.2 example of the single create in its own spelling": func(h *spendHouse) {
+	"2.2 example of the single create in its own spelling": func(h *spendHarness) {
 		card := h.newCard(fmt.Sprintf(`{"type":"virtual","alias":"Marketing","userUUID":%q,"threshold":500,"businessType":"BUSINESS","periodicityType":"MONTHLY"}`, h.ann))
 		if card.Type != "MASTER_VIRTUAL" || card.HolderUUID != h.ann || card.Periodicity != "MONTHLY" || string(card.Threshold) != "500" {
 			h.t.Errorf("created %+v", card)
 		}
 	},
-	"contract both spellings with the same value": func(h *spendHouse) {
+	"contract both spellings with the same value": func(h *spendHarness) {
 		card := h.newCard(fmt.Sprintf(`{"type":"VIRTUAL","alias":"x","userUuid":%q,"userUUID":%q,"periodicity":"DAILY","periodicityType":"daily"}`, h.ann, strings.ToUpper(h.ann.String())))
 		if card.HolderUUID != h.ann || card.Periodicity != "DAILY" {
 			h.t.Errorf("created %+v", card)
 		}
 	},
-	"7 bad bodies of create": func(h *spendHouse) {
+	"7 bad bodies of create": func(h *spendHarness) {
 		good := strings.TrimSuffix(h.plainCard(), "}")
 		user := fmt.Sprintf(`"userUuid":%q`, h.ann)
 		h.unchanged("a bad body", func() {
@@ -143,7 +143,7 @@ var cardInputTests = suite{
 			h.call("POST", cardsPath, h.plainCard(), bearer(h.mint(&h.company, "cards:read"))).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
 		})
 	},
-	"7 bad bodies of threshold, lock and delete": func(h *spendHouse) {
+	"7 bad bodies of threshold, lock and delete": func(h *spendHarness) {
 		path := cardsPath + "/" + h.card(`"threshold":7`).String()
 		h.unchanged("a bad body", func() {
 			for body, want := range map[string]string{
@@ -175,7 +175,7 @@ var cardInputTests = suite{
 			}
 		})
 	},
-	"8 card threshold": func(h *spendHouse) {
+	"8 card threshold": func(h *spendHarness) {
 		path := cardsPath + "/" + h.card(`"threshold":7`).String()
 		h.unchanged("a threshold above the limit", func() {
 			for _, amount := range []string{"1000.01", "1001", "1e300", "99999999999999999999999.99", "1e10000"} {
@@ -185,7 +185,7 @@ var cardInputTests = suite{
 		})
 		h.call("POST", cardsPath, fmt.Sprintf(`{"type":"VIRTUAL","alias":"x","userUuid":%q,"threshold":0.5}`, h.bo), bearer(h.boltToken)).wantField("threshold", "INVALID")
 	},
-	"contract Idempotency-Key of the single create": func(h *spendHouse) {
+	"contract Idempotency-Key of the single create": func(h *spendHarness) {
 		key := header(idempotencyHeader, "k")
 		first := h.call("POST", cardsPath, h.plainCard(), key).want(http.StatusCreated)
 		h.unchanged("the same request again", func() {

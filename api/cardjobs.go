@@ -38,6 +38,9 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 		if err != nil {
 			return reply{}, err
 		}
+		if err := s.throttle.charge(ctx, w.Header(), c, 1, len(requests)); err != nil {
+			return reply{}, err
+		}
 		c.changesBy("", strconv.Itoa(len(requests))+" items")
 		job, err := s.opts.CardJobs.Submit(ctx, company, requests, onceFor(r))
 		if err == nil {

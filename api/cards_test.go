@@ -17,17 +17,17 @@ import (
 
 const cardsPath = "/api/v3/cards"
 
-func (h *spendHouse) newCard(body string) gen.CardWithLimits {
+func (h *spendHarness) newCard(body string) gen.CardWithLimits {
 	h.t.Helper()
 	return as[gen.CardWithLimits](h.call("POST", cardsPath, body).want(http.StatusCreated))
 }
 
-func (h *spendHouse) plainCard() string {
+func (h *spendHarness) plainCard() string {
 	return fmt.Sprintf(`{"type":"VIRTUAL","alias":"Travel","userUuid":"%s"}`, h.ann)
 }
 
 var cardTests = suite{
-	"2.1 item of the card list": func(h *spendHouse) {
+	"2.1 item of the card list": func(h *spendHarness) {
 		id := h.card(`"lastFour":"0042","type":"VISA_PHYSICAL","status":"BLOCKED","name":"Fuel","threshold":10`)
 		list := elements(h.call("GET", cardsPath, ""))
 		want := fmt.Sprintf(`{"holderUuid":%q,"lastFour":"0042","name":"Fuel","status":"BLOCKED","type":"VISA_PHYSICAL","uuid":%q}`, h.ann, id)
@@ -35,7 +35,7 @@ var cardTests = suite{
 			h.t.Errorf("got %s, want %s", list, want)
 		}
 	},
-	"2.1 card read by uuid": func(h *spendHouse) {
+	"2.1 card read by uuid": func(h *spendHarness) {
 		id := h.card(`"threshold":10,"issuedAt":"2026-07-01T12:00:00.5+02:00"`)
 		want := fmt.Sprintf(`{"issuedAt":"2026-07-01T10:00:00.500Z","lastFour":"1234","name":"Card","status":"ACTIVE","type":"MASTER_VIRTUAL","uuid":%q}`, id)
 		for _, text := range []string{id.String(), strings.ToUpper(id.String())} {
@@ -44,16 +44,16 @@ var cardTests = suite{
 			}
 		}
 	},
-	"2.1 values of the type filter": func(h *spendHouse) {
+	"2.1 values of the type filter": func(h *spendHarness) {
 		h.eachFilterValue("type", "MASTER_WORLD_ELITE", "MASTER_CORPORATE", "MASTER_VIRTUAL", "VISA_PHYSICAL", "VISA_VIRTUAL")
 	},
-	"2.1 values of the status filter": func(h *spendHouse) {
+	"2.1 values of the status filter": func(h *spendHarness) {
 		h.eachFilterValue("status", "ACTIVE", "BLOCKED", "CANCELLED", "EXPIRED")
 	},
-	"2.1 values of the periodicity filter": func(h *spendHouse) {
+	"2.1 values of the periodicity filter": func(h *spendHarness) {
 		h.eachFilterValue("periodicity", "DAILY", "WEEKLY", "MONTHLY")
 	},
-	"3.1 rule 1 threshold changes and locks only on active cards": func(h *spendHouse) {
+	"3.1 rule 1 threshold changes and locks only on active cards": func(h *spendHarness) {
 		for _, status := range []string{"BLOCKED", "CANCELLED", "EXPIRED"} {
 			path := cardsPath + "/" + h.card(`"status":"`+status+`"`).String()
 			h.unchanged(status, func() {
@@ -66,7 +66,7 @@ var cardTests = suite{
 			})
 		}
 	},
-	"3.1 rule 2 locking and unlocking": func(h *spendHouse) {
+	"3.1 rule 2 locking and unlocking": func(h *spendHarness) {
 		path := cardsPath + "/" + h.card(`"threshold":10`).String()
 		for _, step := range []struct {
 			lock bool
@@ -79,7 +79,7 @@ var cardTests = suite{
 			}
 		}
 	},
-	"3.1 rule 3 a deleted card cannot be recovered": func(h *spendHouse) {
+	"3.1 rule 3 a deleted card cannot be recovered": func(h *spendHarness) {
 		for _, status := range []string{"ACTIVE", "BLOCKED", "EXPIRED", "CANCELLED"} {
 			path := cardsPath + "/" + h.card(`"status":"`+status+`"`).String()
 			for range 2 {
@@ -93,7 +93,7 @@ var cardTests = suite{
 			}
 		}
 	},
-	"4.1 find all cards": func(h *spendHouse) {
+	"4.1 find all cards": func(h *spendHarness) {
 		var want []uuid.UUID
 		for i := range 5 {
 			want = append(want, h.card(fmt.Sprintf(`"issuedAt":"2026-07-0%dT10:00:00Z"`, 9-i)))
@@ -104,11 +104,11 @@ var cardTests = suite{
 		}
 		h.walk(cardsPath+"?size=2", want)
 	},
-	"4.1 find card by uuid": func(h *spendHouse) {
+	"4.1 find card by uuid": func(h *spendHarness) {
 		h.call("GET", cardsPath+"/"+uuid.NewString(), "").want(http.StatusNotFound, "NOT_FOUND")
 		h.call("GET", cardsPath+"/4711", "").wantField("uuid", "INVALID")
 	},
-	"4.1 single create": func(h *spendHouse) {
+	"4.1 single create": func(h *spendHarness) {
 		a := h.call("POST", cardsPath, h.plainCard()).want(http.StatusCreated)
 		card := as[gen.CardWithLimits](a)
 		if a.Header().Get("Location") != cardsPath+"/"+card.UUID.String() {
@@ -122,7 +122,7 @@ var cardTests = suite{
 		}
 		h.call("GET", a.Header().Get("Location"), "").want(http.StatusOK)
 	},
-	"4.1 update threshold": func(h *spendHouse) {
+	"4.1 update threshold": func(h *spendHarness) {
 		path := cardsPath + "/" + h.card(``).String()
 		for amount, want := range map[string]string{"0.01": "0.01", "999.99": "999.99", "1000.00": "1000", "1e3": "1000", "1.0e-1": "0.1"} {
 			got := as[gen.CardWithLimits](h.call("PATCH", path+"/threshold", `{"threshold":`+amount+`}`).want(http.StatusOK))
@@ -131,18 +131,18 @@ var cardTests = suite{
 			}
 		}
 	},
-	"4.1 lock and unlock": func(h *spendHouse) {
+	"4.1 lock and unlock": func(h *spendHarness) {
 		path := cardsPath + "/" + h.card(``).String() + "/lock"
 		if got := as[gen.CardWithLimits](h.call("PATCH", path, `{"lock":true}`).want(http.StatusOK)); got.Status != "BLOCKED" {
 			h.t.Errorf("locked %+v", got)
 		}
 	},
-	"4.1 delete one card": func(h *spendHouse) {
+	"4.1 delete one card": func(h *spendHarness) {
 		h.call("DELETE", cardsPath+"/"+uuid.NewString(), "").want(http.StatusNotFound, "NOT_FOUND")
 		id := h.card(``)
 		h.call("DELETE", cardsPath+"/"+id.String(), "").want(http.StatusNoContent)
 	},
-	"4.1 delete several cards": func(h *spendHouse) {
+	"4.1 delete several cards": func(h *spendHarness) {
 		active, cancelled, none, theirs := h.card(``), h.card(`"status":"CANCELLED"`), uuid.New(), uuid.New()
 		h.loadCard(theirs, h.bolt, h.bo, "")
 		body := fmt.Sprintf(`{"uuids":[%q,%q,%q,%q,%q]}`, active, none, cancelled, theirs, strings.ToUpper(active.String()))
@@ -157,7 +157,7 @@ var cardTests = suite{
 			h.t.Errorf("another company's card: %+v, %v", card, err)
 		}
 	},
-	"4.1 query page and size": func(h *spendHouse) {
+	"4.1 query page and size": func(h *spendHarness) {
 		for range 3 {
 			h.card(``)
 		}
@@ -174,7 +174,7 @@ var cardTests = suite{
 			h.t.Errorf("behind the end: %s", got)
 		}
 	},
-	"4.1 query userUuid, username and userErpId": func(h *spendHouse) {
+	"4.1 query userUuid, username and userErpId": func(h *spendHarness) {
 		anns, ivos := h.card(``), uuid.New()
 		h.loadCard(ivos, h.company, h.ivo, "")
 		h.loadCard(uuid.New(), h.bolt, h.bo, "")
@@ -194,7 +194,7 @@ var cardTests = suite{
 		}
 		h.call("GET", cardsPath+"?userUuid="+h.ann.String()+"&userErpId=ERP-1", "").want(http.StatusBadRequest, "VALIDATION_ERROR").wantField("userErpId", "CONFLICT")
 	},
-	"4.1 bad queries": func(h *spendHouse) {
+	"4.1 bad queries": func(h *spendHarness) {
 		for query, field := range map[string]string{
 			"?page=-1": "page", "?page=x": "page", "?page=2147483648": "page", "?page=1e1": "page", "?size=0": "size", "?size=-1": "size",
 			"?size=1.5": "size", "?size=99999999999999999999": "size", "?userUuid=x": "userUuid", "?userUuid=": "userUuid",
@@ -207,7 +207,7 @@ var cardTests = suite{
 		}
 		h.call("GET", cardsPath+"?userUUID="+h.ann.String(), "").wantField("userUUID", "UNKNOWN_PARAMETER")
 	},
-	"contract company scope": func(h *spendHouse) {
+	"contract company scope": func(h *spendHarness) {
 		mine, theirs := h.card(``), uuid.New()
 		h.loadCard(theirs, h.bolt, h.bo, "")
 		h.unchanged("another company", func() {
@@ -238,7 +238,7 @@ var cardTests = suite{
 		h.call("DELETE", cardsPath+"/"+mine.String()+"?companyUuid="+h.company.String(), "", free).want(http.StatusNoContent)
 		h.call("POST", cardsPath, strings.TrimSuffix(h.plainCard(), "}")+`,"companyUuid":"`+h.company.String()+`"}`, free).want(http.StatusCreated)
 	},
-	"concurrent threshold changes, locks and deletes": func(h *spendHouse) {
+	"concurrent threshold changes, locks and deletes": func(h *spendHarness) {
 		id := h.card(``)
 		path := cardsPath + "/" + id.String()
 		var wg sync.WaitGroup
@@ -264,7 +264,7 @@ var cardTests = suite{
 }
 
 // eachFilterValue lists, for each value of a filter, the one card that has it.
-func (h *spendHouse) eachFilterValue(name string, values ...string) {
+func (h *spendHarness) eachFilterValue(name string, values ...string) {
 	h.t.Helper()
 	cards := map[string]uuid.UUID{}
 	for _, value := range values {
@@ -280,7 +280,7 @@ func (h *spendHouse) eachFilterValue(name string, values ...string) {
 }
 
 // walk follows the next links of an array from target on, and the prev links back.
-func (h *spendHouse) walk(target string, want []uuid.UUID) {
+func (h *spendHarness) walk(target string, want []uuid.UUID) {
 	h.t.Helper()
 	var got []uuid.UUID
 	var last answer

@@ -60,7 +60,7 @@ func certificateSwitches() map[string]bool {
 	}
 }
 
-func setupMutual(t *testing.T) (*house, *devca.Authority) {
+func setupMutual(t *testing.T) (*harness, *devca.Authority) {
 	t.Helper()
 	ca := newCA(t)
 	pool := ca.Pool()
@@ -71,7 +71,7 @@ func setupMutual(t *testing.T) (*house, *devca.Authority) {
 }
 
 // mintBound is a token that is worth something with cert only.
-func (h *house) mintBound(cert *x509.Certificate) string {
+func (h *harness) mintBound(cert *x509.Certificate) string {
 	h.t.Helper()
 	token, err := h.keys.Mint(h.t.Context(), auth.Grant{
 		Subject: "test", Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Hour,

@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/idempotency"
 	"spendhook/storage"
@@ -69,6 +70,13 @@ type Redelivery interface {
 type Dispatcher interface {
 	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+}
+
+// Quarantine is what could not be read; it is *dispatcher.Dispatcher.
+type Quarantine interface {
+	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
+	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
+	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
 }
 
 // Cards is *storage.Store.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -12,8 +14,10 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/subscribers"
 )
 
 const maxBatch = 1000 // events of one request
@@ -22,7 +26,7 @@ const maxBatch = 1000 // events of one request
 func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.IngestEventsParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
-			return s.ingestBatch(ctx, c, raw(r))
+			return s.ingestBatch(ctx, w.Header(), c, raw(r))
 		}
 		e, err := decode[events.Event](r)
 		if err != nil {
@@ -50,9 +54,12 @@ func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (repl
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
 }
 
-// adopt gives an event that names no company the token's.
+// adopt gives an event that names no company the token's. A type that is
+// reserved for the daemon's own events is refused.
 func adopt(c *caller, e *events.Event) error {
 	switch {
+	case events.Reserved(e.Type):
+		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	case c.Company == nil:
 	case e.CompanyUUID == uuid.Nil:
 		e.CompanyUUID = *c.Company
@@ -63,9 +70,12 @@ func adopt(c *caller, e *events.Event) error {
 }
 
 // ingestBatch accepts an array. What is wrong with one item is its own result.
-func (s *server) ingestBatch(ctx context.Context, c *caller, text []byte) (reply, error) {
+func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
+		return reply{}, err
+	}
+	if err := s.throttle.charge(ctx, h, c, 1, len(items)); err != nil {
 		return reply{}, err
 	}
 	results := make([]gen.EventItemResult, len(items))
@@ -286,12 +296,22 @@ func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id gen.EventPa
 		if err != nil {
 			return reply{}, err
 		}
+		if stored.State == events.Compacted {
+			return reply{}, compacted(stored)
+		}
 		content, err := s.withStatus(ctx, []events.Stored{stored})
 		if err != nil {
 			return reply{}, err
 		}
 		return ok(content[0]), nil
 	})
+}
+
+// compacted answers for an event whose payload is gone, with what is still known.
+func compacted(e events.Stored) *problem {
+	p := problemOf(events.ErrCompacted)
+	p.detail = fmt.Sprintf("The event was accepted at %s and settled; its payload is not kept any more.", e.AcceptedAt.Format(time.RFC3339))
+	return p
 }
 
 // eventRef names the event that a request is about. What cannot be an id is
@@ -376,9 +396,28 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 			only = *in.SubscriberUuids
 		}
 		c.changes(ref.Company, "event", ref.ID)
-		list, err := s.opts.Redelivery.Replay(ctx, ref, only)
+		list, err := s.replay(ctx, w.Header(), c, ref, only)
 		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: shownDeliveries(list)}}, err
 	})
+}
+
+// replay charges the caller for as many deliveries as there may be, and gives
+// back what it did not take.
+func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
+	most := len(only)
+	if most == 0 {
+		var err error
+		if _, most, err = s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &ref.Company, Enabled: new(true), Size: 1}); err != nil {
+			return nil, err
+		}
+	}
+	most = max(1, most)
+	if err := s.throttle.charge(ctx, h, c, 1, most); err != nil {
+		return nil, err
+	}
+	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
+	_ = s.throttle.charge(ctx, h, c, most, max(1, len(list))) // gives back, which is never refused
+	return list, err
 }
 
 // ListEventTypes is GET /api/v1/event-types.

@@ -28,7 +28,7 @@ type (
 	stubPublisher   struct{}
 	stubEvents      struct{ Events }
 	stubSubscribers struct{ Subscribers }
-	stubDeliveries  struct{ reads }
+	stubDeliveries  struct{ Deliveries }
 	stubCards       struct{ allCards }
 	stubSpend       struct{ Spend }
 	allCards        interface{ Cards }
@@ -90,7 +90,7 @@ func (stubSubscribers) Create(context.Context, subscribers.Create) (subscribers.
 	return subscribers.Subscriber{}, subscribers.ErrQuota
 }
 
-func (stubDeliveries) Deliveries(context.Context, delivery.Filter) (delivery.Page, error) {
+func (stubDeliveries) List(context.Context, delivery.Filter) (delivery.Page, error) {
 	return delivery.Page{}, nil
 }
 

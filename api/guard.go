@@ -43,7 +43,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		if err != nil {
 			return r, err
 		}
-		if err := s.throttle.request(r.Context(), w.Header(), c); err != nil {
+		if err := s.throttle.charge(r.Context(), w.Header(), c, 0, 1); err != nil {
 			return r, err
 		}
 		if err := s.checkCertificate(r, op); err != nil {

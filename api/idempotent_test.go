@@ -89,22 +89,22 @@ func (dying) Finish(context.Context, string, string, [32]byte, idempotency.Respo
 }
 
 var creationCrashTests = suite{
-	"contract no crash creates a card twice: single create": func(h *spendHouse) {
+	"contract no crash creates a card twice: single create": func(h *spendHarness) {
 		h.crashBeforeTheAnswerIsKept(cardsPath, h.plainCard(), strings.Replace(h.plainCard(), "Travel", "Fuel", 1))
 	},
-	"contract no crash creates a card twice: bulk create": func(h *spendHouse) {
+	"contract no crash creates a card twice: bulk create": func(h *spendHarness) {
 		h.crashBeforeTheAnswerIsKept(bulkPath, bulk(h.plainCard()), bulk(h.plainCard(), h.plainCard()))
 	},
 }
 
 // crashBeforeTheAnswerIsKept sends the body with a key and loses all that Redis
 // knew of the key; then the same again must change nothing.
-func (h *spendHouse) crashBeforeTheAnswerIsKept(path, body, other string) {
+func (h *spendHarness) crashBeforeTheAnswerIsKept(path, body, other string) {
 	h.t.Helper()
 	client := redistest.New(h.t)
 	o := h.options
 	o.Idempotency = dying{idempotency.New(idempotency.Options{Client: client, ClaimTTL: time.Millisecond})}
-	crashing := *h.house
+	crashing := *h.harness
 	var err error
 	if crashing.handler, err = New(o); err != nil {
 		h.t.Fatal(err)

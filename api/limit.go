@@ -13,9 +13,11 @@ import (
 	"spendhook/internal/ratelimit"
 )
 
-// Limits bound how many requests are carried out. A request counts as one
-// whatever is in it, also when it is refused later on or answered from what an
-// Idempotency-Key has kept. The names of the limits are set here.
+// Limits bound how much is carried out. A request counts as one, or as the items
+// in it: the events of an array, the items of a bulk creation, the deliveries of
+// a replay. It counts as one when it is not valid or is answered from what an
+// Idempotency-Key has kept; past a limit it takes nothing. One with more items
+// than a bucket holds takes a full one. The names of the limits are set here.
 type Limits struct {
 	Limiter *ratelimit.Limiter
 
@@ -57,30 +59,66 @@ func newThrottle(o *Limits, metrics *Metrics, now func() time.Time) *throttle {
 	return t
 }
 
-// request takes a request off what its caller may send, and says in the answer's
-// headers how much that is. The error is a 429.
-func (t *throttle) request(ctx context.Context, h http.Header, c *caller) error {
+// charge makes a request that has taken the first number of tokens one that has
+// taken the second, and says in the answer's headers what is left to its caller.
+// The error is a 429: then the request has taken nothing at all.
+func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, n int) error {
 	if t == nil {
 		return nil
 	}
-	var fields rateFields
-	defer fields.write(h)
-	if err := t.take(ctx, &fields, t.client, limitKey(c.Caller)); err != nil || c.Company == nil {
-		return err
+	buckets := t.buckets(c)
+	decisions := make([]ratelimit.Decision, len(buckets))
+	var refused error
+	for i, b := range buckets {
+		if decisions[i] = t.adjust(ctx, b, taken, n); decisions[i].OK {
+			continue
+		}
+		refused = t.refuse(b.limit.Name, decisions[i])
+		for j, other := range buckets {
+			if j < i {
+				decisions[j] = t.adjust(ctx, other, n, 0)
+			} else if taken > 0 {
+				decisions[j] = t.adjust(ctx, other, taken, 0)
+			}
+		}
+		if taken == 0 {
+			decisions = decisions[:i+1]
+		}
+		break
 	}
-	return t.take(ctx, &fields, t.company, c.Company.String())
+	var fields rateFields
+	for i, d := range decisions {
+		fields.add(buckets[i].limit, d)
+	}
+	fields.write(h)
+	return refused
 }
 
-func (t *throttle) take(ctx context.Context, fields *rateFields, limit ratelimit.Limit, key string) error {
-	if limit.PerSecond <= 0 {
-		return nil
+// bucket is what a caller's requests are taken from.
+type bucket struct {
+	limit ratelimit.Limit
+	key   string
+}
+
+func (t *throttle) buckets(c *caller) []bucket {
+	var list []bucket
+	if t.client.PerSecond > 0 {
+		list = append(list, bucket{t.client, limitKey(c.Caller)})
 	}
-	d := t.shared.Take(ctx, limit, key)
-	fields.add(limit, d)
-	if d.OK {
-		return nil
+	if t.company.PerSecond > 0 && c.Company != nil {
+		list = append(list, bucket{t.company, c.Company.String()})
 	}
-	return t.refuse(limit.Name, d)
+	return list
+}
+
+// adjust makes tokens that were taken from a bucket n; it never holds more than
+// its burst.
+func (t *throttle) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
+	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
+	if more < 0 {
+		return t.shared.Give(ctx, b.limit, b.key, -more)
+	}
+	return t.shared.Take(ctx, b.limit, b.key, more)
 }
 
 // limitKey names what a token was issued to.
@@ -101,7 +139,7 @@ func (t *throttle) stranger(r *http.Request, known func() bool) error {
 // failed counts a request that did not authenticate.
 func (t *throttle) failed(r *http.Request) {
 	if t != nil {
-		t.own.Take(r.Context(), t.failures, network(r))
+		t.own.Take(r.Context(), t.failures, network(r), 1)
 	}
 }
 

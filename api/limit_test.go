@@ -1,7 +1,10 @@
 package api
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,26 +15,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
 // limited is a house whose limits hardly come back while a test runs.
-func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany int) *house {
+func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany int, adjust ...func(*Options)) *harness {
 	t.Helper()
-	return setupOn(t, client, func(o *Options) {
+	return setupOn(t, client, append(adjust, func(o *Options) {
 		o.Limits = &Limits{
 			Limiter:  ratelimit.New(client, nil),
 			Client:   ratelimit.Limit{PerSecond: 0.001, Burst: perClient},
 			Company:  ratelimit.Limit{PerSecond: 0.001, Burst: perCompany},
 			Failures: ratelimit.Limit{PerSecond: 0.001, Burst: 5},
 		}
-	})
+	})...)
 }
 
-func (h *house) throttled(limit string) float64 {
+func (h *harness) throttled(limit string) float64 {
 	return testutil.ToFloat64(h.options.Metrics.throttled.WithLabelValues(limit))
 }
 
@@ -109,7 +115,7 @@ func TestReplicasShareTheLimitOfACredential(t *testing.T) {
 	a, b := limited(t, client, 30, 100), limited(t, client, 30, 100)
 	var admitted atomic.Int64
 	var group sync.WaitGroup
-	for _, h := range []*house{a, b} {
+	for _, h := range []*harness{a, b} {
 		for range 4 {
 			group.Go(func() {
 				for range 10 {
@@ -232,4 +238,121 @@ func TestQuotaOfSubscribers(t *testing.T) {
 	other := uuid.New()
 	h.call("POST", "/api/v1/subscribers", `{"name":"n","callbackUrl":"http://127.0.0.1:9/","events":["A"]}`,
 		bearer(h.mint(&other, allScopes))).want(http.StatusCreated)
+}
+
+// replayed answers for n deliveries of each replay.
+type replayed struct {
+	Redelivery
+	n   int
+	err error
+}
+
+func (r replayed) Replay(context.Context, events.Ref, []uuid.UUID) ([]delivery.Delivery, error) {
+	one := delivery.Delivery{EventID: "e-1", EventType: "A", Status: delivery.StatusPending}
+	return slices.Repeat([]delivery.Delivery{one}, r.n), r.err
+}
+
+func array(n int) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(`{"id":"x"},`, n), ",") + "]"
+}
+
+func subscriberNames(n int) string {
+	var ids []string
+	for range n {
+		ids = append(ids, `"`+uuid.NewString()+`"`)
+	}
+	return `{"subscriberUuids":[` + strings.Join(ids, ",") + `]}`
+}
+
+// A request takes a token for each item from the limits of its credential and of
+// its company, 20 and 14 at first, and nothing when it is refused.
+func TestItemsAreCounted(t *testing.T) {
+	t.Parallel()
+	const ingest, cards, replay = "/api/v1/events", "/api/v3/cards/bulk-create", "/api/v1/events/e-1/replay"
+	card := `{"type":"VIRTUAL","alias":"a","userUuid":"` + uuid.NewString() + `"}`
+	type request struct {
+		path, body      string
+		status          int
+		client, company int // what is left
+	}
+	for name, c := range map[string]struct {
+		recovery replayed
+		requests []request
+	}{
+		"events": {requests: []request{
+			{ingest, array(4), 202, 16, 10},
+			{ingest, array(11), 429, 16, 10},
+			{ingest, array(1), 202, 15, 9},
+			{ingest, `{"id":"x"}`, 400, 14, 8},
+			{ingest, `[{"id":"x"`, 400, 13, 7},
+			{ingest, array(7), 202, 6, 0},
+			{ingest, array(1), 429, 6, 0},
+		}},
+		"more events than a bucket holds": {requests: []request{
+			{ingest, array(15), 202, 5, 0},
+			{ingest, array(15), 429, 5, 0},
+		}},
+		"more events than both hold": {requests: []request{
+			{ingest, array(50), 202, 0, 0},
+		}},
+		"more events than there are": {requests: []request{
+			{ingest, array(1), 202, 19, 13},
+			{ingest, array(50), 429, 19, 13},
+		}},
+		"bulk": {requests: []request{
+			{cards, bulk(card, card, card), 202, 17, 11},
+			{cards, bulk(card, `{"x":1}`), 400, 16, 10},
+			{cards, bulk(slices.Repeat([]string{card}, 12)...), 429, 16, 10},
+		}},
+		"replay": {recovery: replayed{n: 2}, requests: []request{
+			{replay, "", 202, 18, 12},                  // there are three subscribers
+			{replay, subscriberNames(5), 202, 16, 10},  // as many deliveries as were made
+			{replay, subscriberNames(11), 429, 16, 10}, // as many as there may be
+		}},
+		"replay to nobody": {requests: []request{{replay, "", 202, 19, 13}}},
+		"replay that fails": {recovery: replayed{err: events.ErrNotFound}, requests: []request{
+			{replay, "", 404, 19, 13},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.New(t)
+			h := limited(t, client, 20, 14, func(o *Options) {
+				c.recovery.Redelivery, o.Redelivery = o.Redelivery, c.recovery
+				o.CardJobs = acceptAll{}
+				for i := range 3 {
+					if _, err := o.Subscribers.Create(t.Context(), subscribers.Create{
+						CompanyUUID: someCompany, Name: "n", CallbackURL: "http://127.0.0.1:9/" + strconv.Itoa(i), Events: []string{"A"},
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			token := bearer(h.mintAs("one", &someCompany, allScopes))
+			for i, r := range c.requests {
+				a := h.call("POST", r.path, r.body, token)
+				want := fmt.Sprintf(`"client";r=%d;`, r.client)
+				company := fmt.Sprintf(`"company";r=%d;`, r.company)
+				got := a.Header().Get("RateLimit")
+				if a.Code != r.status || !strings.HasPrefix(got, want) || !strings.Contains(got, company) {
+					t.Fatalf("request %d: %d, RateLimit %s, want %d, %s %s: %s", i, a.Code, got, r.status, want, company, a.Body)
+				}
+				if policy := a.Header().Get("RateLimit-Policy"); policy != `"client";q=20;w=20000, "company";q=14;w=14000` {
+					t.Errorf("RateLimit-Policy %s", policy)
+				}
+				if wait, _ := strconv.Atoi(a.Header().Get("Retry-After")); r.status == 429 && wait == 0 {
+					t.Error("no Retry-After")
+				}
+			}
+		})
+	}
+}
+
+var someCompany = uuid.New()
+
+// acceptAll stores no bulk creation.
+type acceptAll struct{}
+
+func (acceptAll) Submit(context.Context, uuid.UUID, []storage.CardRequest, storage.Once) (storage.CardJob, error) {
+	return storage.CardJob{UUID: uuid.New(), Status: storage.JobQueued}, nil
 }

@@ -11,28 +11,28 @@ import (
 	"spendhook/api/gen"
 )
 
-func (h *spendHouse) location(members string) uuid.UUID {
+func (h *spendHarness) location(members string) uuid.UUID {
 	h.t.Helper()
 	id := uuid.New()
 	h.load(fmt.Sprintf(`{"kind":"location","uuid":%q,"companyUuid":%q,%s}`, id, h.company, members))
 	return id
 }
 
-func (h *spendHouse) lisbon() uuid.UUID {
+func (h *spendHarness) lisbon() uuid.UUID {
 	return h.location(`"name":"Lisbon","code":"PT-1","status":"INACTIVE","createdAt":"2026-01-01T00:00:00Z"`)
 }
 
 const plainLocation = `"name":"Porto","status":"ACTIVE","createdAt":"2026-01-02T00:00:00Z"`
 
 var locationTests = suite{
-	"2.5 location and 4.4 read v1": func(h *spendHouse) {
+	"2.5 location and 4.4 read v1": func(h *spendHarness) {
 		id := h.lisbon()
 		want := fmt.Sprintf(`{"code":"PT-1","name":"Lisbon","status":"INACTIVE","uuid":%q}`, id)
 		if got := h.call("GET", "/api/v1/locations/"+id.String(), "").want(http.StatusOK).Body.String(); got != want {
 			h.t.Errorf("got %s, want %s", got, want)
 		}
 	},
-	"2.5 createdAt and 4.4 read v2": func(h *spendHouse) {
+	"2.5 createdAt and 4.4 read v2": func(h *spendHarness) {
 		id := h.lisbon()
 		want := fmt.Sprintf(`{"code":"PT-1","createdAt":"2026-01-01T00:00:00.000Z","name":"Lisbon","status":"INACTIVE","uuid":%q}`, id)
 		a := h.call("GET", "/api/v2/locations/"+strings.ToUpper(id.String()), "").want(http.StatusOK)
@@ -40,9 +40,9 @@ var locationTests = suite{
 			h.t.Errorf("got %s, want %s", got, want)
 		}
 	},
-	"4.4 list v1": func(h *spendHouse) { h.listLocations("/api/v1/locations") },
-	"4.4 list v2": func(h *spendHouse) { h.listLocations("/api/v2/locations") },
-	"3.3 states of a location": func(h *spendHouse) {
+	"4.4 list v1": func(h *spendHarness) { h.listLocations("/api/v1/locations") },
+	"4.4 list v2": func(h *spendHarness) { h.listLocations("/api/v2/locations") },
+	"3.3 states of a location": func(h *spendHarness) {
 		inactive, active := h.lisbon(), h.location(plainLocation)
 		for query, want := range map[string][]uuid.UUID{
 			"": {inactive, active}, "?status=ACTIVE": {active}, "?status=inactive": {inactive}, "?status=ACTIVE&page=1&size=1": {},
@@ -52,7 +52,7 @@ var locationTests = suite{
 			}
 		}
 	},
-	"contract v1 is deprecated": func(h *spendHouse) {
+	"contract v1 is deprecated": func(h *spendHarness) {
 		id := h.lisbon().String()
 		for target, link := range map[string]string{
 			"/api/v1/locations/" + id: "/api/v2/locations/" + id, "/api/v1/locations": "/api/v2/locations",
@@ -70,7 +70,7 @@ var locationTests = suite{
 			h.t.Errorf("not found: %v", a.Header())
 		}
 	},
-	"7 bad input to locations": func(h *spendHouse) {
+	"7 bad input to locations": func(h *spendHarness) {
 		id := h.lisbon().String()
 		for _, path := range []string{"/api/v1/locations", "/api/v2/locations"} {
 			for query, field := range map[string]string{
@@ -94,7 +94,7 @@ var locationTests = suite{
 }
 
 // listLocations shows the whole list, and pages only when asked to.
-func (h *spendHouse) listLocations(path string) {
+func (h *spendHarness) listLocations(path string) {
 	h.t.Helper()
 	want := []uuid.UUID{h.lisbon()}
 	for i := range 24 {

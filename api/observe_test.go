@@ -16,11 +16,9 @@ import (
 )
 
 // broken fails every read of deliveries in the way of its event.
-type broken struct{ reads }
+type broken struct{ Deliveries }
 
-type reads = Deliveries // embedded under its own name, it would hide its method of that name
-
-func (broken) EventDeliveries(_ context.Context, ref events.Ref) ([]delivery.Delivery, error) {
+func (broken) OfEvent(_ context.Context, ref events.Ref) ([]delivery.Delivery, error) {
 	if ref.ID == "panic" {
 		panic("kaboom sekrit")
 	}

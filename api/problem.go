@@ -14,6 +14,7 @@ import (
 	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
@@ -57,6 +58,7 @@ var known = []struct {
 	detail string
 }{
 	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
+	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event was settled, and its payload is not kept any more."},
 	{events.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
@@ -64,6 +66,7 @@ var known = []struct {
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
+	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
@@ -87,7 +90,11 @@ func problemOf(err error) *problem {
 			return newProblem(k.status, k.code, "%s", k.detail)
 		}
 	}
-	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) {
+	if errors.Is(err, events.ErrBacklogFull) {
+		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
+			with("Retry-After", backlogRetryAfter)
+	}
+	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) || errors.Is(err, workqueue.ErrBadCursor) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
 	if unavailable(err) {
@@ -100,8 +107,11 @@ func problemOf(err error) *problem {
 	return p
 }
 
+// backlogRetryAfter is in seconds.
+const backlogRetryAfter = "5"
+
 // The rules of the contract that have a code of their own.
-var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "CALLBACK_URL_REFUSED": true}
+var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}
 
 func invalidProblem(e *invalid.Error) *problem {
 	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", e.Error())

@@ -15,7 +15,7 @@ import (
 const reimbursementsPath = "/api/v3/reimbursements"
 
 // reimbursement imports one of ann's with the given members beside the usual ones.
-func (h *spendHouse) reimbursement(members string) uuid.UUID {
+func (h *spendHarness) reimbursement(members string) uuid.UUID {
 	h.t.Helper()
 	id := uuid.New()
 	parts := []string{fmt.Sprintf(`{"kind":"reimbursement","uuid":%q,"companyUuid":%q`, id, h.company)}
@@ -36,13 +36,13 @@ func (h *spendHouse) reimbursement(members string) uuid.UUID {
 	return id
 }
 
-func (h *spendHouse) reimbursements(query string) gen.ReimbursementPage {
+func (h *spendHarness) reimbursements(query string) gen.ReimbursementPage {
 	h.t.Helper()
 	return as[gen.ReimbursementPage](h.call("GET", reimbursementsPath+query, "").want(http.StatusOK))
 }
 
 // wantReimbursements expects exactly these, in order.
-func (h *spendHouse) wantReimbursements(query string, want ...uuid.UUID) {
+func (h *spendHarness) wantReimbursements(query string, want ...uuid.UUID) {
 	h.t.Helper()
 	page := h.reimbursements(query)
 	var got []uuid.UUID
@@ -55,7 +55,7 @@ func (h *spendHouse) wantReimbursements(query string, want ...uuid.UUID) {
 }
 
 // dated imports one whose audit has the day under the name, beside the rest.
-func (h *spendHouse) dated(name, day string) uuid.UUID {
+func (h *spendHarness) dated(name, day string) uuid.UUID {
 	h.t.Helper()
 	audit := map[string]string{"requestCreationDate": "2026-01-01", "lastUpdateDate": "2026-06-01"}
 	audit[name] = day
@@ -66,7 +66,7 @@ func (h *spendHouse) dated(name, day string) uuid.UUID {
 	return h.reimbursement(`"audit":{` + strings.Join(parts, ",") + `}`)
 }
 
-func (h *spendHouse) dateFilter(name string) {
+func (h *spendHarness) dateFilter(name string) {
 	h.t.Helper()
 	days := []string{"2026-03-01", "2026-03-02", "2026-03-03"}
 	ids := map[string]uuid.UUID{}
@@ -102,7 +102,7 @@ func (h *spendHouse) dateFilter(name string) {
 }
 
 var reimbursementTests = suite{
-	"2.4 page object": func(h *spendHouse) {
+	"2.4 page object": func(h *spendHarness) {
 		for range 5 {
 			h.reimbursement(``)
 		}
@@ -117,7 +117,7 @@ var reimbursementTests = suite{
 			h.t.Errorf("behind the end %+v", p)
 		}
 	},
-	"2.4 reimbursement with every field": func(h *spendHouse) {
+	"2.4 reimbursement with every field": func(h *spendHarness) {
 		ids := make([]any, 5)
 		for i := range ids {
 			ids[i] = uuid.NewSHA1(h.company, []byte{byte(i)})
@@ -150,7 +150,7 @@ var reimbursementTests = suite{
 			h.t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	},
-	"2.4 reimbursement with the fewest fields": func(h *spendHouse) {
+	"2.4 reimbursement with the fewest fields": func(h *spendHarness) {
 		h.reimbursement(``)
 		body := h.call("GET", reimbursementsPath, "").want(http.StatusOK).Body.String()
 		for _, part := range []string{`"labels":[]`, `"groups":[]`, `"locations":[]`, `"attachments":[]`, `"merchant":{}`, `"audit":{"lastUpdateDate":"2026-06-01","requestCreationDate":"2026-01-01"}`} {
@@ -159,7 +159,7 @@ var reimbursementTests = suite{
 			}
 		}
 	},
-	"3.2 the ten validation statuses": func(h *spendHouse) {
+	"3.2 the ten validation statuses": func(h *spendHarness) {
 		ids := map[string]uuid.UUID{}
 		for _, status := range []string{"PENDING", "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID", "REJECTED", "FINANCE_REJECTED", "CANCELLED", "NOT_FOUND", "UNAUTHORIZED"} {
 			ids[status] = h.reimbursement(`"validationStatus":{"status":"` + status + `"}`)
@@ -172,7 +172,7 @@ var reimbursementTests = suite{
 			}
 		}
 	},
-	"4.3 page and size, 8 their defaults": func(h *spendHouse) {
+	"4.3 page and size, 8 their defaults": func(h *spendHarness) {
 		for range 21 {
 			h.reimbursement(``)
 		}
@@ -186,12 +186,12 @@ var reimbursementTests = suite{
 			h.call("GET", reimbursementsPath+query, "").wantField(field, "INVALID")
 		}
 	},
-	"4.3 requestCreationDateStart and requestCreationDateEnd": func(h *spendHouse) { h.dateFilter("requestCreationDate") },
-	"4.3 expenseDateStart and expenseDateEnd":                 func(h *spendHouse) { h.dateFilter("expenseDate") },
-	"4.3 finalApprovalDateStart and finalApprovalDateEnd":     func(h *spendHouse) { h.dateFilter("finalApprovalDate") },
-	"4.3 paymentDateStart and paymentDateEnd":                 func(h *spendHouse) { h.dateFilter("paymentDate") },
-	"4.3 lastUpdateDateStart and lastUpdateDateEnd":           func(h *spendHouse) { h.dateFilter("lastUpdateDate") },
-	"4.3 categoryCodes": func(h *spendHouse) {
+	"4.3 requestCreationDateStart and requestCreationDateEnd": func(h *spendHarness) { h.dateFilter("requestCreationDate") },
+	"4.3 expenseDateStart and expenseDateEnd":                 func(h *spendHarness) { h.dateFilter("expenseDate") },
+	"4.3 finalApprovalDateStart and finalApprovalDateEnd":     func(h *spendHarness) { h.dateFilter("finalApprovalDate") },
+	"4.3 paymentDateStart and paymentDateEnd":                 func(h *spendHarness) { h.dateFilter("paymentDate") },
+	"4.3 lastUpdateDateStart and lastUpdateDateEnd":           func(h *spendHarness) { h.dateFilter("lastUpdateDate") },
+	"4.3 categoryCodes": func(h *spendHarness) {
 		a := h.reimbursement(`"merchant":{"categoryCode":5812},"audit":{"requestCreationDate":"2026-01-01","lastUpdateDate":"2026-01-02"}`)
 		b := h.reimbursement(`"merchant":{"categoryCode":742},"audit":{"requestCreationDate":"2026-01-01","lastUpdateDate":"2026-01-01"}`)
 		h.reimbursement(`"merchant":{"categoryCode":1}`)
@@ -204,7 +204,7 @@ var reimbursementTests = suite{
 			h.call("GET", reimbursementsPath+"?categoryCodes="+url.QueryEscape(strings.ReplaceAll(bad, "%2B", "+")), "").wantField("categoryCodes", "INVALID")
 		}
 	},
-	"4.3 requesterUuids": func(h *spendHouse) {
+	"4.3 requesterUuids": func(h *spendHarness) {
 		anns, ivos := h.reimbursement(``), h.reimbursement(fmt.Sprintf(`"requester":{"uuid":%q}`, h.ivo))
 		h.wantReimbursements("?requesterUuids="+h.ann.String(), anns)
 		h.wantReimbursements("?requesterUuids="+strings.ToUpper(h.ivo.String())+","+uuid.NewString(), ivos)
@@ -213,7 +213,7 @@ var reimbursementTests = suite{
 			h.call("GET", reimbursementsPath+"?requesterUuids="+bad, "").wantField("requesterUuids", "INVALID")
 		}
 	},
-	"4.3 statuses": func(h *spendHouse) {
+	"4.3 statuses": func(h *spendHarness) {
 		paid, rejected := h.reimbursement(`"validationStatus":{"status":"PAID"},"audit":{"requestCreationDate":"2026-01-01","lastUpdateDate":"2026-01-02"}`),
 			h.reimbursement(`"validationStatus":{"status":"REJECTED"},"audit":{"requestCreationDate":"2026-01-01","lastUpdateDate":"2026-01-01"}`)
 		h.reimbursement(``)
@@ -223,7 +223,7 @@ var reimbursementTests = suite{
 			h.call("GET", reimbursementsPath+"?statuses="+url.QueryEscape(bad), "").wantField("statuses", "INVALID")
 		}
 	},
-	"4.3 requesterName": func(h *spendHouse) {
+	"4.3 requesterName": func(h *spendHarness) {
 		anns := h.reimbursement(``)
 		h.reimbursement(fmt.Sprintf(`"requester":{"uuid":%q}`, h.ivo))
 		for _, part := range []string{"Ánn Mûller", "ann", "MULLER", "n m", "û"} {
@@ -236,7 +236,7 @@ var reimbursementTests = suite{
 			h.call("GET", reimbursementsPath+"?requesterName="+bad, "").wantField("requesterName", "INVALID")
 		}
 	},
-	"4.3 uuids": func(h *spendHouse) {
+	"4.3 uuids": func(h *spendHarness) {
 		a := h.dated("lastUpdateDate", "2026-01-02")
 		b := h.dated("lastUpdateDate", "2026-01-01")
 		h.reimbursement(``)
@@ -244,7 +244,7 @@ var reimbursementTests = suite{
 		h.call("GET", reimbursementsPath+"?uuids="+a.String()+",x,"+b.String(), "").wantField("uuids", "INVALID")
 		h.call("GET", reimbursementsPath+"?uuids="+strings.Repeat(a.String()+",", 500)+b.String(), "").wantField("uuids", "TOO_MANY")
 	},
-	"4.3 all filters together": func(h *spendHouse) {
+	"4.3 all filters together": func(h *spendHarness) {
 		given := `"audit":{"requestCreationDate":"2026-01-01","expenseDate":"2026-01-02","finalApprovalDate":"2026-01-03","paymentDate":"2026-01-04","lastUpdateDate":"2026-01-05"},
 			"merchant":{"categoryCode":5812},"validationStatus":{"status":"PAID"}`
 		id := h.reimbursement(strings.Join(strings.Fields(given), " "))
@@ -259,14 +259,14 @@ var reimbursementTests = suite{
 			h.wantReimbursements(strings.Replace(query, change[0], change[1], 1))
 		}
 	},
-	"4.3 all that is wrong is told at once": func(h *spendHouse) {
+	"4.3 all that is wrong is told at once": func(h *spendHarness) {
 		a := h.call("GET", reimbursementsPath+"?expenseDateEnd=x&statuses=x&uuids=x&categoryCodes=x", "").want(http.StatusBadRequest, "VALIDATION_ERROR")
 		for _, field := range []string{"expenseDateEnd", "statuses", "uuids", "categoryCodes"} {
 			a.wantField(field, "INVALID")
 		}
 		h.call("GET", reimbursementsPath+"?status=PAID", "").wantField("status", "UNKNOWN_PARAMETER")
 	},
-	"contract sort and company scope of reimbursements": func(h *spendHouse) {
+	"contract sort and company scope of reimbursements": func(h *spendHarness) {
 		old, recent := h.dated("lastUpdateDate", "2025-12-31"), h.dated("lastUpdateDate", "2026-01-01")
 		same := []uuid.UUID{h.dated("lastUpdateDate", "2025-06-01"), h.dated("lastUpdateDate", "2025-06-01")}
 		slices.SortFunc(same, func(a, b uuid.UUID) int { return strings.Compare(a.String(), b.String()) })

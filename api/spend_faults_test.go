@@ -251,7 +251,7 @@ func TestUnavailableKeyCanBeTriedAgain(t *testing.T) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	broken := *h.house
+	broken := *h.harness
 	broken.options = withSpend(closed, h.options)
 	var err error
 	if broken.handler, err = New(broken.options); err != nil {

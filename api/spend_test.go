@@ -24,26 +24,35 @@ import (
 
 // suite is tests of the spend API by name: the section of the interface
 // specification and its table row or example.
-type suite map[string]func(*spendHouse)
+type suite map[string]func(*spendHarness)
 
 // TestSpend runs every suite on both databases.
 func TestSpend(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		runSuites(t, openSpend(t, storage.Options{Timeout: patient}))
+		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{} })
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		runSuites(t, openSpend(t, storage.Options{URL: pgtest.Start(t).URL(), Timeout: patient}))
+		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.Start(t).URL()} })
 	})
 }
 
 // patient is for machines that are busy with other tests.
 const patient = 20 * time.Second
 
-func runSuites(t *testing.T, store *storage.Store) {
+// runSuites runs the tests of all suites side by side on one database, but for
+// those that do the work of jobs: a worker takes the items of any.
+func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
+	open := func(t *testing.T) *storage.Store {
+		t.Helper()
+		o := options(t)
+		o.Timeout = patient
+		return openSpend(t, o)
+	}
+	store := open(t)
 	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests, creationCrashTests} {
 		for name, test := range s {
 			t.Run(name, func(t *testing.T) {
@@ -52,23 +61,29 @@ func runSuites(t *testing.T, store *storage.Store) {
 			})
 		}
 	}
+	for name, test := range cardWorkTests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(spendSetup(t, open(t)))
+		})
+	}
 }
 
-// spendHouse is the spend API with two companies of its own: the token's (EUR,
+// spendHarness is the spend API with two companies of its own: the token's (EUR,
 // limit 1,000.00) with the users ann (ERP-1) and the inactive ivo, and bolt
 // (JPY, limit 50,000) with bo.
-type spendHouse struct {
-	*house
+type spendHarness struct {
+	*harness
 	store              *storage.Store
 	jobs               *atomic.Int64
 	bolt, ann, ivo, bo uuid.UUID
 	boltToken          string
 }
 
-func spendSetup(t *testing.T, store *storage.Store) *spendHouse {
+func spendSetup(t *testing.T, store *storage.Store) *spendHarness {
 	t.Helper()
-	h := &spendHouse{
-		house: &house{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
+	h := &spendHarness{
+		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	h.keys = newKeys(t)
@@ -107,7 +122,7 @@ func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []stor
 }
 
 // load imports lines; each is a format followed by its arguments.
-func (h *spendHouse) load(parts ...any) {
+func (h *spendHarness) load(parts ...any) {
 	h.t.Helper()
 	var lines []string
 	for len(parts) > 0 {
@@ -123,14 +138,14 @@ func (h *spendHouse) load(parts ...any) {
 }
 
 // card imports a card of ann with the given members beside the usual ones.
-func (h *spendHouse) card(members string) uuid.UUID {
+func (h *spendHarness) card(members string) uuid.UUID {
 	h.t.Helper()
 	id := uuid.New()
 	h.loadCard(id, h.company, h.ann, members)
 	return id
 }
 
-func (h *spendHouse) loadCard(id, company, holder uuid.UUID, members string) {
+func (h *spendHarness) loadCard(id, company, holder uuid.UUID, members string) {
 	h.t.Helper()
 	card := map[string]any{
 		"kind": "card", "uuid": id, "companyUuid": company, "holderUuid": holder, "lastFour": "1234",
@@ -147,7 +162,7 @@ func (h *spendHouse) loadCard(id, company, holder uuid.UUID, members string) {
 }
 
 // state is all that requests could have changed.
-func (h *spendHouse) state() string {
+func (h *spendHarness) state() string {
 	h.t.Helper()
 	parts := []any{h.jobs.Load(), "jobs"}
 	for _, company := range []uuid.UUID{h.company, h.bolt} {
@@ -165,7 +180,7 @@ func (h *spendHouse) state() string {
 }
 
 // unchanged fails the test when do changes anything.
-func (h *spendHouse) unchanged(what string, do func()) {
+func (h *spendHarness) unchanged(what string, do func()) {
 	h.t.Helper()
 	before := h.state()
 	do()

@@ -14,7 +14,7 @@ import (
 
 const hooks = "https://hooks.example.com/a"
 
-func create(h *house, url string, types ...string) gen.SubscriberWithSecret {
+func create(h *harness, url string, types ...string) gen.SubscriberWithSecret {
 	h.t.Helper()
 	if types == nil {
 		types = []string{"PAYMENT_PAID"}

@@ -18,9 +18,9 @@ import (
 	"spendhook/storage"
 )
 
-// tokenHouse is a house whose token endpoint has a client of its company.
-type tokenHouse struct {
-	*house
+// tokenHarness is a harness whose token endpoint has a client of its company.
+type tokenHarness struct {
+	*harness
 	store      *storage.Store
 	clients    *auth.Clients
 	id, secret string
@@ -28,13 +28,13 @@ type tokenHouse struct {
 	cert       *x509.Certificate
 }
 
-func tokenSetup(t *testing.T) *tokenHouse {
+func tokenSetup(t *testing.T) *tokenHarness {
 	t.Helper()
-	h := &tokenHouse{store: openSpend(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
+	h := &tokenHarness{store: openSpend(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
 	h.thumbprint = clientcert.Thumbprint(h.cert)
 	keys := openKeysIn(t, t.TempDir(), h.store)
 	h.clients = auth.NewClients(h.store, nil)
-	h.house = setup(t, func(o *Options) {
+	h.harness = setup(t, func(o *Options) {
 		o.Keys, o.Timeout, o.PublicURL = keys, patient, "https://hooks.example.com"
 		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: h.clients})
 		o.Verifier = auth.NewVerifier(auth.VerifierOptions{Keys: keys, Clients: h.clients})
@@ -52,7 +52,7 @@ func tokenSetup(t *testing.T) *tokenHouse {
 }
 
 // post sends a form without a bearer token.
-func (h *tokenHouse) post(form string, options ...option) answer {
+func (h *tokenHarness) post(form string, options ...option) answer {
 	h.t.Helper()
 	options = append([]option{noToken, header("Content-Type", "application/x-www-form-urlencoded")}, options...)
 	return h.call(http.MethodPost, "/oauth/token", form, options...)

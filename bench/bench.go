@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -21,7 +23,18 @@ type settings struct {
 	Backlog   int64         `default:"100000" help:"Events of the backlog; the issue's is 1000000."`
 	Kills     int           `default:"5" help:"Times that the lone replica is killed; the issue's is 20."`
 	Spend     int           `default:"1000000" help:"Reimbursements of the spend scenario, and a tenth as many cards."`
+	Scale     float64       `default:"1" help:"Share of the sizes in docs/benchmarks.md: 1,000,000 pending, 1,000 open breakers, 100,000 companies and others."`
+	FloodFor  time.Duration `default:"30s" help:"How long a company floods."`
+	DrainFor  time.Duration `default:"60s" help:"How long what a flood left behind is watched at most."`
+	StopFor   time.Duration `default:"10s" help:"How long a master of the cluster is stopped."`
+	Shapes    []string      `placeholder:"NAME,..." help:"Floods of the tenants scenario, of ${shapes}. Default: all."`
+	Replicas  []int         `default:"1,4,16" help:"Numbers of idle replicas."`
 	Profile   string        `placeholder:"DIR" help:"Write CPU profiles of the daemon there."`
+}
+
+// scaled is the wanted share of a size, at least least.
+func (s settings) scaled(size, least int) int {
+	return max(least, int(math.Round(float64(size)*s.Scale)))
 }
 
 // bench is a run of scenarios and what they found.
@@ -54,6 +67,16 @@ func scenarios() []scenario {
 		{"always", "appendfsync always against everysec", always},
 		{"takeover", "kill -9 of one of two replicas", takeover},
 		{"restart", "kill -9 of a lone replica, and its restart", restart},
+		{"tenants", "one company floods, another sends 10 events/s", tenants},
+		{"tenants1000", "1,000 companies, 10 of them with a backlog", tenants1000},
+		{"backlogged", "a fast subscriber beside a slow one with a backlog", besideBacklog},
+		{"blocked", "a backlog behind open breakers", blocked},
+		{"samehost", "10 subscribers on one https host", samehost},
+		{"https", "one and fanout over TLS", https},
+		{"replicas", "idle replicas on one Redis, and on a Cluster", replicas},
+		{"companies", "100,000 companies with 3 subscribers each", companies},
+		{"cluster", "1,000 companies on three masters, of which one is stopped", cluster},
+		{"lostqueue", "everything of asynq is deleted", lostqueue},
 		{"guess", "client secrets are guessed", guess},
 		{"spend", "the spend API on SQLite, then on PostgreSQL", spend},
 	}
@@ -135,6 +158,37 @@ func (b *bench) add(scenario, name, unit string, way better, values ...float64) 
 	f := newFigure(scenario, name, unit, way, values)
 	b.figures = append(b.figures, f)
 	return f
+}
+
+// addOf keeps a figure of something that was taken in each round.
+func addOf[T any](b *bench, scenario, name, unit string, way better, rounds []T, f func(T) float64) *figure {
+	return b.add(scenario, name, unit, way, each(rounds, f)...)
+}
+
+// none keeps a count of what there must be none of, however busy the machine
+// is: smoke fails when there is any.
+func none[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) {
+	refusals(b, scenario, name, rounds, f).Must = true
+}
+
+// refusals keeps a count of answers 429 and 503. There are to be none; but a
+// machine that is busy with other things lets a daemon's calls time out.
+func refusals[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) *figure {
+	n := addOf(b, scenario, name, "", less, rounds, f).goal(0)
+	n.Every = true
+	return n
+}
+
+// broken is an error for every figure that must be reached on any machine and
+// is not.
+func (b *bench) broken() error {
+	var err error
+	for _, f := range b.figures {
+		if f.Must && !f.met() {
+			err = errors.Join(err, fmt.Errorf("%s: %s: %s", f.Scenario, f.Name, number(f.highest())))
+		}
+	}
+	return err
 }
 
 // figure finds what an earlier scenario of this run found, or nil.

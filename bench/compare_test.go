@@ -88,3 +88,30 @@ func TestNumber(t *testing.T) {
 		}
 	}
 }
+
+// TestMust: of what must be, one bad round is one too many.
+func TestMust(t *testing.T) {
+	t.Parallel()
+	b := &bench{}
+	rounds := []float64{0, 1, 0}
+	same := func(v float64) float64 { return v }
+	addOf(b, "x", "few", "", less, rounds, same).goal(0)
+	if !b.figures[0].met() || b.broken() != nil {
+		t.Error("the median is what is judged")
+	}
+	none(b, "x", "lost", rounds, same)
+	if b.figures[1].met() || b.broken() == nil {
+		t.Error("a round that lost one passes")
+	}
+}
+
+func TestScaled(t *testing.T) {
+	t.Parallel()
+	s := settings{Scale: 0.01}
+	if got := s.scaled(1000, 1); got != 10 {
+		t.Errorf("a hundredth of 1000 is %d", got)
+	}
+	if got := s.scaled(1000, 20); got != 20 {
+		t.Errorf("at least 20 is %d", got)
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // daemon is one spendhook process.
@@ -33,6 +35,7 @@ type daemonOptions struct {
 	settings                string
 	more                    string // further lines of it
 	address                 string // of the API; empty: a free port
+	ca                      string // file of the authority that receivers' certificates are trusted by
 }
 
 func (o daemonOptions) config() string { return o.dataDir() + ".yml" }
@@ -52,7 +55,9 @@ func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
 		return nil, err
 	}
 	log := o.id + "-" + strconv.FormatInt(time.Now().UnixMilli(), 10)
-	if d.process, err = startProcess(o.dir, log, o.program, "serve", "--config", file); err != nil {
+	cmd := exec.Command(o.program, "serve", "--config", file) //nolint:gosec,noctx // our own arguments; it is ended by its pid
+	cmd.Env = o.environment()
+	if d.process, err = startCommand(o.dir, log, cmd); err != nil {
 		return nil, err
 	}
 	if err := d.awaitReady(ctx); err != nil {
@@ -92,6 +97,16 @@ func (o daemonOptions) configure() (string, error) {
 	return o.config(), os.WriteFile(o.config(), []byte(o.configuration()), 0o600)
 }
 
+// environment has what the configuration cannot say. A setting that the
+// program does not know is ignored there, as in a program of an earlier day.
+func (o daemonOptions) environment() []string {
+	env := append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000")
+	if o.ca != "" {
+		env = append(env, "SSL_CERT_FILE="+o.ca)
+	}
+	return env
+}
+
 func mint(ctx context.Context, program, config string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, "token", "--config", config, "--ttl", "24h", "--scope", scopes) //nolint:gosec // our own arguments
 	out, err := cmd.Output()
@@ -129,11 +144,16 @@ func (d *daemon) replica() (string, error) {
 
 // delivered is how many deliveries this process has recorded as delivered.
 func (d *daemon) delivered(ctx context.Context) (int64, error) {
+	return d.count(ctx, `spendhook_deliveries_total{status="DELIVERED"}`)
+}
+
+// count reads one series of the daemon's metrics.
+func (d *daemon) count(ctx context.Context, series string) (int64, error) {
 	text, err := get(ctx, d.admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
-	return metric(string(text), `spendhook_deliveries_total{status="DELIVERED"}`)
+	return metric(string(text), series)
 }
 
 // metric reads one counter of a Prometheus exposition.
@@ -157,14 +177,34 @@ func (d *daemon) profile(ctx context.Context, length time.Duration, file string)
 	return os.WriteFile(file, text, 0o600)
 }
 
-// subscribe registers a subscriber of all that the load generator sends.
-func (d *daemon) subscribe(ctx context.Context, company, name, url string) (id string, err error) {
-	in := map[string]any{"companyUuid": company, "name": name, "callbackUrl": url, "events": []string{eventType}}
+// subscription is of one company, to one type of events.
+type subscription struct {
+	company          int
+	name, url, event string
+}
+
+// subscribe registers a subscriber and returns its id.
+func (d *daemon) subscribe(ctx context.Context, s subscription) (id string, err error) {
+	in := map[string]any{"companyUuid": company(s.company), "name": s.name, "callbackUrl": s.url, "events": []string{s.event}}
 	var out struct {
 		UUID string `json:"uuid"`
 	}
 	err = d.call(ctx, http.MethodPost, "/api/v1/subscribers", in, &out)
 	return out.UUID, err
+}
+
+// subscribeAll registers subscribers, many at once, and returns their ids.
+func (d *daemon) subscribeAll(ctx context.Context, list []subscription) ([]string, error) {
+	ids := make([]string, len(list))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(controlConns)
+	for i, s := range list {
+		group.Go(func() (err error) {
+			ids[i], err = d.subscribe(ctx, s)
+			return err
+		})
+	}
+	return ids, group.Wait()
 }
 
 // kept is how many deliveries of a subscriber are there, in any status.
@@ -199,8 +239,10 @@ func (d *daemon) call(ctx context.Context, method, path string, in, out any) err
 	return json.Unmarshal(text, out)
 }
 
+const controlConns = 32
+
 // control is the client of everything that is not load.
-var control = &http.Client{Timeout: 5 * time.Minute}
+var control = &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: controlConns}}
 
 func get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

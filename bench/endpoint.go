@@ -19,6 +19,8 @@ type endpoint struct {
 	repeats   int64    // acknowledged once more
 	afterMark int64    // see tally.AfterMark; µs
 	late      int64    // see tally.Watched; µs
+	last      int64    // unix µs of the last one
+	gap       int64    // see tally.Gap; µs
 }
 
 func newEndpoint(of *receiver) *endpoint {
@@ -32,6 +34,7 @@ func (e *endpoint) reset() {
 	defer e.mu.Unlock()
 	e.attempts.Store(0)
 	e.seen, e.latencies, e.repeats, e.afterMark, e.late = nil, nil, 0, 0, 0
+	e.last, e.gap = 0, 0
 }
 
 // maxEvents of a run are told apart.
@@ -47,6 +50,7 @@ func (e *endpoint) take(id eventID, now time.Time, mark int64, watched bool) {
 	if watched {
 		e.late = max(e.late, now.UnixMicro()-mark)
 	}
+	e.gap, e.last = e.longestGap(now, mark), now.UnixMicro()
 	word, bit := int(id.n/64), uint64(1)<<(id.n%64)
 	for len(e.seen) <= word {
 		e.seen = append(e.seen, 0)
@@ -62,6 +66,17 @@ func (e *endpoint) take(id eventID, now time.Time, mark int64, watched bool) {
 	}
 }
 
+// longestGap is the longest time without a delivery from the mark until now.
+func (e *endpoint) longestGap(now time.Time, mark int64) int64 {
+	if mark == 0 {
+		return 0
+	}
+	if e.last < mark { // nothing came since
+		return now.UnixMicro() - mark
+	}
+	return max(e.gap, now.UnixMicro()-e.last)
+}
+
 // tally is what some endpoints received in a run. Times are in microseconds,
 // from when the event was sent to the daemon until it came to the receiver.
 type tally struct {
@@ -70,12 +85,18 @@ type tally struct {
 	Repeats   int64 `json:"repeats"`  // acknowledged deliveries beyond the first
 	P50       int64 `json:"p50"`
 	P99       int64 `json:"p99"`
+	Max       int64 `json:"max"`
 	AfterMark int64 `json:"after_mark"` // from the mark until the last first delivery of an event sent before it
 	Watched   int64 `json:"watched"`    // from the mark until the last delivery, first or repeated, of an event that is watched
+	Gap       int64 `json:"gap"`        // the longest time since the mark in which an endpoint received nothing
+	Opened    int64 `json:"opened"`     // connections, to any endpoint, since the receiver was started
 }
 
-func tallyOf(list []*endpoint, latency bool) tally {
-	var t tally
+// tallyOf sums up. Of the deliveries that are expected, one that has not come
+// counts with the time since the run began.
+func (r *receiver) tallyOf(list []*endpoint, latency bool, expected int64) tally {
+	t := tally{Opened: r.opened.Load()}
+	now, mark := time.Now(), r.mark.Load()
 	var all []uint32
 	for _, e := range list {
 		e.mu.Lock()
@@ -84,12 +105,16 @@ func tallyOf(list []*endpoint, latency bool) tally {
 		t.Repeats += e.repeats
 		t.AfterMark = max(t.AfterMark, e.afterMark)
 		t.Watched = max(t.Watched, e.late)
+		t.Gap = max(t.Gap, e.longestGap(now, mark))
 		if latency {
 			all = append(all, e.latencies...)
 		}
 		e.mu.Unlock()
 	}
+	for int64(len(all)) < expected {
+		all = append(all, uint32(now.UnixMicro()-r.began.Load())) //nolint:gosec // up to 71 min
+	}
 	slices.Sort(all)
-	t.P50, t.P99 = int64(quantile(all, 0.50)), int64(quantile(all, 0.99))
+	t.P50, t.P99, t.Max = int64(quantile(all, 0.50)), int64(quantile(all, 0.99)), int64(quantile(all, 1))
 	return t
 }

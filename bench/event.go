@@ -45,15 +45,35 @@ func parseEventID(text string) (id eventID, ok bool) {
 	return eventID{run: numbers[0], n: numbers[1], sent: time.UnixMicro(numbers[2])}, true
 }
 
+const (
+	companyPrefix = "be9c0000-0000-4000-8000-"
+	companyDigits = 12
+)
+
 // company is the uuid of the i-th company.
-func company(i int) string { return fmt.Sprintf("be9c0000-0000-4000-8000-%012d", i) }
+func company(i int) string { return fmt.Sprintf("%s%0*d", companyPrefix, companyDigits, i) }
+
+// firstOf is the numbers of the first n companies.
+func firstOf(n int) []int { return between(0, n) }
+
+// between is the numbers of companies from up to, not including, to.
+func between(from, to int) []int {
+	list := make([]int, 0, to-from)
+	for i := from; i < to; i++ {
+		list = append(list, i)
+	}
+	return list
+}
+
+// numberedType is one of many types of events.
+func numberedType(i int) string { return fmt.Sprintf("BENCH_%d", i) }
 
 // appendEvent appends the event's record, in the very form in which the daemon
 // sends it on: bodySize bytes.
-func appendEvent(to []byte, id eventID, company string, at time.Time) []byte {
+func appendEvent(to []byte, id eventID, company, kind string, at time.Time) []byte {
 	start := len(to)
 	to = fmt.Appendf(to, `{"id":"%s","companyUuid":"%s","event":"%s","timestamp":"%s","metadata":{"pad":"`,
-		id, company, eventType, at.UTC().Format("2006-01-02T15:04:05.000Z"))
+		id, company, kind, at.UTC().Format("2006-01-02T15:04:05.000Z"))
 	const tail = `"}}`
 	for len(to)-start+len(tail) < bodySize {
 		to = append(to, 'x')

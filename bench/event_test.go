@@ -39,7 +39,7 @@ func TestParseEventIDRefuses(t *testing.T) {
 func TestEventIsCanonical(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	sent := appendEvent([]byte("["), eventID{3, 12345, now}, company(255), now)[1:]
+	sent := appendEvent([]byte("["), eventID{3, 12345, now}, company(255), eventType, now)[1:]
 	e, err := events.ParseBody(sent)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ type figure struct {
 	Unit     string    `json:"unit"`
 	Better   better    `json:"better,omitempty"` // empty: neither way
 	Goal     *float64  `json:"goal,omitempty"`   // as bad as the median may be
+	Every    bool      `json:"every,omitempty"`  // the goal is for every value
+	Must     bool      `json:"must,omitempty"`   // and holds on any machine, however busy
 	Median   float64   `json:"median"`
 	Values   []float64 `json:"values"`
 }
@@ -34,14 +36,22 @@ func (f *figure) goal(limit float64) *figure {
 func (f *figure) lowest() float64  { return slices.Min(f.Values) }
 func (f *figure) highest() float64 { return slices.Max(f.Values) }
 
-// met reports whether the median reaches the goal; true without one.
+// met reports whether the median, or every value, reaches the goal; true without
+// one.
 func (f *figure) met() bool {
+	worst := f.Median
 	switch {
 	case f.Goal == nil:
 		return true
 	case f.Better == more:
-		return f.Median >= *f.Goal
+		if f.Every {
+			worst = f.lowest()
+		}
+		return worst >= *f.Goal
 	default:
-		return f.Median <= *f.Goal
+		if f.Every {
+			worst = f.highest()
+		}
+		return worst <= *f.Goal
 	}
 }

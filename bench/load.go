@@ -23,11 +23,31 @@ type loadSpec struct {
 	Run       int64         `json:"run"`
 	First     int64         `json:"first"` // number of the first event
 	Companies int           `json:"companies"`
+	Of        []int         `json:"of,omitempty"`    // the companies, if not the first ones
+	Types     int           `json:"types,omitempty"` // of events, in turn; 0: eventType
 	Clients   int           `json:"clients"`
 	Batch     int           `json:"batch"` // events in a request; 1: no array
 	Rate      float64       `json:"rate"`  // requests/s; 0: each client as fast as it is answered
 	Count     int64         `json:"count"`
 	For       time.Duration `json:"for"`
+	CA        string        `json:"ca,omitempty"`    // file of the authority that the bare loop trusts
+	HTTP2     bool          `json:"http2,omitempty"` // in the bare loop
+}
+
+// company is whose event n is.
+func (s loadSpec) company(n int64) int {
+	if len(s.Of) > 0 {
+		return s.Of[n%int64(len(s.Of))]
+	}
+	return int(n % int64(s.Companies))
+}
+
+// eventType is the type of event n.
+func (s loadSpec) eventType(n int64) string {
+	if s.Types == 0 {
+		return eventType
+	}
+	return numberedType(int(n % int64(s.Types)))
 }
 
 // target is where load goes.
@@ -45,6 +65,7 @@ type loadResult struct {
 	Took     time.Duration `json:"took"` // until the last answer
 	P50      int64         `json:"p50"`  // µs until the answer
 	P99      int64         `json:"p99"`
+	Refused  int64         `json:"refused"`           // answers 429 and 503
 	Trouble  string        `json:"trouble,omitempty"` // the first reason to send again
 }
 
@@ -57,7 +78,11 @@ func (loadCmd) Run(ctx context.Context, term *console) error {
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
 		return fmt.Errorf("read the spec: %w", err)
 	}
-	return json.NewEncoder(term.out).Encode(newLoad(spec).run(ctx))
+	l, err := newLoad(spec)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(term.out).Encode(l.run(ctx))
 }
 
 // load is a load under way.
@@ -69,28 +94,32 @@ type load struct {
 	accepted atomic.Int64
 	retried  atomic.Int64
 	lost     atomic.Int64
+	refused  atomic.Int64
 
 	mu        sync.Mutex
 	trouble   string
 	latencies []uint32
 }
 
-func newLoad(spec loadSpec) *load {
-	return &load{loadSpec: spec, plain: newPlainClient(spec.Clients)}
+func newLoad(spec loadSpec) (*load, error) {
+	client, err := newPlainClient(spec)
+	return &load{loadSpec: spec, plain: client}, err
 }
 
+// run sends until the load is over, or ctx is; what was begun is ended.
 func (l *load) run(ctx context.Context) loadResult {
 	l.start = time.Now()
 	var clients sync.WaitGroup
 	turns := turns(ctx, l.start, l.Rate, l.For)
+	begun := context.WithoutCancel(ctx)
 	for i := range l.Clients {
-		clients.Go(func() { l.runClient(ctx, i, turns) })
+		clients.Go(func() { l.runClient(begun, i, turns) })
 	}
 	clients.Wait()
 	took := time.Since(l.start)
 	slices.Sort(l.latencies)
 	return loadResult{
-		Accepted: l.accepted.Load(), Retried: l.retried.Load(), Lost: l.lost.Load(), Trouble: l.trouble,
+		Accepted: l.accepted.Load(), Retried: l.retried.Load(), Lost: l.lost.Load(), Refused: l.refused.Load(), Trouble: l.trouble,
 		Start: l.start, Took: took,
 		P50: int64(quantile(l.latencies, 0.50)), P99: int64(quantile(l.latencies, 0.99)),
 	}
@@ -177,7 +206,7 @@ func (c *loadClient) build(n int64, at time.Time) {
 		if c.Batch > 1 {
 			c.body = append(c.body, ",["[btoi(i == 0)])
 		}
-		c.body = appendEvent(c.body, eventID{c.Run, n + i, at}, company(int((n+i)%int64(c.Companies))), c.start)
+		c.body = appendEvent(c.body, eventID{c.Run, n + i, at}, company(c.company(n+i)), c.eventType(n+i), c.start)
 	}
 	if c.Batch > 1 {
 		c.body = append(c.body, ']')
@@ -195,6 +224,9 @@ func (c *loadClient) post(ctx context.Context, n int64, at time.Time) error {
 	status, answer, err := c.by.post(ctx, c.Targets[c.to], eventID{c.Run, n, at}, c.body)
 	if err != nil {
 		return err
+	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		c.refused.Add(1)
 	}
 	return c.check(status, answer)
 }

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 )
@@ -33,11 +36,28 @@ func (l *load) poster() poster {
 	return &leanPoster{}
 }
 
-func newPlainClient(clients int) *http.Client {
-	return &http.Client{
-		Timeout:   postTimeout,
-		Transport: &http.Transport{MaxIdleConns: 4 * clients, MaxIdleConnsPerHost: clients},
+func newPlainClient(spec loadSpec) (*http.Client, error) {
+	t := &http.Transport{
+		MaxIdleConns: 4 * spec.Clients, MaxIdleConnsPerHost: spec.Clients,
+		Protocols: protocols(spec.HTTP2),
 	}
+	if spec.CA != "" {
+		authority, err := os.ReadFile(spec.CA)
+		if err != nil {
+			return nil, err
+		}
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+		t.TLSClientConfig.RootCAs.AppendCertsFromPEM(authority)
+	}
+	return &http.Client{Timeout: postTimeout, Transport: t}, nil
+}
+
+// protocols are HTTP/1.1, and HTTP/2 over TLS where it is wanted.
+func protocols(http2 bool) *http.Protocols {
+	p := &http.Protocols{}
+	p.SetHTTP1(true)
+	p.SetHTTP2(http2)
+	return p
 }
 
 // plainPoster is the way of net/http; signed as a daemon signs, or with a

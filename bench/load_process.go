@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"spendhook/internal/child"
@@ -14,41 +16,109 @@ import (
 
 // generate runs a load generator's process to its end. cpu is what it used.
 func generate(ctx context.Context, spec loadSpec) (result loadResult, cpu time.Duration, err error) {
-	cpu, err = runWorker(ctx, "load", spec, &result, spec.For+2*retryFor)
+	cpu, err = runWorker(ctx, "load", spec, &result, spec.limit())
 	return result, cpu, err
+}
+
+// limit is how long a load may take with all that it sends again.
+func (s loadSpec) limit() time.Duration { return s.For + 2*retryFor }
+
+// paced is a load generator's process under way.
+type paced struct {
+	*worker
+	spec loadSpec
+}
+
+// startLoad begins a load that ends with spec.For, or with stop.
+func startLoad(spec loadSpec) (*paced, error) {
+	w, err := startWorker("load", spec)
+	return &paced{w, spec}, err
+}
+
+// stop ends the load after the requests that are under way, and returns what
+// became of it.
+func (p *paced) stop(ctx context.Context) (r loadResult, err error) {
+	if err := p.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return r, err
+	}
+	return r, p.result(ctx, &r, p.spec.limit())
 }
 
 // runWorker gives spec to a process of our own program and reads its result.
 // cpu is what it used.
 func runWorker(ctx context.Context, name string, spec, result any, limit time.Duration) (cpu time.Duration, err error) {
-	self, err := os.Executable()
+	w, err := startWorker(name, spec)
 	if err != nil {
 		return 0, err
+	}
+	err = w.result(ctx, result, limit)
+	if err != nil {
+		return 0, err
+	}
+	return w.cmd.ProcessState.UserTime() + w.cmd.ProcessState.SystemTime(), nil
+}
+
+// worker is a process of our own program.
+type worker struct {
+	*program
+	out bytes.Buffer
+}
+
+// startWorker gives spec to a worker's stdin.
+func startWorker(name string, spec any) (*worker, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
 	in, err := json.Marshal(spec)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var out bytes.Buffer
+	w := &worker{}
 	cmd := exec.Command(self, "worker", name) //nolint:gosec,noctx // ourselves; it is ended by its pid
-	cmd.Stdin, cmd.Stdout = bytes.NewReader(in), &out
-	if err := runProgram(ctx, cmd, limit); err != nil {
-		return 0, err
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(in), &w.out
+	w.program, err = startProgram(cmd)
+	return w, err
+}
+
+// result waits for the worker's end and reads what it printed.
+func (w *worker) result(ctx context.Context, into any, limit time.Duration) error {
+	if err := w.wait(ctx, limit); err != nil {
+		return err
 	}
-	cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return cpu, json.Unmarshal(out.Bytes(), result)
+	return json.Unmarshal(w.out.Bytes(), into)
 }
 
 // runProgram runs cmd to its end, which must come within the limit.
 func runProgram(ctx context.Context, cmd *exec.Cmd, limit time.Duration) error {
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	name := cmd.Args[1]
-	p, err := child.Start(cmd)
+	p, err := startProgram(cmd)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return err
 	}
+	return p.wait(ctx, limit)
+}
+
+// program is a process that ends by itself. It must be waited for.
+type program struct {
+	*child.Process
+	cmd *exec.Cmd
+	log bytes.Buffer
+}
+
+func startProgram(cmd *exec.Cmd) (p *program, err error) {
+	p = &program{cmd: cmd}
+	cmd.Stderr = &p.log
+	if p.Process, err = child.Start(cmd); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Args[1], err)
+	}
+	return p, nil
+}
+
+// wait returns when the program has ended; when it does not end within the
+// limit, or the bench is stopped, the program is killed.
+func (p *program) wait(ctx context.Context, limit time.Duration) error {
 	defer p.Kill()
+	name := p.cmd.Args[1]
 	select {
 	case <-p.Done():
 	case <-time.After(limit):
@@ -57,7 +127,7 @@ func runProgram(ctx context.Context, cmd *exec.Cmd, limit time.Duration) error {
 		return ctx.Err()
 	}
 	if p.Err() != nil {
-		return fmt.Errorf("%s: %w: %s", name, p.Err(), log.Bytes()[max(0, log.Len()-2000):])
+		return fmt.Errorf("%s: %w: %s", name, p.Err(), p.log.Bytes()[max(0, p.log.Len()-2000):])
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -43,6 +44,16 @@ func (in *intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, strings.Repeat(`{"status":"ACCEPTED"}`, len(list)))
 }
 
+// runLoad runs a load to its end.
+func runLoad(t *testing.T, spec loadSpec) loadResult {
+	t.Helper()
+	l, err := newLoad(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.run(t.Context())
+}
+
 // TestLoadAcceptsEachOnce: lost answers are asked for again under the same id,
 // each of these requests is counted, and the numbers of the events have no gap.
 func TestLoadAcceptsEachOnce(t *testing.T) {
@@ -59,10 +70,10 @@ func testAcceptsEachOnce(t *testing.T, plain bool, batch int) {
 	in := &intake{seen: map[string]int{}}
 	server := httptest.NewServer(in)
 	server.Config.ErrorLog = nil
-	got := newLoad(loadSpec{
+	got := runLoad(t, loadSpec{
 		Targets: []target{{URL: server.URL}}, Plain: plain, Run: 4, First: 100, Companies: 3,
 		Clients: 8, Batch: batch, Count: 200, For: time.Minute,
-	}).run(t.Context())
+	})
 	server.Close()
 	if got.Accepted != 200 || got.Lost != 0 || got.Retried == 0 || got.Trouble == "" {
 		t.Errorf("plain %t, batch %d: %+v", plain, batch, got)
@@ -91,10 +102,10 @@ func TestLoadKeepsItsRate(t *testing.T) {
 	in := &intake{seen: map[string]int{}}
 	server := httptest.NewServer(in)
 	defer server.Close()
-	got := newLoad(loadSpec{
+	got := runLoad(t, loadSpec{
 		Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 4, Batch: 1,
 		Rate: 100, Count: 1000, For: 495 * time.Millisecond,
-	}).run(t.Context())
+	})
 	if got.Accepted != 50 {
 		t.Errorf("%d events in 0.5 s at 100/s", got.Accepted)
 	}
@@ -108,10 +119,10 @@ func TestLoadEndsInTime(t *testing.T) {
 	in := &intake{seen: map[string]int{}}
 	server := httptest.NewServer(in)
 	defer server.Close()
-	got := newLoad(loadSpec{
+	got := runLoad(t, loadSpec{
 		Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 2, Batch: 1,
 		Count: maxEvents, For: 50 * time.Millisecond,
-	}).run(t.Context())
+	})
 	if got.Accepted == 0 || got.Took > 10*time.Second {
 		t.Errorf("%+v", got)
 	}
@@ -120,11 +131,62 @@ func TestLoadEndsInTime(t *testing.T) {
 // TestLoadRefusedItem: an array of which one event is refused was not accepted.
 func TestLoadRefusedItem(t *testing.T) {
 	t.Parallel()
-	c := &loadClient{load: newLoad(loadSpec{Batch: 2})}
+	c := &loadClient{load: &load{loadSpec: loadSpec{Batch: 2}}}
 	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"DUPLICATE"}]}`)); err != nil {
 		t.Error(err)
 	}
 	if err := c.check(http.StatusAccepted, []byte(`{"results":[{"status":"ACCEPTED"},{"status":"REJECTED"}]}`)); err == nil {
 		t.Error("a refused item went unnoticed")
+	}
+}
+
+func TestLoadChoosesCompanyAndType(t *testing.T) {
+	t.Parallel()
+	first := loadSpec{Companies: 3}
+	if first.company(5) != 2 || first.eventType(5) != eventType {
+		t.Errorf("company %d, type %s", first.company(5), first.eventType(5))
+	}
+	some := loadSpec{Of: []int{7, 9}, Types: 4}
+	if some.company(5) != 9 || some.eventType(5) != "BENCH_1" {
+		t.Errorf("company %d, type %s", some.company(5), some.eventType(5))
+	}
+}
+
+// TestLoadCountsRefusals: 429 and 503 are told apart from other trouble.
+func TestLoadCountsRefusals(t *testing.T) {
+	t.Parallel()
+	answers := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusAccepted}
+	var asked int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(answers[asked])
+		asked++
+	}))
+	defer server.Close()
+	got := runLoad(t, loadSpec{
+		Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 1, Batch: 1, Count: 1, For: time.Minute,
+	})
+	if got.Refused != 2 || got.Retried != 3 || got.Accepted != 1 {
+		t.Errorf("%+v, want 2 refused, 3 sent again, 1 accepted", got)
+	}
+}
+
+// TestLoadEndsWhatItBegan: a load that is told to stop loses nothing.
+func TestLoadEndsWhatItBegan(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		stop()
+		time.Sleep(20 * time.Millisecond)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer server.Close()
+	l, err := newLoad(loadSpec{
+		Targets: []target{{URL: server.URL}}, Companies: 1, Clients: 1, Batch: 1, Rate: 1, Count: 100, For: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.run(ctx); got.Accepted != 1 || got.Lost != 0 {
+		t.Errorf("%+v, want one event accepted and none lost", got)
 	}
 }

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, term console) int {
 		kong.Description("How fast, against what the machine can do."),
 		kong.Writers(term.out, term.err),
 		kong.Exit(func(code int) { exited = code }),
-		kong.Vars{"scenarios": scenarioNames()},
+		kong.Vars{"scenarios": scenarioNames(), "shapes": tenantNames()},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term),
 	)

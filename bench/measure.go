@@ -15,6 +15,7 @@ type sustained struct {
 	took     time.Duration // from the first event sent to the last delivery recorded
 	cpu      usage
 	repeats  int64
+	opened   int64   // connections at the receiver
 	bare     float64 // the bare loop's POSTs/s just before and after, their mean
 }
 
@@ -38,6 +39,11 @@ func (s *stack) sustain(ctx context.Context, spec loadSpec, fanOut int) (r susta
 	if err != nil {
 		return r, err
 	}
+	quiet, err := s.receiver.tally(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.opened = -quiet.Opened
 	before, err := s.usage()
 	if err != nil {
 		return r, err
@@ -72,6 +78,7 @@ func (s *stack) finish(ctx context.Context, r *sustained, before usage) error {
 		return err
 	}
 	r.repeats = t.Repeats
+	r.opened += t.Opened
 	return s.awaitSettled(ctx, settleTime)
 }
 
@@ -127,7 +134,7 @@ func (b *bench) startProfile(ctx context.Context, d *daemon, length time.Duratio
 }
 
 // each maps the rounds to one number of each.
-func each(list []sustained, f func(sustained) float64) []float64 {
+func each[T any](list []T, f func(T) float64) []float64 {
 	out := make([]float64, len(list))
 	for i, r := range list {
 		out[i] = f(r)

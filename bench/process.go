@@ -24,13 +24,16 @@ type process struct {
 
 // startProcess runs a program whose output goes to dir/name.log.
 func startProcess(dir, name, program string, args ...string) (*process, error) {
+	return startCommand(dir, name, exec.Command(program, args...)) //nolint:gosec,noctx // our own arguments; it is ended by its pid
+}
+
+func startCommand(dir, name string, cmd *exec.Cmd) (*process, error) {
 	path := filepath.Join(dir, name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // our own arguments; it is ended by its pid
 	cmd.Stdout, cmd.Stderr = log, log
 	c, err := child.Start(cmd)
 	if err != nil {
@@ -97,9 +100,15 @@ var errLate = errors.New("gave up waiting")
 
 // await asks until done holds, for at most limit.
 func await(ctx context.Context, limit time.Duration, done func() (bool, error)) error {
+	return awaitEvery(ctx, pollEvery, limit, done)
+}
+
+// awaitEvery is await that asks so often: each question takes CPU from what is
+// measured.
+func awaitEvery(ctx context.Context, often, limit time.Duration, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
 	defer cancel()
-	every := time.NewTicker(pollEvery)
+	every := time.NewTicker(often)
 	defer every.Stop()
 	for {
 		ok, err := done()

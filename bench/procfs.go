@@ -47,6 +47,46 @@ func parseStat(line []byte) (own, children time.Duration, err error) {
 	return ticks[0] + ticks[1], ticks[2] + ticks[3], nil
 }
 
+// cores is what all cores have done since the machine started, in ticks.
+type cores struct{ idle, all int64 }
+
+func readCores() (cores, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cores{}, err
+	}
+	return parseCores(string(text))
+}
+
+// parseCores reads the first line: user, nice, system, idle, iowait, irq,
+// softirq, steal; the two that follow are in the first two.
+func parseCores(text string) (c cores, err error) {
+	line, _, _ := strings.Cut(text, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return c, errStat
+	}
+	for i, f := range fields[1:9] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return c, errStat
+		}
+		c.all += n
+		if i == 3 || i == 4 {
+			c.idle += n
+		}
+	}
+	return c, nil
+}
+
+// busySince is the share of the cores that was not idle.
+func (c cores) busySince(before cores) float64 {
+	if c.all == before.all {
+		return 0
+	}
+	return 1 - float64(c.idle-before.idle)/float64(c.all-before.all)
+}
+
 // peakMemory is the most that was ever resident, in bytes.
 func peakMemory(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

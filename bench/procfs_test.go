@@ -40,3 +40,23 @@ func TestOwnUsage(t *testing.T) {
 		t.Errorf("peakMemory = %d, %v", peak, err)
 	}
 }
+
+func TestParseCores(t *testing.T) {
+	t.Parallel()
+	before, err := parseCores("cpu  10 0 10 70 10 0 0 0 5 5\ncpu0 1 2 3\n")
+	if err != nil || before != (cores{idle: 80, all: 100}) {
+		t.Fatalf("parseCores = %+v, %v", before, err)
+	}
+	after, err := parseCores("cpu  70 5 20 90 10 1 3 1 5 5\n")
+	if err != nil || after.busySince(before) != 0.8 {
+		t.Errorf("%+v, %v: busy %v, want 0.8", after, err, after.busySince(before))
+	}
+	if before.busySince(before) != 0 {
+		t.Error("busy in no time")
+	}
+	for _, bad := range []string{"", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 x 5 6 7 8"} {
+		if _, err := parseCores(bad); err == nil {
+			t.Errorf("parseCores(%q): no error", bad)
+		}
+	}
+}

@@ -16,9 +16,13 @@ import (
 )
 
 // receiverCmd is the process that takes the deliveries: each endpoint on a
-// port of its own, and one more port to control it.
+// port of its own, or all on one, and one more port to control it.
 type receiverCmd struct {
 	Endpoints int           `default:"256"`
+	SameHost  bool          `help:"All endpoints on one port, each with a path of its own."`
+	Cert      string        `help:"File of the certificate; without it the endpoints are http."`
+	Key       string        `help:"File of its private key."`
+	HTTP2     bool          `name:"http2" help:"Offer HTTP/2."`
 	Life      time.Duration `default:"6h" help:"When to end at the latest."`
 }
 
@@ -27,6 +31,8 @@ type receiver struct {
 	run       atomic.Int64                   // ids of other runs are not counted
 	mark      atomic.Int64                   // unix µs; see tally.AfterMark
 	watched   atomic.Pointer[map[int64]bool] // numbers of events; see tally.Watched
+	opened    atomic.Int64                   // connections to endpoints, since the start
+	began     atomic.Int64                   // unix µs of the last reset
 	endpoints []*endpoint
 }
 
@@ -41,23 +47,15 @@ func (c *receiverCmd) Run(ctx context.Context, term *console) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Life)
 	defer cancel()
 	r := &receiver{}
+	for range c.Endpoints {
+		r.endpoints = append(r.endpoints, newEndpoint(r))
+	}
 	r.reset(0)
 	failed := make(chan error, c.Endpoints+1)
-	at := addresses{}
-	for range c.Endpoints {
-		e := newEndpoint(r)
-		r.endpoints = append(r.endpoints, e)
-		address, err := serve(ctx, e, failed)
-		if err != nil {
-			return err
-		}
-		at.Endpoints = append(at.Endpoints, "http://"+address+"/hook")
-	}
-	address, err := serve(ctx, r.controls(), failed)
+	at, err := c.serveAll(ctx, r, failed)
 	if err != nil {
 		return err
 	}
-	at.Control = "http://" + address
 	if err := json.NewEncoder(term.out).Encode(at); err != nil {
 		return err
 	}
@@ -69,14 +67,71 @@ func (c *receiverCmd) Run(ctx context.Context, term *console) error {
 	}
 }
 
-func serve(ctx context.Context, h http.Handler, failed chan<- error) (address string, err error) {
+// serveAll serves the endpoints and the controls.
+func (c *receiverCmd) serveAll(ctx context.Context, r *receiver, failed chan<- error) (at addresses, err error) {
+	hosts := []http.Handler{r}
+	if !c.SameHost {
+		hosts = hosts[:0]
+		for _, e := range r.endpoints {
+			hosts = append(hosts, e)
+		}
+	}
+	var bases []string
+	for _, h := range hosts {
+		base, err := c.serve(ctx, r, h, failed)
+		if err != nil {
+			return at, err
+		}
+		bases = append(bases, base)
+	}
+	for i := range r.endpoints {
+		at.Endpoints = append(at.Endpoints, fmt.Sprintf("%s/hook/%d", bases[i%len(bases)], i))
+	}
+	control, err := serve(ctx, &http.Server{Handler: r.controls(), ReadHeaderTimeout: time.Minute}, failed, "", "")
+	at.Control = "http://" + control
+	return at, err
+}
+
+// serve serves endpoints on a port of their own and returns its URL.
+func (c *receiverCmd) serve(ctx context.Context, r *receiver, h http.Handler, failed chan<- error) (base string, err error) {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, Protocols: protocols(c.HTTP2), ConnState: r.countConn}
+	address, err := serve(ctx, s, failed, c.Cert, c.Key)
+	if c.Cert == "" {
+		return "http://" + address, err
+	}
+	return "https://" + address, err
+}
+
+// serve has s serve on a free port, with TLS if there is a certificate.
+func serve(ctx context.Context, s *http.Server, failed chan<- error, cert, key string) (address string, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	go func() { failed <- s.Serve(l) }()
+	go func() {
+		if cert == "" {
+			failed <- s.Serve(l)
+			return
+		}
+		failed <- s.ServeTLS(l, cert, key)
+	}()
 	return l.Addr().String(), nil
+}
+
+func (r *receiver) countConn(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		r.opened.Add(1)
+	}
+}
+
+// ServeHTTP takes one delivery to the endpoint that the path names.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	i, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/hook/"))
+	if err != nil || i < 0 || i >= len(r.endpoints) {
+		http.NotFound(w, req)
+		return
+	}
+	r.endpoints[i].ServeHTTP(w, req)
 }
 
 // mode is how an endpoint answers.
@@ -150,6 +205,7 @@ func (r *receiver) reset(run int64) {
 	r.run.Store(run)
 	r.mark.Store(0)
 	r.watched.Store(&map[int64]bool{})
+	r.began.Store(time.Now().UnixMicro())
 	for _, e := range r.endpoints {
 		e.reset()
 	}
@@ -173,7 +229,8 @@ func (r *receiver) getTally(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(tallyOf(list, req.FormValue("latency") != ""))
+	expected, _ := strconv.ParseInt(req.FormValue("expected"), 10, 64)
+	_ = json.NewEncoder(w).Encode(r.tallyOf(list, req.FormValue("latency") != "", expected))
 }
 
 // between is the endpoints from {from} up to, not including, {to}.

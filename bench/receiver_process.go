@@ -16,12 +16,34 @@ type receiverProcess struct {
 	addresses
 }
 
-func startReceiver(ctx context.Context, dir string) (*receiverProcess, error) {
+// receiverOptions say how a receiver serves; the zero value is http on 256 ports.
+type receiverOptions struct {
+	sameHost bool // all endpoints on one port
+	tls      bool
+	http2    bool // with TLS
+}
+
+func (o receiverOptions) args(c certificate) []string {
+	var args []string
+	if o.sameHost {
+		args = append(args, "--same-host")
+	}
+	if o.tls {
+		args = append(args, "--cert", c.cert, "--key", c.key)
+	}
+	if o.http2 {
+		args = append(args, "--http2")
+	}
+	return args
+}
+
+// startReceiver runs a receiver that writes to dir/name.log.
+func startReceiver(ctx context.Context, dir, name string, args ...string) (*receiverProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProcess(dir, "receiver", self, "worker", "receiver")
+	p, err := startProcess(dir, name, self, append([]string{"worker", "receiver"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +57,19 @@ func startReceiver(ctx context.Context, dir string) (*receiverProcess, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// subscriptions give each company subscribers of its own, each on the next
+// endpoint.
+func (r *receiverProcess) subscriptions(companies []int, each int) []subscription {
+	var list []subscription
+	for _, c := range companies {
+		for i := range each {
+			url := r.Endpoints[len(list)%len(r.Endpoints)]
+			list = append(list, subscription{company: c, name: fmt.Sprintf("bench %d", i), url: url, event: eventType})
+		}
+	}
+	return list
 }
 
 func (r *receiverProcess) reset(ctx context.Context, run int64) error {
@@ -62,9 +97,10 @@ func (r *receiverProcess) tally(ctx context.Context) (tally, error) {
 	return r.askTally(ctx, fmt.Sprintf("/tally/0/%d", len(r.Endpoints)))
 }
 
-// latency is the tally of the endpoints from up to to, with its quantiles.
-func (r *receiverProcess) latency(ctx context.Context, from, to int) (tally, error) {
-	return r.askTally(ctx, fmt.Sprintf("/tally/%d/%d?latency=1", from, to))
+// latency is the tally of the endpoints from up to to, with its quantiles: of
+// what came, and of what is missing of what was expected.
+func (r *receiverProcess) latency(ctx context.Context, from, to int, expected int64) (tally, error) {
+	return r.askTally(ctx, fmt.Sprintf("/tally/%d/%d?latency=1&expected=%d", from, to, expected))
 }
 
 func (r *receiverProcess) askTally(ctx context.Context, path string) (t tally, err error) {

@@ -37,14 +37,14 @@ func TestReceiverCounts(t *testing.T) {
 	deliver(t.Context(), r.endpoints[1], eventID{1, 0, early})
 	deliver(t.Context(), r.endpoints[0], eventID{1, 1000, now})
 	deliver(t.Context(), r.endpoints[0], eventID{2, 1, now}) // of another run
-	got := tallyOf(r.endpoints, true)
+	got := r.tallyOf(r.endpoints, true, 0)
 	if got.Attempts != 5 || got.Distinct != 3 || got.Repeats != 1 {
 		t.Errorf("tally = %+v, want 5 attempts, 3 distinct, 1 repeat", got)
 	}
 	if got.P99 < time.Second.Microseconds() || got.P50 < time.Second.Microseconds() {
 		t.Errorf("two of three took a second: p50 %d µs, p99 %d µs", got.P50, got.P99)
 	}
-	if r.reset(2); tallyOf(r.endpoints, true) != (tally{}) {
+	if r.reset(2); r.tallyOf(r.endpoints, true, 0) != (tally{}) {
 		t.Error("a reset receiver remembers")
 	}
 }
@@ -55,11 +55,11 @@ func TestReceiverAfterMark(t *testing.T) {
 	now := time.Now()
 	r.mark.Store(now.Add(-2 * time.Second).UnixMicro())
 	deliver(t.Context(), r.endpoints[0], eventID{1, 0, now}) // sent after the mark
-	if got := tallyOf(r.endpoints, false).AfterMark; got != 0 {
+	if got := r.tallyOf(r.endpoints, false, 0).AfterMark; got != 0 {
 		t.Errorf("after the mark: %d µs", got)
 	}
 	deliver(t.Context(), r.endpoints[0], eventID{1, 1, now.Add(-3 * time.Second)})
-	if got := time.Duration(tallyOf(r.endpoints, false).AfterMark) * time.Microsecond; got < 2*time.Second || got > time.Minute {
+	if got := time.Duration(r.tallyOf(r.endpoints, false, 0).AfterMark) * time.Microsecond; got < 2*time.Second || got > time.Minute {
 		t.Errorf("after the mark: %v, want a little over 2 s", got)
 	}
 }
@@ -74,11 +74,11 @@ func TestReceiverWatches(t *testing.T) {
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/watch", strings.NewReader(ids[0].String()+"\nnonsense"))
 	r.controls().ServeHTTP(httptest.NewRecorder(), req)
 	deliver(t.Context(), r.endpoints[0], ids[1])
-	if got := tallyOf(r.endpoints, false).Watched; got != 0 {
+	if got := r.tallyOf(r.endpoints, false, 0).Watched; got != 0 {
 		t.Errorf("watched: %d µs after nothing watched came", got)
 	}
 	deliver(t.Context(), r.endpoints[0], ids[0])
-	if got := time.Duration(tallyOf(r.endpoints, false).Watched) * time.Microsecond; got < 2*time.Second || got > time.Minute {
+	if got := time.Duration(r.tallyOf(r.endpoints, false, 0).Watched) * time.Microsecond; got < 2*time.Second || got > time.Minute {
 		t.Errorf("watched: %v, want a little over 2 s", got)
 	}
 }
@@ -103,7 +103,7 @@ func TestReceiverModes(t *testing.T) {
 	if ctx.Err() == nil {
 		t.Error("a hanging receiver answered")
 	}
-	if got := tallyOf(r.endpoints, false); got.Attempts != 3 || got.Distinct != 1 {
+	if got := r.tallyOf(r.endpoints, false, 0); got.Attempts != 3 || got.Distinct != 1 {
 		t.Errorf("tally = %+v, want 3 attempts, 1 acknowledged", got)
 	}
 }
@@ -131,10 +131,60 @@ func TestReceiverControls(t *testing.T) {
 	if got, err := p.tally(ctx); err != nil || got.Distinct != 1 {
 		t.Errorf("tally = %+v, %v", got, err)
 	}
-	if got, err := p.latency(ctx, 0, 2); err != nil || got.Distinct != 0 {
+	if got, err := p.latency(ctx, 0, 2, 0); err != nil || got.Distinct != 0 {
 		t.Errorf("tally of the others = %+v, %v", got, err)
 	}
-	if _, err := p.latency(ctx, 0, 4); err == nil {
+	if _, err := p.latency(ctx, 0, 4, 0); err == nil {
 		t.Error("there is no fourth endpoint")
+	}
+}
+
+// TestReceiverMissing: what does not come is late, not forgotten.
+func TestReceiverMissing(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(1)
+	r.began.Store(time.Now().Add(-time.Minute).UnixMicro())
+	deliver(t.Context(), r.endpoints[0], eventID{1, 0, time.Now()})
+	got := r.tallyOf(r.endpoints, true, 2)
+	if got.Distinct != 1 || got.P50 > time.Second.Microseconds() || got.Max < time.Minute.Microseconds() {
+		t.Errorf("tally = %+v, want 1 of 2, the other a minute late", got)
+	}
+}
+
+func TestReceiverGap(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(2)
+	if got := r.tallyOf(r.endpoints, false, 0).Gap; got != 0 {
+		t.Errorf("a gap of %d µs without a mark", got)
+	}
+	now := time.Now()
+	r.mark.Store(now.Add(-time.Minute).UnixMicro())
+	id := eventID{1, 0, now}
+	busy, idle := r.endpoints[0], r.endpoints[1]
+	for i, seconds := range []int64{-70, -40, -35, -1} {
+		id.n = int64(i)
+		busy.take(id, time.UnixMicro(now.UnixMicro()+seconds*1e6), r.mark.Load(), false)
+	}
+	if got := r.tallyOf(r.endpoints[:1], false, 0).Gap; got != (34 * time.Second).Microseconds() {
+		t.Errorf("gap = %d µs, want 34 s", got)
+	}
+	idle.take(id, now, r.mark.Load(), false)
+	if got := time.Duration(r.tallyOf(r.endpoints, false, 0).Gap) * time.Microsecond; got != time.Minute {
+		t.Errorf("gap = %v, want a minute", got)
+	}
+}
+
+func TestReceiverRoutesPaths(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(2)
+	for path, want := range map[string]int{"/hook/1": http.StatusNoContent, "/hook/2": http.StatusNotFound, "/": http.StatusNotFound} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader("{}")))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+	if got := r.endpoints[1].attempts.Load(); got != 1 {
+		t.Errorf("the second endpoint had %d attempts", got)
 	}
 }

@@ -15,13 +15,17 @@ import (
 type redisServer struct {
 	*process
 	socket string
+	port   string // of a master of a Cluster
 }
 
-func startRedis(ctx context.Context, dir string) (*redisServer, error) {
+// startRedis runs a server in dir; args may make it another than the usual one.
+func startRedis(ctx context.Context, dir string, args ...string) (*redisServer, error) {
 	socket := filepath.Join(dir, "redis.sock")
-	p, err := startProcess(dir, "redis", "redis-server",
+	args = append([]string{
 		"--dir", dir, "--unixsocket", socket, "--port", "0", "--save", "",
-		"--appendonly", "yes", "--appendfsync", "everysec")
+		"--appendonly", "yes", "--appendfsync", "everysec",
+	}, args...)
+	p, err := startProcess(dir, "redis", "redis-server", args...)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +55,10 @@ func (r *redisServer) ask(ctx context.Context, args ...string) (string, error) {
 
 // pendingScript counts what is not settled: docs/redis.md names the keys.
 const pendingScript = `local n = 0
-for p = 0, 63 do
-  n = n + redis.call('ZCARD', 'sh:{' .. p .. '}:open') + redis.call('ZCARD', 'sh:{' .. p .. '}:delayed')
-end
+for p = 0, 255 do n = n + (redis.call('GET', 'sh:{' .. p .. '}:pending') or 0) end
 return n`
 
-// pending is how many events and deliveries wait or are in flight.
+// pending is how many events are not settled.
 func (r *redisServer) pending(ctx context.Context) (int64, error) {
 	said, err := r.ask(ctx, "EVAL", pendingScript, "0")
 	if err != nil {
@@ -66,15 +68,11 @@ func (r *redisServer) pending(ctx context.Context) (int64, error) {
 }
 
 // inFlightScript finds the ids of the events in what a replica has noted as in
-// flight, and in the tasks that have been taken from the queues and not ended.
+// flight.
 const inFlightScript = `local ids = {}
-local function find(text)
-  for id in string.gmatch(text or '', 'bench%-%d+%-%d+%-%d+') do ids[#ids + 1] = id end
-end
-for _, noted in ipairs(redis.call('HVALS', 'sh:inflight:' .. ARGV[1])) do find(noted) end
-for _, queue in ipairs(redis.call('SMEMBERS', 'asynq:queues')) do
-  for _, task in ipairs(redis.call('LRANGE', 'asynq:{' .. queue .. '}:active', 0, -1)) do
-    find(redis.call('HGET', 'asynq:{' .. queue .. '}:t:' .. task, 'msg'))
+for _, note in ipairs(redis.call('KEYS', 'sh:{*}:n:' .. ARGV[1] .. '.*')) do
+  for _, noted in ipairs(redis.call('HKEYS', note)) do
+    for id in string.gmatch(noted, 'bench%-%d+%-%d+%-%d+') do ids[#ids + 1] = id end
   end
 end
 return ids`
@@ -87,13 +85,45 @@ func (r *redisServer) inFlight(ctx context.Context, replica string) ([]string, e
 	return slices.Compact(ids), err
 }
 
-// usedMemory is Redis's own account of its data, in bytes.
-func (r *redisServer) usedMemory(ctx context.Context) (int64, error) {
-	info, err := r.ask(ctx, "INFO", "memory")
+// tasksScript counts the tasks that wait or are worked on, in all queues.
+const tasksScript = `local n = 0
+for _, queue in ipairs(redis.call('SMEMBERS', 'asynq:queues')) do
+  n = n + redis.call('LLEN', 'asynq:{' .. queue .. '}:pending') + redis.call('LLEN', 'asynq:{' .. queue .. '}:active')
+end
+return n`
+
+// tasks is how many asynq tasks wait or are worked on.
+func (r *redisServer) tasks(ctx context.Context) (int64, error) {
+	said, err := r.ask(ctx, "EVAL", tasksScript, "0")
 	if err != nil {
 		return 0, err
 	}
-	return infoNumber(info, "used_memory")
+	return strconv.ParseInt(said, 10, 64)
+}
+
+// loseScript deletes everything of asynq.
+const loseScript = `local keys = redis.call('KEYS', 'asynq:*')
+for _, key in ipairs(keys) do redis.call('UNLINK', key) end
+return #keys`
+
+// loseQueues deletes all queues and what is in them.
+func (r *redisServer) loseQueues(ctx context.Context) error {
+	_, err := r.ask(ctx, "EVAL", loseScript, "0")
+	return err
+}
+
+// usedMemory is Redis's own account of its data, in bytes.
+func (r *redisServer) usedMemory(ctx context.Context) (int64, error) {
+	return r.info(ctx, "memory", "used_memory")
+}
+
+// info reads one number of a section of INFO.
+func (r *redisServer) info(ctx context.Context, section, name string) (int64, error) {
+	text, err := r.ask(ctx, "INFO", section)
+	if err != nil {
+		return 0, err
+	}
+	return infoNumber(text, name)
 }
 
 // infoNumber reads one number of an INFO answer.
@@ -111,11 +141,7 @@ func infoNumber(info, name string) (int64, error) {
 func (r *redisServer) rewriteNoMore(ctx context.Context) error {
 	_, err := r.ask(ctx, "CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
 	return errors.Join(err, await(ctx, drainTime, func() (bool, error) {
-		info, err := r.ask(ctx, "INFO", "persistence")
-		if err != nil {
-			return false, err
-		}
-		busy, err := infoNumber(info, "aof_rewrite_in_progress")
+		busy, err := r.info(ctx, "persistence", "aof_rewrite_in_progress")
 		return busy == 0, err
 	}))
 }

@@ -3,15 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
+	"strings"
 	"time"
 )
 
 // failing compares attempts/s, while load is on, of a receiver that refuses
 // half of the attempts with those of one that takes all.
 func failing(ctx context.Context, b *bench) error {
-	schedule := slices.Repeat([]byte("1s, "), 40)
-	st, err := startStack(ctx, b.settings, stackOptions{delivery: "jitter: 0, schedule: [" + string(schedule) + "]"})
+	st, err := startStack(ctx, b.settings, stackOptions{delivery: everySecond()})
 	if err != nil {
 		return err
 	}
@@ -35,6 +34,11 @@ func failing(ctx context.Context, b *bench) error {
 	b.add("failing", "attempts/s, of all-success", "", more, ratios...).goal(0.5)
 	b.add("failing", "attempts", "1/s", more, rates...)
 	return nil
+}
+
+// everySecond is a schedule of 40 seconds.
+func everySecond() string {
+	return "jitter: 0, schedule: [" + strings.Repeat("1s, ", 40) + "]"
 }
 
 // attempts per second while load is on. It returns once every event is

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 )
 
@@ -107,7 +106,7 @@ func (w ward) account(ctx context.Context, st *stack, ids []string, sick int, ac
 	expected := accepted * int64(w.subscribers-sick)
 	err = await(ctx, everyAttempt, func() (bool, error) {
 		var err error
-		t, err = st.receiver.latency(ctx, sick, w.subscribers)
+		t, err = st.receiver.latency(ctx, sick, w.subscribers, 0)
 		return t.Distinct >= expected, err
 	})
 	if err != nil {
@@ -126,12 +125,8 @@ func (w ward) account(ctx context.Context, st *stack, ids []string, sick int, ac
 	return t, nil
 }
 
-// deadAddress is a port of loopback that nobody listens on.
+// deadAddress is on loopback, and nobody listens there.
 func deadAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String() + "/hook", nil
+	port, err := freePort(ctx)
+	return "http://127.0.0.1:" + port + "/hook", err
 }

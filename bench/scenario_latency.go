@@ -1,9 +1,6 @@
 package main
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 const pacedRate = 200 // events/s of the latency scenario
 
@@ -23,7 +20,7 @@ func latency(ctx context.Context, b *bench) error {
 		if err != nil {
 			return r, err
 		}
-		t, err := st.receiver.latency(ctx, 0, 1)
+		t, err := st.receiver.latency(ctx, 0, 1, 0)
 		if err != nil {
 			return r, err
 		}
@@ -43,25 +40,3 @@ func latency(ctx context.Context, b *bench) error {
 }
 
 func ms(microseconds int64) float64 { return float64(microseconds) / 1000 }
-
-const (
-	idleAfter = 2 * time.Second
-	idleFor   = 10 * time.Second
-)
-
-// idle is the share of one core that daemon and Redis use with nothing to do.
-func (s *stack) idle(ctx context.Context) (float64, error) {
-	if err := pause(ctx, idleAfter); err != nil {
-		return 0, err
-	}
-	before, err := s.usage()
-	if err != nil {
-		return 0, err
-	}
-	if err := pause(ctx, idleFor); err != nil {
-		return 0, err
-	}
-	after, err := s.usage()
-	used := after.since(before)
-	return (used.daemon + used.redis).Seconds() / idleFor.Seconds(), err
-}

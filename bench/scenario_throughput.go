@@ -13,6 +13,9 @@ type shape struct {
 	batch     int  // events in a request
 	plain     bool // the load generator uses net/http's client
 	goal      float64
+	receiver  receiverOptions
+	bareHosts int // endpoints that the bare loop goes to; 0: one
+	connsGoal int // as many connections as the daemon may open to the receiver; 0: any number
 }
 
 // maxAhead bounds how many events a round accepts, and so its drain.
@@ -21,7 +24,7 @@ const maxAhead = 1_000_000
 func (s shape) scenario(what string) scenario { return scenario{s.name, what, s.run} }
 
 func (s shape) run(ctx context.Context, b *bench) error {
-	st, err := startStack(ctx, b.settings, stackOptions{})
+	st, err := startStack(ctx, b.settings, stackOptions{receiver: s.receiver, bareHosts: s.bareHosts})
 	if err != nil {
 		return err
 	}
@@ -61,6 +64,14 @@ func (s shape) report(b *bench, list []sustained) {
 	b.add(s.name, "bare loop", "1/s", "", each(list, func(r sustained) float64 { return r.bare })...)
 	b.add(s.name, "accepted", "1/s", more, each(list, sustained.accepted)...)
 	b.add(s.name, "answer p99", "ms", less, each(list, func(r sustained) float64 { return float64(r.load.P99) / 1000 })...)
+	if s.connsGoal > 0 {
+		opened := 0.0
+		for _, r := range list {
+			opened += float64(r.opened)
+		}
+		b.add(s.name, "connections opened, in all rounds", "", less, opened).goal(float64(s.connsGoal))
+	}
+	refusals(b, s.name, "answers 429 and 503", list, func(r sustained) float64 { return float64(r.load.Refused) })
 	b.addCPU(s.name, list)
 }
 

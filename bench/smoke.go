@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -15,15 +16,20 @@ type smokeCmd struct {
 
 // Run checks; it says nothing of speed.
 func (c *smokeCmd) Run(ctx context.Context, term *console) error {
-	chosen, err := choose([]string{"one", "batch", "fanout", "ports", "backlog", "always", "failing", "spend", "takeover", "restart"})
+	chosen, err := choose([]string{
+		"one", "batch", "fanout", "ports", "backlog", "always", "failing", "spend", "takeover", "restart",
+		"tenants", "tenants1000", "backlogged", "lostqueue", "samehost", "replicas", "companies", "cluster",
+	})
 	if err != nil {
 		return err
 	}
 	b := &bench{progress: term.err, settings: settings{
 		Spendhook: c.Spendhook, Rounds: 1, Kills: 1, Backlog: 2000,
 		LoadFor: time.Second, BareFor: 200 * time.Millisecond, PacedFor: time.Second, Spend: 5000,
+		Scale: 0.01, FloodFor: time.Second, DrainFor: 2 * time.Second, StopFor: time.Second,
+		Shapes: []string{"fast", "openbreakers"}, Replicas: []int{2},
 	}}
-	if err := b.runAll(ctx, chosen); err != nil {
+	if err := errors.Join(b.runAll(ctx, chosen), b.broken()); err != nil {
 		return err
 	}
 	fmt.Fprintln(term.out, "every accepted event was delivered, every request answered")

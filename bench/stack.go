@@ -8,14 +8,18 @@ import (
 	"time"
 )
 
-// stack is one Redis, one or more daemons on it, and a receiver.
+// stack is one Redis or a Cluster, one or more daemons on it, and a receiver.
 type stack struct {
-	dir      string
-	redis    *redisServer
-	daemons  []*daemon
-	receiver *receiverProcess
-	settings settings
-	runs     int64
+	dir         string
+	redis       *redisServer   // the only one, or the first master
+	masters     []*redisServer // all of them
+	daemons     []*daemon
+	receiver    *receiverProcess
+	other       *receiverProcess // of those who must not notice; nil unless wanted
+	certificate certificate
+	settings    settings
+	options     stackOptions
+	runs        int64
 }
 
 // stackOptions shape a stack; the zero value is one daemon as it comes.
@@ -23,10 +27,15 @@ type stackOptions struct {
 	replicas int
 	delivery string // settings of the delivery section, as in YAML
 	more     string // further sections, each on a line
+	receiver receiverOptions
+	other    bool // a second receiver, in a process of its own
+	masters  int  // of a Redis Cluster; 0: one server
+
+	bareHosts int // endpoints that the bare loop goes to; 0: one
 }
 
 func startStack(ctx context.Context, s settings, o stackOptions) (_ *stack, err error) {
-	st := &stack{settings: s}
+	st := &stack{settings: s, options: o}
 	defer func() {
 		if err != nil {
 			st.stop()
@@ -35,23 +44,55 @@ func startStack(ctx context.Context, s settings, o stackOptions) (_ *stack, err 
 	if st.dir, err = os.MkdirTemp(s.Dir, "bench-"); err != nil {
 		return nil, err
 	}
-	if st.redis, err = startRedis(ctx, st.dir); err != nil {
+	if err = st.startRedis(ctx); err != nil {
 		return nil, err
 	}
-	if st.receiver, err = startReceiver(ctx, st.dir); err != nil {
+	if err = st.startReceivers(ctx); err != nil {
 		return nil, err
 	}
-	for i := range max(o.replicas, 1) {
+	return st, st.addReplicas(ctx, max(o.replicas, 1))
+}
+
+func (s *stack) startRedis(ctx context.Context) (err error) {
+	if s.options.masters > 0 {
+		s.masters, err = startCluster(ctx, s.dir, s.options.masters)
+	} else {
+		s.redis, err = startRedis(ctx, s.dir)
+		s.masters = []*redisServer{s.redis}
+	}
+	if err == nil {
+		s.redis = s.masters[0]
+	}
+	return err
+}
+
+func (s *stack) startReceivers(ctx context.Context) (err error) {
+	if s.options.receiver.tls {
+		if s.certificate, err = makeCertificate(s.dir); err != nil {
+			return err
+		}
+	}
+	args := s.options.receiver.args(s.certificate)
+	if s.receiver, err = startReceiver(ctx, s.dir, "receiver", args...); err != nil || !s.options.other {
+		return err
+	}
+	s.other, err = startReceiver(ctx, s.dir, "other-receiver", args...)
+	return err
+}
+
+// addReplicas starts daemons until there are n.
+func (s *stack) addReplicas(ctx context.Context, n int) error {
+	for i := len(s.daemons); i < n; i++ {
 		d, err := startDaemon(ctx, daemonOptions{
-			program: s.Spendhook, dir: st.dir, id: fmt.Sprintf("daemon%d", i),
-			redis: st.redis.url(), settings: o.delivery, more: o.more,
+			program: s.settings.Spendhook, dir: s.dir, id: fmt.Sprintf("daemon%d", i), redis: redisURL(s.masters),
+			settings: s.options.delivery, more: s.options.more, ca: s.certificate.ca,
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		st.daemons = append(st.daemons, d)
+		s.daemons = append(s.daemons, d)
 	}
-	return st, nil
+	return nil
 }
 
 // stop kills the processes and removes their files: all is over, and hung
@@ -60,11 +101,15 @@ func (s *stack) stop() {
 	for _, d := range s.daemons {
 		d.Kill()
 	}
-	if s.receiver != nil {
-		s.receiver.Kill()
+	for _, r := range []*receiverProcess{s.receiver, s.other} {
+		if r != nil {
+			r.Kill()
+		}
 	}
-	if s.redis != nil {
-		s.redis.Kill()
+	for _, r := range s.masters {
+		if r != nil {
+			r.Kill()
+		}
 	}
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)
@@ -73,24 +118,31 @@ func (s *stack) stop() {
 
 // subscribe gives each of the first companies subscribers of its own, each on
 // the next endpoint of the receiver, and returns their ids.
-func (s *stack) subscribe(ctx context.Context, companies, each int) (ids []string, err error) {
-	for c := range companies {
-		for i := range each {
-			id, err := s.daemons[0].subscribe(ctx, company(c), fmt.Sprintf("bench %d", i), s.receiver.Endpoints[c*each+i])
-			if err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
+func (s *stack) subscribe(ctx context.Context, companies, each int) ([]string, error) {
+	return s.daemons[0].subscribeAll(ctx, s.receiver.subscriptions(firstOf(companies), each))
 }
 
-// newRun has the receiver forget, and count only what is sent from now on.
+// newRun has the receivers forget, and count only what is sent from now on.
 func (s *stack) newRun(ctx context.Context) (int64, error) {
 	s.runs++
-	return s.runs, s.receiver.reset(ctx, s.runs)
+	err := s.receiver.reset(ctx, s.runs)
+	if s.other != nil {
+		err = errors.Join(err, s.other.reset(ctx, s.runs))
+	}
+	return s.runs, err
 }
+
+// bareTargets are where the bare loop goes.
+func (s *stack) bareTargets() []target {
+	var list []target
+	for _, url := range s.receiver.Endpoints[:max(s.options.bareHosts, 1)] {
+		list = append(list, target{URL: url})
+	}
+	return list
+}
+
+// uncounted is a run that no receiver counts.
+const uncounted = 0
 
 // targets are the daemons, for the load generator.
 func (s *stack) targets() []target {
@@ -111,8 +163,9 @@ func (s *stack) bare(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	result, _, err := generate(ctx, loadSpec{
-		Targets: []target{{URL: s.receiver.Endpoints[0]}}, Bare: true, Run: run, Companies: 1,
+		Targets: s.bareTargets(), Bare: true, Run: run, Companies: 1,
 		Clients: bareClients, Batch: 1, Count: maxEvents, For: s.settings.BareFor,
+		CA: s.certificate.ca, HTTP2: s.options.receiver.http2,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("bare loop: %w", err)
@@ -130,7 +183,10 @@ func (s *stack) usage() (u usage, err error) {
 		u.daemon, err = u.daemon+t, errors.Join(err, e)
 	}
 	var e1, e2 error
-	u.redis, u.rewrites, e1 = cpuTime(s.redis.Pid())
+	for _, r := range s.masters {
+		own, children, e := cpuTime(r.Pid())
+		u.redis, u.rewrites, e1 = u.redis+own, u.rewrites+children, errors.Join(e1, e)
+	}
 	u.receiver, _, e2 = cpuTime(s.receiver.Pid())
 	return u, errors.Join(err, e1, e2)
 }
@@ -178,7 +234,7 @@ func (s *stack) awaitRecorded(ctx context.Context, n int64) error {
 // settleTime is how long Redis may still name work when all is recorded.
 const settleTime = 10 * time.Second
 
-// awaitSettled waits until nothing is open or delayed in Redis.
+// awaitSettled waits until no event is pending in Redis.
 func (s *stack) awaitSettled(ctx context.Context, limit time.Duration) error {
 	var left int64
 	err := await(ctx, limit, func() (done bool, err error) {
@@ -186,7 +242,7 @@ func (s *stack) awaitSettled(ctx context.Context, limit time.Duration) error {
 		return left == 0, err
 	})
 	if err != nil {
-		return fmt.Errorf("%d references are still pending: %w", left, err)
+		return fmt.Errorf("%d events are still pending: %w", left, err)
 	}
 	return nil
 }

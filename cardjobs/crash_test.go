@@ -31,10 +31,9 @@ func runChild() {
 	}
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: os.Getenv(childURL)})
 	if err == nil {
-		err = New(Options{
-			Store: store, Queue: NewQueue(QueueOptions{Client: client, CheckInterval: 5 * time.Millisecond, Concurrency: 2}),
-			Publish:      newPublisher(events.NewStore(events.StoreOptions{Client: client, Retention: retention})).Accept,
-			RecoverEvery: 50 * time.Millisecond, RecoverAfter: 300 * time.Millisecond,
+		New(Options{
+			Store: store, Concurrency: 2, LookEvery: 50 * time.Millisecond,
+			Publish: newPublisher(events.NewStore(events.StoreOptions{Client: client, Retention: retention})).Accept,
 		}).Start(context.Background())
 	}
 	if err != nil {
@@ -46,7 +45,7 @@ func runChild() {
 }
 
 // child starts a replica in a process of its own and returns what kills it.
-func (h *house) child() (kill func()) {
+func (h *harness) child() (kill func()) {
 	h.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childURL+"="+h.server.Socket(), childSQL+"="+h.options.URL, childSQLite+"="+h.options.DataDir)
@@ -68,7 +67,7 @@ func (h *house) child() (kill func()) {
 
 func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := h.replica(nil).submit(bulk(500))
 		for i := range 5 {
 			kill := h.child()
@@ -83,37 +82,25 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 	})
 }
 
-func TestCrashAfterStoreBeforeEnqueue(t *testing.T) {
+func TestCrashAfterStore(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
 		r := h.replica(nil).start()
 		h.wantDone(job.UUID)
+		r.stop(patience)
 		if n := r.items(itemCreated) + r.items(itemError); n != 60 {
 			h.t.Errorf("%v items counted", n)
 		}
 	})
 }
 
-func TestCrashAmidEnqueue(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(h *house) {
-		r := h.replica(nil)
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
-		if err := r.opts.Queue.enqueue(h.t.Context(), job.UUID, []int{3, 59, 7}, job.CreatedAt); err != nil {
-			h.t.Fatal(err)
-		}
-		r.start()
-		h.wantDone(job.UUID)
-	})
-}
-
 func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
-		for i := range 60 {
-			must(h.store.CreateCardForItem(h.t.Context(), job.UUID, i, time.Now()))(h.t)
+		for range 60 {
+			h.create(time.Now())
 		}
 		h.replica(nil).start()
 		h.wantDone(job.UUID)
@@ -127,7 +114,7 @@ func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
 	for name, publishFirst := range map[string]bool{"before publish": false, "after publish before mark": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(h *house) {
+			onBoth(t, func(h *harness) {
 				var failed sync.Map
 				r := h.replica(func(o *Options) {
 					o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
@@ -146,69 +133,68 @@ func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
 	}
 }
 
-// Each item has three tasks, and the last of its tasks finds it finished.
-func TestTasksThatRunTwiceAtTheSameTime(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(h *house) {
-		r := h.replica(nil)
-		job := r.submit(bulk(60))
-		indexes := make([]int, 0, 60)
-		for i := range 60 {
-			indexes = append(indexes, i)
-		}
-		for _, stamp := range []int64{1, 2} {
-			if err := r.opts.Queue.enqueue(h.t.Context(), job.UUID, indexes, time.UnixMilli(stamp)); err != nil {
-				h.t.Fatal(err)
-			}
-		}
-		if n := h.queued().Pending; n != 180 {
-			h.t.Fatalf("%d tasks, want 180", n)
-		}
-		r.start()
-		eventually(h.t, "all tasks have run", func() bool { return h.queued().Size == 0 })
-		h.wantDone(job.UUID)
-	})
-}
-
-func TestQueueDeleted(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(h *house) {
-		r := h.replica(nil)
-		job := r.submit(bulk(200))
-		h.loseQueue()
-		r.start()
-		h.wantFinished(job.UUID, 20)
-		h.loseQueue()
-		h.wantDone(job.UUID)
-	})
-}
-
+// One replica goes on only when the other, which was told nothing, does its part.
 func TestTwoReplicasShareTheWork(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
-		a, b := h.replica(nil).start(), h.replica(nil).start()
-		job := h.wantDone(a.submit(bulk(500)).UUID)
-		if n := a.items(itemCreated) + b.items(itemCreated); n != 450 {
-			h.t.Errorf("%v created items counted", n)
-		}
-		if n := a.items(itemError) + b.items(itemError); n != 50 {
-			h.t.Errorf("%v failed items counted", n)
-		}
-		if a.items(itemCreated) == 0 || b.items(itemCreated) == 0 {
-			h.t.Error("one replica did it all")
-		}
+	onBoth(t, func(h *harness) {
+		helped := make(chan struct{})
+		a := h.replica(func(o *Options) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+				select {
+				case <-helped:
+				case <-ctx.Done():
+				}
+				return h.publish(ctx, batch)
+			}
+		}).start()
+		help := sync.OnceFunc(func() { close(helped) })
+		b := h.replica(func(o *Options) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+				help()
+				return h.publish(ctx, batch)
+			}
+		}).start()
+		h.wantDone(a.submit(bulk(500)).UUID)
 		eventually(h.t, "the job is counted", func() bool { return a.jobs(storage.JobCompleted)+b.jobs(storage.JobCompleted) > 0 })
-		if a.jobs(storage.JobQueued) != 1 || b.jobs(storage.JobQueued) != 0 {
-			h.t.Error("the submitted job is not counted once")
+		a.stop(patience)
+		b.stop(patience)
+		if n, m := a.items(itemCreated)+b.items(itemCreated), a.items(itemError)+b.items(itemError); n != 450 || m != 50 {
+			h.t.Errorf("%v created and %v failed items counted", n, m)
 		}
-		for _, r := range []*replica{a, b} {
-			r.stop(time.Minute)
-			if err := r.countFinished(h.t.Context(), nil); err != nil {
-				h.t.Error(err)
+		if a.jobs(storage.JobQueued) != 1 || b.jobs(storage.JobQueued) != 0 || a.jobs(storage.JobCompleted)+b.jobs(storage.JobCompleted) != 1 {
+			h.t.Error("the job is not counted once")
+		}
+	})
+}
+
+// Each outcome is published and the answer about it lost, so that another
+// attempt, of whichever replica, finds it known.
+func TestItemsAndJobsAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(h *harness) {
+		var lost sync.Map
+		lose := func(o *Options) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+				results, err := h.publish(ctx, batch)
+				if _, again := lost.LoadOrStore(batch[0].ID, true); !again {
+					return nil, events.ErrUnavailable
+				}
+				return results, err
 			}
 		}
-		if n := a.jobs(storage.JobCompleted) + b.jobs(storage.JobCompleted); n != 1 {
-			h.t.Errorf("job %s was counted %v times", job.UUID, n)
+		a, b := h.replica(lose).start(), h.replica(lose).start()
+		for range 5 {
+			a.submit(bulk(20))
+		}
+		jobs := func() float64 { return a.jobs(storage.JobCompleted) + b.jobs(storage.JobCompleted) }
+		items := func() float64 {
+			return a.items(itemCreated) + b.items(itemCreated) + a.items(itemError) + b.items(itemError)
+		}
+		eventually(h.t, "all is counted", func() bool { return jobs() >= 5 && items() >= 100 })
+		a.stop(patience)
+		b.stop(patience)
+		if jobs() != 5 || items() != 100 {
+			h.t.Errorf("%v jobs and %v items counted", jobs(), items())
 		}
 	})
 }
@@ -218,7 +204,7 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"with grace": time.Minute, "at once": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(h *house) {
+			onBoth(t, func(h *harness) {
 				r := h.replica(nil).start()
 				job := r.submit(bulk(500))
 				h.wantFinished(job.UUID, 20)
@@ -227,10 +213,8 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 				if n == 500 {
 					h.t.Error("stop waited for the whole job")
 				}
-				if q := h.queued(); q.Active > 0 || q.Size < 500-n {
-					h.t.Errorf("%d items done, but the queue holds %+v", n, q)
-				}
-				h.replica(func(o *Options) { o.RecoverAfter = time.Hour }).start() // the queue has all
+				h.wantItems(500 - n)
+				h.replica(nil).start()
 				h.wantDone(job.UUID)
 			})
 		})
@@ -239,7 +223,7 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 
 func TestRedisAwayWhileItWorks(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		if err := h.client.ConfigSet(h.t.Context(), "appendfsync", "always").Err(); err != nil {
 			h.t.Fatal(err) // what it answered must still be there after the kill
 		}
@@ -254,7 +238,7 @@ func TestRedisAwayWhileItWorks(t *testing.T) {
 
 func TestSubmitAnswersWithoutRedis(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(h *house) {
+	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
 		h.server.Kill()
 		start := time.Now()

@@ -2,38 +2,34 @@ package cardjobs
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/google/uuid"
-
-	"spendhook/storage"
 )
 
 const (
-	// itemTimeout bounds one item. It is less than the default RecoverAfter.
+	// itemTimeout bounds one item.
 	itemTimeout = 10 * time.Second
-	// createRetry is the first wait when the database is away.
-	createRetry = 100 * time.Millisecond
+	// itemRetry is a worker's first wait after an item that failed.
+	itemRetry = 100 * time.Millisecond
 )
 
-// handle is the work of one task. It reports whether the queue must keep the
-// task, which is only when it was interrupted by Stop: an item that failed for
-// another reason is still PENDING, and the recovery hands it out again.
-func (r *Runner) handle(ctx context.Context, job uuid.UUID, index int) (keep bool) {
-	r.working.Add(1)
-	defer r.working.Done()
-	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
-	defer cancel()
-	err := r.finish(ctx, job, index)
-	if err == nil {
-		return false
+// work takes one item after the other until Stop begins or ctx ends, and waits
+// while there is none.
+func (r *Runner) work(ctx context.Context) {
+	for failures := 0; !r.isStopping(); {
+		found, err := r.next(ctx)
+		switch {
+		case err == nil && found:
+			failures = 0
+		case err == nil:
+			failures = 0
+			r.idle(ctx)
+		case !r.isStopping():
+			failures++
+			r.metrics.failures.Inc()
+			r.opts.Logger.Warn("card item failed", "error", err)
+			r.pause(ctx, backoff(itemRetry, failures))
+		}
 	}
-	if r.isStopping() {
-		return true
-	}
-	r.opts.Logger.Warn("card item not done", "job_uuid", job, "index", index, "error", err)
-	return false
 }
 
 func (r *Runner) isStopping() bool {
@@ -45,29 +41,61 @@ func (r *Runner) isStopping() bool {
 	}
 }
 
-// finish creates the item's card, or finds why not, and tells of it. An outcome
-// that cannot be told now stays in the outbox.
-func (r *Runner) finish(ctx context.Context, job uuid.UUID, index int) error {
-	start := r.opts.Now()
-	item, err := r.create(ctx, job, index)
-	if err != nil {
-		return err
+// idle waits until there may be items.
+func (r *Runner) idle(ctx context.Context) {
+	select {
+	case <-r.wake:
+	case <-r.stopping:
+	case <-ctx.Done():
 	}
+}
+
+// wakeOne has one idle worker look for items, now or when the next is idle.
+func (r *Runner) wakeOne() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next creates the card of the item whose turn it is, or finds why not, and
+// tells of it. An outcome that cannot be told now stays in the outbox. Where one
+// item was there may be more, so it wakes another worker.
+func (r *Runner) next(ctx context.Context) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
+	defer cancel()
+	start := r.opts.Now()
+	item, found, err := r.opts.Store.CreateNextCard(ctx, start)
+	if err != nil || !found {
+		return found, err
+	}
+	r.wakeOne()
 	if err := r.publish(ctx, item); err != nil {
 		r.opts.Logger.Debug("card outcome left in the outbox", "request_uuid", item.RequestUUID, "error", err)
 	}
 	r.metrics.itemSeconds.Observe(r.opts.Now().Sub(start).Seconds())
-	return nil
+	return true, nil
 }
 
-// create tries for as long as ctx allows while the database is away: no other
-// item could do better in this worker, and the queue does not run empty through
-// tries that are bound to fail.
-func (r *Runner) create(ctx context.Context, job uuid.UUID, index int) (storage.CardItem, error) {
-	for try := 0; ; try++ {
-		item, err := r.opts.Store.CreateCardForItem(ctx, job, index, r.opts.Now())
-		if !errors.Is(err, storage.ErrUnavailable) || !r.pause(ctx, backoff(createRetry, try)) {
-			return item, err
+// look counts the items that are left, and wakes a worker if there are any: they
+// may come from another replica, from one that died, or be due again after a
+// failure. Then it ends jobs, and counts those that no other replica ended.
+func (r *Runner) look(ctx context.Context) error {
+	n, err := r.opts.Store.PendingItems(ctx)
+	if err != nil {
+		return err
+	}
+	r.metrics.unfinished.Set(float64(n))
+	if n > 0 {
+		r.wakeOne()
+	}
+	for {
+		jobs, err := r.opts.Store.EndJobs(ctx)
+		if err != nil || len(jobs) == 0 {
+			return err
+		}
+		for _, job := range jobs {
+			r.metrics.completed(job)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // maxBackoff is the longest wait between tries at what keeps failing.
-const maxBackoff = 30 * time.Second
+const maxBackoff = 5 * time.Second
 
 // loop runs pass at once and then again and again, each time a while after it
 // ended: every, or longer and longer while it fails.
@@ -25,7 +25,7 @@ func (r *Runner) loop(ctx context.Context, what string, every time.Duration, pas
 }
 
 // backoff doubles base with each failure in a row. The shift is bounded, so it
-// cannot overflow: 30 s << 16 is 23 days. There is no jitter: a try is one small
+// cannot overflow: 5 s << 16 is 4 days. There is no jitter: a try is one small
 // query for each replica, or for each of a few workers.
 func backoff(base time.Duration, failures int) time.Duration {
 	if base >= maxBackoff {
@@ -46,18 +46,4 @@ func (r *Runner) pause(ctx context.Context, d time.Duration) bool {
 	case <-r.stopping:
 		return false
 	}
-}
-
-func orInt(v, otherwise int) int {
-	if v > 0 {
-		return v
-	}
-	return otherwise
-}
-
-func orDuration(v, otherwise time.Duration) time.Duration {
-	if v > 0 {
-		return v
-	}
-	return otherwise
 }

@@ -11,14 +11,14 @@ import (
 type metrics struct {
 	jobs        *prometheus.CounterVec
 	items       *prometheus.CounterVec
-	recovered   prometheus.Counter
+	failures    prometheus.Counter
 	itemSeconds prometheus.Histogram
 	jobSeconds  prometheus.Histogram
 	unfinished  prometheus.Gauge
 }
 
 // newMetrics registers the metrics; every label value stands at zero from the
-// start. A job or item is counted by one replica only.
+// start. A job or item is counted by the replica whose transaction ended it.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -28,8 +28,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "spendhook_card_items_total",
 			Help: "Items of bulk card creations by outcome: created and error when their event was published, else why it never will be.",
 		}, []string{"outcome"}),
-		recovered: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_card_items_recovered_total", Help: "Items handed out again after a crash, a failure or a lost queue.",
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_card_item_failures_total", Help: "Tries to work on an item that failed; it is tried again.",
 		}),
 		itemSeconds: histogram("spendhook_card_item_seconds", "How long the work on an item took."),
 		jobSeconds:  histogram("spendhook_card_job_seconds", "From the creation of a bulk card creation to its last outcome."),
@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
 		m.items.WithLabelValues(o)
 	}
-	reg.MustRegister(m.jobs, m.items, m.recovered, m.itemSeconds, m.jobSeconds, m.unfinished)
+	reg.MustRegister(m.jobs, m.items, m.failures, m.itemSeconds, m.jobSeconds, m.unfinished)
 	return m
 }
 
@@ -62,8 +62,8 @@ func histogram(name, help string) prometheus.Histogram {
 	})
 }
 
-// accepted counts an outcome whose event was published.
-func (m *metrics) accepted(item *storage.CardItem) {
+// told counts an outcome whose event was published.
+func (m *metrics) told(item *storage.CardItem) {
 	outcome := itemCreated
 	if item.Status == storage.ItemError {
 		outcome = itemError
@@ -71,7 +71,7 @@ func (m *metrics) accepted(item *storage.CardItem) {
 	m.items.WithLabelValues(outcome).Inc()
 }
 
-func (m *metrics) completed(job *storage.CardJob) {
+func (m *metrics) completed(job storage.EndedJob) {
 	m.jobs.WithLabelValues(string(storage.JobCompleted)).Inc()
 	m.jobSeconds.Observe(job.FinishedAt.Sub(job.CreatedAt).Seconds())
 }

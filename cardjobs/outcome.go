@@ -54,12 +54,11 @@ func event(item *storage.CardItem) (events.Event, error) {
 type verdict string
 
 const (
-	pending  verdict = ""          // must be tried again
-	accepted verdict = "accepted"  // is told, by this call
-	known    verdict = "duplicate" // was told before
-	conflict verdict = "conflict"  // the id is taken by another content
-	tooOld   verdict = "too_old"   // may not be told any more
-	refused  verdict = "refused"   // never will be accepted
+	pending  verdict = ""         // must be tried again
+	told     verdict = "told"     // is told, by this call or before
+	conflict verdict = "conflict" // the id is taken by another content
+	tooOld   verdict = "too_old"  // may not be told any more
+	refused  verdict = "refused"  // never will be accepted
 )
 
 // judge is pure. A conflict is final: the id belongs to an event that stays. It
@@ -70,10 +69,8 @@ const (
 func judge(r events.Result) verdict {
 	var bad *invalid.Error
 	switch {
-	case r.Err == nil && r.Status == events.Duplicate:
-		return known
 	case r.Err == nil:
-		return accepted
+		return told
 	case errors.Is(r.Err, events.ErrConflict):
 		return conflict
 	case !errors.As(r.Err, &bad) || has(bad, "EVENT_IN_FUTURE"):
@@ -105,30 +102,32 @@ func (r *Runner) publish(ctx context.Context, items ...storage.CardItem) error {
 	var settled []uuid.UUID
 	var open error
 	for i := range items {
-		if r.settle(&items[i], results[i]) {
-			settled = append(settled, items[i].RequestUUID)
-		} else {
+		if judge(results[i]) == pending {
 			open = fmt.Errorf("publish outcome of %s: %w", items[i].RequestUUID, results[i].Err)
+		} else {
+			settled = append(settled, items[i].RequestUUID)
 		}
 	}
-	return errors.Join(r.opts.Store.MarkPublished(ctx, settled...), open)
+	marked, err := r.opts.Store.MarkPublished(ctx, settled...)
+	if err == nil {
+		for i := range items {
+			if marked[items[i].RequestUUID] { // else another counts it
+				r.count(&items[i], results[i])
+			}
+		}
+	}
+	return errors.Join(err, open)
 }
 
-// settle notes what became of one outcome, and reports whether that is final.
-func (r *Runner) settle(item *storage.CardItem, result events.Result) bool {
-	switch v := judge(result); v {
-	case pending:
-		return false
-	case known:
-	case accepted:
-		r.published.note(item)
-		r.metrics.accepted(item)
-	default:
-		r.metrics.items.WithLabelValues(string(v)).Inc()
-		r.opts.Logger.Error("the outcome of a card request cannot be published", "reason", string(v), "event_id", result.ID,
-			"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "index", item.Index, "error", result.Err)
+func (r *Runner) count(item *storage.CardItem, result events.Result) {
+	v := judge(result)
+	if v == told {
+		r.metrics.told(item)
+		return
 	}
-	return true
+	r.metrics.items.WithLabelValues(string(v)).Inc()
+	r.opts.Logger.Error("the outcome of a card request cannot be published", "reason", string(v), "event_id", result.ID,
+		"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "index", item.Index, "error", result.Err)
 }
 
 // outboxBatch is how many outcomes are published at once.

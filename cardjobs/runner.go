@@ -1,14 +1,14 @@
-// Package cardjobs runs the bulk creation of cards: it hands each item of a
-// stored job to a queue of its own, has its card created exactly once, and
-// publishes exactly one event about its outcome, whatever crashes in between.
+// Package cardjobs runs the bulk creation of cards: it has the card of each item
+// of a stored job created exactly once, companies in turn, and publishes exactly
+// one event about its outcome, whatever crashes in between.
 //
-// The database is the record of what is to be done: items that are PENDING, and
-// outcomes in the outbox. The queue only makes it fast; what it loses is found.
+// The database is the queue: items that are PENDING, and outcomes in the outbox.
+// A worker claims, does and ends an item in one transaction.
 package cardjobs
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -23,17 +23,16 @@ import (
 // Publish takes events as events.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]events.Result, error)
 
-// Options configures [New]. Store, Queue and Publish are required.
+// Options configures [New]. Store and Publish are required.
 type Options struct {
 	Store   *storage.Store
-	Queue   *Queue
 	Publish Publish
 
-	OutboxEvery  time.Duration // how often outcomes that were left unpublished are looked for; default 2 s
-	RecoverEvery time.Duration // how often unfinished jobs are looked at, and the gauge is read; default 5 s
-	RecoverAfter time.Duration // how long an item may take once it has left the queue; default 15 s
-	PurgeEvery   time.Duration // how often old jobs are forgotten; default 1 h
-	Retention    time.Duration // how long a job can be read, from its creation; default 30 days
+	Concurrency int           // items worked on at once; default 8
+	LookEvery   time.Duration // how often items are looked for that other replicas stored or left, and counted; default 2 s
+	OutboxEvery time.Duration // how often outcomes that were left unpublished are looked for; default 2 s
+	PurgeEvery  time.Duration // how often old jobs are forgotten; default 1 h
+	Retention   time.Duration // how long a job can be read, from its creation; default 30 days
 
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: nowhere
@@ -41,11 +40,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.OutboxEvery = orDuration(o.OutboxEvery, 2*time.Second)
-	o.RecoverEvery = orDuration(o.RecoverEvery, 5*time.Second)
-	o.RecoverAfter = orDuration(o.RecoverAfter, 15*time.Second)
-	o.PurgeEvery = orDuration(o.PurgeEvery, time.Hour)
-	o.Retention = orDuration(o.Retention, 30*24*time.Hour)
+	o.Concurrency = cmp.Or(o.Concurrency, 8)
+	o.LookEvery = cmp.Or(o.LookEvery, 2*time.Second)
+	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
+	o.PurgeEvery = cmp.Or(o.PurgeEvery, time.Hour)
+	o.Retention = cmp.Or(o.Retention, 30*24*time.Hour)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -62,76 +61,59 @@ func (o Options) withDefaults() Options {
 // with New, call Start once and Stop once. Submit may be called concurrently at
 // any time.
 type Runner struct {
-	opts      Options
-	metrics   *metrics
-	published *published
-	handedOut map[uuid.UUID]time.Time // unfinished jobs by when this replica recovered them; of the recovery loop
+	opts    Options
+	metrics *metrics
 
+	wake     chan struct{} // has an element when an idle worker is to look for items
 	stopping chan struct{} // closed when Stop begins
 	endLoops context.CancelFunc
 	endWork  context.CancelFunc
-	loops    sync.WaitGroup
-	working  sync.WaitGroup
+	running  sync.WaitGroup
 }
 
 // New returns a Runner that does nothing yet.
 func New(o Options) *Runner {
 	o = o.withDefaults()
 	return &Runner{
-		opts: o, metrics: newMetrics(o.Registerer), published: newPublished(),
-		handedOut: map[uuid.UUID]time.Time{}, stopping: make(chan struct{}),
+		opts: o, metrics: newMetrics(o.Registerer),
+		wake: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
 }
 
-// Submit stores 1 to 500 requests as a job and hands its items to the queue.
-// Once it has returned the job, all of it will be done: what the queue does not
-// take is found later. Again for the same once, it hands out what is already
-// being done, to no effect. The errors are those of storage.Store.CreateCardJob.
+// Submit stores 1 to 500 requests as a job. Once it has returned the job, all of
+// it will be done, by this replica or another. The errors are those of
+// storage.Store.CreateCardJob.
 func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
 		return storage.CardJob{}, err
 	}
 	r.metrics.jobs.WithLabelValues(string(storage.JobQueued)).Inc()
-	indexes := make([]int, len(job.Items))
-	for i := range indexes {
-		indexes[i] = i
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
-	defer cancel()
-	if err := r.opts.Queue.enqueue(ctx, job.UUID, indexes, job.CreatedAt); err != nil {
-		r.opts.Logger.Warn("card job left to recovery", "job_uuid", job.UUID, "error", err)
-	}
+	r.wakeOne()
 	return job, nil
 }
 
-// enqueueTimeout bounds what a Redis that does not answer costs a Submit.
-const enqueueTimeout = time.Second
-
 // Start begins to work on items and to look for what was left undone.
-func (r *Runner) Start(ctx context.Context) error {
+func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	loops, endLoops := context.WithCancel(work)
 	r.endWork, r.endLoops = endWork, endLoops
-	if err := r.opts.Queue.start(func(job uuid.UUID, index int) bool { return r.handle(work, job, index) }); err != nil {
-		endWork()
-		return fmt.Errorf("start card jobs: %w", err)
+	for range r.opts.Concurrency {
+		r.running.Go(func() { r.work(work) })
 	}
-	r.loops.Go(func() { r.loop(loops, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
-	r.loops.Go(func() { r.loop(loops, "recover card jobs", r.opts.RecoverEvery, r.recoverJobs) })
-	r.loops.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
-	return nil
+	r.running.Go(func() { r.loop(loops, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
+	r.running.Go(func() { r.loop(loops, "look for card items", r.opts.LookEvery, r.look) })
+	r.running.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
 }
 
-// Stop takes in no more items, lets the running ones finish until ctx ends, and
-// hands the rest back to the queue. It returns when nothing runs any more.
+// Stop takes in no more items and lets the running ones finish until ctx ends;
+// what is cut short then is as if it had not begun. It returns when nothing runs
+// any more.
 func (r *Runner) Stop(ctx context.Context) {
 	close(r.stopping)
 	r.endLoops()
 	defer context.AfterFunc(ctx, r.endWork)()
-	r.opts.Queue.stop()
-	r.working.Wait()
-	r.loops.Wait()
+	r.running.Wait()
 	r.endWork()
 }
 

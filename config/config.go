@@ -127,12 +127,14 @@ type Encryption struct {
 	OldKeyFiles []string `yaml:"old_key_files"`
 }
 
-// Limits are requests a second, and at once; a rate of 0 limits nothing.
+// Limits are requests, or the items in them, a second and at once, of which a
+// rate of 0 limits nothing; and events that a company may have pending.
 type Limits struct {
-	ClientRate   int `yaml:"client_rate"`
-	ClientBurst  int `yaml:"client_burst"`
-	CompanyRate  int `yaml:"company_rate"`
-	CompanyBurst int `yaml:"company_burst"`
+	ClientRate     int `yaml:"client_rate"`
+	ClientBurst    int `yaml:"client_burst"`
+	CompanyRate    int `yaml:"company_rate"`
+	CompanyBurst   int `yaml:"company_burst"`
+	CompanyBacklog int `yaml:"company_backlog"`
 }
 
 // Audit is how long, and how many, entries of the audit log are kept.
@@ -221,7 +223,7 @@ func Default() Config {
 		Subscribers: Subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
 		Delivery:    defaultDelivery(),
 		Cards:       Cards{Concurrency: 8},
-		Limits:      Limits{ClientRate: 1000, ClientBurst: 2000, CompanyRate: 2000, CompanyBurst: 4000},
+		Limits:      Limits{ClientRate: 1000, ClientBurst: 2000, CompanyRate: 2000, CompanyBurst: 4000, CompanyBacklog: 1_000_000},
 		HTTP: HTTP{
 			MaxConnections: 8192, MaxConnectionsPerAddress: 1024,
 			HeaderTimeout: 10 * time.Second, RequestTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,

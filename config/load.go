@@ -16,8 +16,8 @@ import (
 )
 
 // Load returns the defaults, overridden by the YAML file at path (none when
-// empty), by the environment (as from os.Environ: delivery.queues is
-// SPENDHOOK_DELIVERY_QUEUES; lists are comma-separated; empty means not set)
+// empty), by the environment (as from os.Environ: cards.concurrency is
+// SPENDHOOK_CARDS_CONCURRENCY; lists are comma-separated; empty means not set)
 // and by overrides (key to text, as from flags), in this order. Whatever is
 // wrong, Validate included, is in one *invalid.Error, save a file that cannot
 // be read.

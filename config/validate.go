@@ -76,6 +76,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.number("audit.max_entries", c.Audit.MaxEntries, 1000, 100_000_000)
 	v.limit("limits.client", c.Limits.ClientRate, c.Limits.ClientBurst)
 	v.limit("limits.company", c.Limits.CompanyRate, c.Limits.CompanyBurst)
+	v.number("limits.company_backlog", c.Limits.CompanyBacklog, 1, 1_000_000_000)
 }
 
 // checker adds a problem for each rule that a setting breaks.

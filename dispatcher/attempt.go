@@ -10,6 +10,7 @@ import (
 
 // enter asks for a place in memory for a delivery.
 func (d *Dispatcher) enter(w *work) {
+	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
 		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Queued: w.event == nil,
 		Decided: func(what endpoint.Decision, probe time.Time) { d.decided(w, what, probe) },
@@ -26,10 +27,13 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, probe time.Time) {
 		d.working.Go(func() { d.attempt(w) })
 	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowShare:
 		d.metrics.queued.Inc()
-		o := &outcome{work: w, apply: delivery.Queue, backlog: true}
+		o := &outcome{work: w, backlog: true}
+		reason := delivery.ReasonBusy
 		if what == endpoint.OverflowBreaker {
 			o.open, o.pause = true, max(0, probe.Sub(d.opts.Now()))
+			reason = delivery.ReasonUnreachable
 		}
+		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return delivery.Queue(r, reason, now) }
 		d.record(o)
 	case endpoint.Stopped: // it is noted as in flight, and requeued with the rest
 	case endpoint.Wait:
@@ -40,6 +44,7 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, probe time.Time) {
 // its place until the recorder has taken that: what is sent but not recorded is
 // repeated after a crash, so there must never be more of it than places.
 func (d *Dispatcher) attempt(w *work) {
+	d.metrics.waited(w, d.opts.Now())
 	res := d.opts.Sender.Send(d.sending, w.to.request(w.ref.ID, w.body))
 	d.record(&outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return delivery.Decide(r, resultOf(res), d.opts.Policy, now, d.opts.Jitter)

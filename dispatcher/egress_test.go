@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/devca"
 	"spendhook/internal/dnstest"
@@ -30,20 +30,27 @@ func authority(t *testing.T) *devca.Authority {
 	return ca
 }
 
-// tellingNames answers with the name in the client's certificate.
-func tellingNames(t *testing.T, ca *devca.Authority) *httptest.Server {
+// names notes the names in the certificates of its clients.
+type names struct {
+	*httptest.Server
+
+	last atomic.Value
+}
+
+func notingNames(t *testing.T, ca *devca.Authority) *names {
 	t.Helper()
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	n := &names{}
+	n.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		name := "nobody"
 		if len(r.TLS.PeerCertificates) > 0 {
 			name = r.TLS.PeerCertificates[0].Subject.CommonName
 		}
-		_, _ = io.WriteString(w, name)
+		n.last.Store(name)
 	}))
-	srv.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS12}
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	return srv
+	n.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS12}
+	n.StartTLS()
+	t.Cleanup(n.Close)
+	return n
 }
 
 // senderTo trusts the certificate of a receiver on loopback.
@@ -89,11 +96,14 @@ func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 	t.Parallel()
 	ca := authority(t)
-	receiver := tellingNames(t, ca)
-	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver) })
+	receiver := notingNames(t, ca)
+	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver.Server) })
 	h.start()
 	sub := h.subscribe(receiver.URL)
-	bodyOf := func() string { return string(h.reaches(h.emit(1)[0], sub, StatusDelivered).Attempts[0].ResponseBody) }
+	takenFor := func() any {
+		h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
+		return receiver.last.Load()
+	}
 	for _, name := range []string{"first", "second"} {
 		pair, err := ca.Issue(devca.Leaf{
 			Name: name, Usage: x509.ExtKeyUsageClientAuth,
@@ -103,18 +113,18 @@ func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
-		if _, err := h.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
+		if _, err := h.opts.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
 			t.Fatal(err)
 		}
-		if got := bodyOf(); got != name {
-			t.Errorf("taken for %q, want %q", got, name)
+		if got := takenFor(); got != name {
+			t.Errorf("taken for %v, want %q", got, name)
 		}
 	}
-	if err := h.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
+	if err := h.opts.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
-	if got := bodyOf(); got != "nobody" {
-		t.Errorf("taken for %q after the removal", got)
+	if got := takenFor(); got != "nobody" {
+		t.Errorf("taken for %v after the removal", got)
 	}
 }
 
@@ -133,12 +143,12 @@ func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
 	})
 	h.start()
 	sub := h.subscribe("http://rebind.example.com:" + port + "/hook")
-	d := h.reaches(h.emit(1)[0], sub, StatusDead)
-	if len(d.Attempts) != 4 || d.Attempts[0].Error != webhook.ClassRefusedAddress || accepted.Load() != 0 {
+	d := h.reaches(h.emit(1)[0], sub, delivery.StatusDead)
+	if len(d.Attempts) != 4 || d.Attempts[0].Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("%+v, %d connections", d.Attempts, accepted.Load())
 	}
 	result, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Attempt.Error != webhook.ClassRefusedAddress || accepted.Load() != 0 {
+	if err != nil || result.Attempt.Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("a test delivery: %+v, %v, %d connections", result, err, accepted.Load())
 	}
 }
@@ -154,18 +164,18 @@ func TestAProxyKeepsReceiversApart(t *testing.T) {
 	h.start()
 	dead, alive := h.subscribe("http://dead.example.com/"), h.subscribe("http://alive.example.com/")
 	for i, id := range h.emit(30) {
-		d := h.reaches(id, alive, StatusDelivered)
+		d := h.reaches(id, alive, delivery.StatusDelivered)
 		if d.AttemptCount != 1 {
 			t.Errorf("delivery %d took %d attempts", i, d.AttemptCount)
 		}
 	}
 	eventually(t, func() bool {
-		stats, err := h.Stats(t.Context(), h.company, dead.UUID)
+		stats, err := h.deliveries.Stats(t.Context(), h.company, dead.UUID)
 		return err == nil && stats.Total == 30
-	}, "all of %s", strconv.Itoa(30))
+	}, "all of them are dispatched")
 	if got := len(inbox.ids()); got != 30 {
 		t.Errorf("%d received", got)
 	}
 	h.stop(5 * time.Second)
-	h.Sender.Close()
+	h.opts.Sender.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -21,15 +24,14 @@ import (
 // load emits events through a publisher until stopped, and remembers those that
 // were accepted.
 type load struct {
-	h        *house
-	gate     sync.RWMutex // held for reading while an event is sent
+	h        *harness
 	mu       sync.Mutex
 	accepted []string
 	end      chan struct{}
 	done     sync.WaitGroup
 }
 
-func (h *house) load(emitters int) *load {
+func (h *harness) load(emitters int) *load {
 	l := &load{h: h, end: make(chan struct{})}
 	for e := range emitters {
 		l.done.Go(func() { l.emit("load-" + strconv.Itoa(e) + "-") })
@@ -58,8 +60,6 @@ func (l *load) emit(prefix string) {
 }
 
 func (l *load) send(e events.Event) bool {
-	l.gate.RLock()
-	defer l.gate.RUnlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 	defer cancel()
 	results, err := l.h.publisher.Accept(ctx, []events.Event{e})
@@ -76,18 +76,6 @@ func (l *load) send(e events.Event) bool {
 	defer l.mu.Unlock()
 	l.accepted = append(l.accepted, e.ID)
 	return true
-}
-
-// between acts while no event is sent and no task waits in the queue.
-func (l *load) between(act func()) {
-	l.h.t.Helper()
-	l.gate.Lock()
-	defer l.gate.Unlock()
-	eventually(l.h.t, func() bool {
-		fresh, again := l.h.queued()
-		return fresh+again == 0
-	}, "no task waits")
-	act()
 }
 
 func (l *load) count() int {
@@ -121,8 +109,18 @@ func (l *load) account(rc *inbox, sub subscribers.Subscriber) {
 	}, "every accepted event arrives")
 	h.settled()
 	for _, id := range l.accepted {
-		if d := h.delivery(id, sub); d.Status != StatusDelivered {
+		if d := h.deliveryOf(id, sub); d.Status != delivery.StatusDelivered {
 			h.t.Errorf("%s is %s", id, d.Status)
+		}
+	}
+}
+
+// counted checks that each attempt that was received was counted, and no other.
+func (l *load) counted(rc *inbox, sub subscribers.Subscriber) {
+	l.h.t.Helper()
+	for id, n := range rc.ids() {
+		if d := l.h.deliveryOf(id, sub); d.AttemptCount != n {
+			l.h.t.Errorf("%s: %d attempts counted, %d received", id, d.AttemptCount, n)
 		}
 	}
 }
@@ -174,7 +172,7 @@ func TestNothingIsLostWhenRedisStalls(t *testing.T) {
 	l.account(rc, sub)
 }
 
-func TestNothingIsLostWhenTheQueueIsDeletedUnderLoad(t *testing.T) {
+func TestNothingIsLostWhenWakeupsAreDeletedUnderLoad(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	h := build(t, client, patient)
@@ -184,9 +182,40 @@ func TestNothingIsLostWhenTheQueueIsDeletedUnderLoad(t *testing.T) {
 	l := h.load(8)
 	for range 3 {
 		l.grow(200)
-		deleteQueue(t, client)
+		deleteWakeups(t, client)
 	}
 	l.account(rc, sub)
+}
+
+// A backlog needs none of asynq's keys.
+func TestBacklogIsDeliveredThoughAllWakeupsAreLost(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(3000)
+	deleteWakeups(t, client)
+	h.start()
+	for n := 500; n < len(ids); n += 500 {
+		eventually(t, func() bool { return rc.count() >= n }, "the backlog is delivered")
+		deleteWakeups(t, client)
+	}
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, ids)
+}
+
+// deleteWakeups loses all that asynq has.
+func deleteWakeups(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	keys, err := keysOf(t.Context(), client, "asynq:*")
+	if err == nil && len(keys) > 0 {
+		err = client.Del(t.Context(), keys...).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestTwoReplicasShareTheWork(t *testing.T) {
@@ -198,20 +227,16 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 	rc := receive(t, unsteady)
 	sub := h.subscribe(rc.URL)
 	var wg sync.WaitGroup // both at once on an empty Redis
-	for _, each := range []*house{h, other} {
+	for _, each := range []*harness{h, other} {
 		wg.Go(each.start)
 	}
 	wg.Wait()
 	l := h.load(8)
 	l.grow(500)
-	other.stop(5 * time.Second)
+	other.stop(patience)
 	l.grow(200)
 	l.account(rc, sub)
-	for id, n := range rc.ids() {
-		if d := h.delivery(id, sub); d.AttemptCount != n {
-			t.Errorf("%s: %d attempts counted, %d received", id, d.AttemptCount, n)
-		}
-	}
+	l.counted(rc, sub)
 }
 
 func TestEverythingWorksInACluster(t *testing.T) {
@@ -229,59 +254,33 @@ func TestEverythingWorksInACluster(t *testing.T) {
 	l := h.load(4)
 	l.grow(300)
 	l.account(rc, sub)
-	if got := h.all(DeliveryFilter{Size: 100}); len(got) != len(l.accepted) {
+	if got := h.all(delivery.Filter{Size: 100}); len(got) != len(l.accepted) {
 		t.Errorf("%d listed of %d", len(got), len(l.accepted))
 	}
 	ref := events.Ref{Company: h.company, ID: l.accepted[0]}
-	if _, err := h.Replay(t.Context(), ref, nil); err != nil {
+	if _, err := h.redelivery.Replay(t.Context(), ref, nil); err != nil {
 		t.Error(err)
 	}
 	h.settled()
 }
 
-// What was accepted while the queue refused tasks is delivered once it takes
-// them again.
-func TestWhatTheQueueRefusedIsTriedAgain(t *testing.T) {
+// What was accepted while asynq refused wake-ups is delivered all the same.
+func TestWakeupsThatAreRefusedHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	h := build(t, client, nil)
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	h.start()
-	const pendingList = "asynq:{spendhook0}:pending"
+	const pendingList = "asynq:{spendhook}:pending"
 	if err := client.Set(t.Context(), pendingList, "not a list", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	ids := h.emit(150)
+	h.reachAll(h.emit(150), sub, delivery.StatusDelivered)
 	if err := client.Del(t.Context(), pendingList).Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range ids {
-		h.reaches(id, sub, StatusDelivered)
-	}
-}
-
-// However slow the recorder is, what is sent but not recorded stays bounded.
-func TestUnrecordedAttemptsAreBounded(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Options{})
-	h := build(t, server.Client(), patient)
-	rc := receive(t, nil)
-	h.subscribe(rc.URL)
-	h.emit(3000)
-	first := make(chan struct{})
-	var once sync.Once
-	rc.answer = func(int, http.ResponseWriter, *http.Request) { once.Do(func() { server.Pause(); close(first) }) }
-	h.start()
-	<-first
-	stalled, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	<-stalled.Done()
-	if n := rc.count(); n > recorderQueue+recorderBatch+2*maxPerEndpoint {
-		t.Errorf("%d were sent while nothing could be recorded", n)
-	}
-	server.Resume()
-	eventually(t, func() bool { return len(rc.ids()) == 3000 }, "all arrive")
+	h.reachAll(h.emit(150), sub, delivery.StatusDelivered)
 	h.settled()
 }
 
@@ -291,9 +290,7 @@ type steps struct{ by atomic.Int64 }
 func (s *steps) now() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
 
 // The clock is set forward by an hour, back, and forward again, under load:
-// nothing is lost, and nothing is sent that was settled. While the clock is back,
-// what was given a time in the hour that is gone waits for it. asynq has a clock of
-// its own, which stands in this test: its tasks must not seem an hour newer.
+// nothing is lost, and nothing is sent that was settled.
 func TestTheClockIsStepped(t *testing.T) {
 	t.Parallel()
 	clock := &steps{}
@@ -307,13 +304,66 @@ func TestTheClockIsStepped(t *testing.T) {
 	l := h.load(8)
 	l.grow(200)
 	for _, to := range []time.Duration{time.Hour, 0, time.Hour} {
-		l.between(func() { clock.by.Store(int64(to)) })
+		clock.by.Store(int64(to))
 		l.grow(200)
 	}
 	l.account(rc, sub)
-	for id, n := range rc.ids() {
-		if d := h.delivery(id, sub); d.AttemptCount != n {
-			t.Errorf("%s: %d attempts counted, %d received", id, d.AttemptCount, n)
+	l.counted(rc, sub)
+}
+
+// Work that was claimed and cannot be begun, since Redis fails, is begun once
+// Redis is well: also a job, and what is damaged.
+func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, server)
+	options, err := redis.ParseURL(proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.MaxRetries = -1
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	h, direct := build(t, client, nil), build(t, server.Client(), nil)
+	direct.company = h.company
+	rc := receive(t, nil)
+	sub := direct.subscribe(rc.URL)
+	ids := direct.emit(20)
+	damaged := events.EventKey(events.Ref{Company: h.company, ID: ids[7]})
+	if err := server.Client().Set(t.Context(), damaged, "garbage", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	job, err := direct.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed atomic.Int64
+	proxy.Follow(func(request [][]string, reply []byte) bool {
+		if reply == nil && failed.Load() < 50 && concerns(request, h.company.String(), job.UUID.String()) {
+			failed.Add(1)
+			return false
+		}
+		return true
+	})
+	h.start()
+	direct.reachAll(append(ids[:7:7], ids[8:]...), sub, delivery.StatusDelivered)
+	direct.completes(job.UUID)
+	direct.idle()
+	if found := direct.quarantined(); len(found) != 1 {
+		t.Errorf("quarantined %v", found)
+	}
+}
+
+// concerns tells whether a request has one of the texts in one of its commands.
+func concerns(request [][]string, texts ...string) bool {
+	for _, command := range request {
+		for _, arg := range command {
+			for _, text := range texts {
+				if strings.Contains(arg, text) {
+					return true
+				}
+			}
 		}
 	}
+	return false
 }

@@ -1,10 +1,17 @@
 package dispatcher
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
@@ -20,7 +27,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: keys, Policy: subscribers.URLPolicy{AllowHTTP: true},
 		})
-		o.Registry = subscribers.NewRegistry(o.Subscribers, 10)
+		o.Registry = subscribers.NewRegistry(subscribers.RegistryOptions{Store: o.Subscribers})
 	}
 	inbox, other := receive(t, nil), receive(t, nil)
 	first := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("lost")) })
@@ -32,13 +39,10 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	h.start()
 	ids := h.emit(3)
 	for _, id := range ids {
-		h.reaches(id, open, StatusDelivered)
-		eventually(t, func() bool {
-			d, err := h.Delivery(t.Context(), h.company, id+"."+sub.UUID.String())
-			return err == nil && d.Reason == ReasonLocked
-		}, "delivery of %s waits", id)
-		d := h.delivery(id, sub)
-		if wait := time.Until(*d.NextAttemptAt); d.Status != StatusPending || d.AttemptCount != 0 || wait < 20*time.Second || wait > time.Minute {
+		h.reaches(id, open, delivery.StatusDelivered)
+		h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
+		d := h.deliveryOf(id, sub)
+		if wait := time.Until(*d.NextAttemptAt); d.Status != delivery.StatusPending || d.AttemptCount != 0 || wait < 20*time.Second || wait > time.Minute {
 			t.Errorf("%s %s, %d attempts, next in %v", d.Status, d.Reason, d.AttemptCount, wait)
 		}
 	}
@@ -46,10 +50,10 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		t.Errorf("%d deliveries were sent without the secret", n)
 	}
 	result, err := h.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Delivered || result.Attempt.Error != webhook.ClassLocked || inbox.count() != 0 {
+	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
-	health, err := h.Subscribers.Health(t.Context(), h.company, sub.UUID)
+	health, err := h.opts.Subscribers.Health(t.Context(), h.company, sub.UUID)
 	if err != nil || health[sub.UUID].ConsecutiveFailures != 0 {
 		t.Errorf("health %+v, %v", health, err)
 	}
@@ -57,15 +61,30 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 
 	both := build(t, client, func(o *Options) {
 		storeOf(o, sealtest.Ring("new", "lost"))
-		o.Now = func() time.Time { return time.Now().Add(2 * time.Minute) } // the wait is over
 	})
 	both.company = h.company
+	both.makeDue(sub, ids)
 	both.start()
 	for _, id := range ids {
-		both.reaches(id, sub, StatusDelivered)
+		both.reaches(id, sub, delivery.StatusDelivered)
 	}
 	if got := inbox.ids(); len(got) != 3 {
 		t.Errorf("received %v", got)
+	}
+}
+
+// makeDue ends the waits of deliveries in their endpoint queue.
+func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
+	h.t.Helper()
+	queue, due := workqueue.EndpointQueueKey(h.company, sub.UUID), partition.Key(h.company, "due")
+	for _, id := range ids {
+		if h.client.ZAddXX(h.t.Context(), queue, redis.Z{Member: id}).Err() != nil {
+			h.t.Fatal("the endpoint queue is not written")
+		}
+	}
+	member := "e:" + h.company.String() + "/" + sub.UUID.String()
+	if err := h.client.ZAdd(h.t.Context(), due, redis.Z{Member: member}).Err(); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
@@ -81,10 +100,7 @@ func TestV1aWaitsForItsKeyToo(t *testing.T) {
 	}
 	h.start()
 	id := h.emit(1)[0]
-	eventually(t, func() bool {
-		d, err := h.Delivery(t.Context(), h.company, id+"."+sub.UUID.String())
-		return err == nil && d.Reason == ReasonLocked
-	}, "delivery of %s waits", id)
+	h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
 	if n := inbox.count(); n != 0 {
 		t.Errorf("%d deliveries were sent without v1a", n)
 	}
@@ -94,25 +110,49 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	t.Parallel()
 	inbox := receive(t, nil)
 	h := setup(t)
-	s, err := h.Subscribers.Create(t.Context(), subscribers.Create{
+	s, err := h.opts.Subscribers.Create(t.Context(), subscribers.Create{
 		CompanyUUID: h.company, Name: "r", CallbackURL: inbox.URL, Events: []string{"PAYMENT_PAID"},
 		Headers: map[string]subscribers.Secret{"authorization": "Bearer hunter22", "X-Tenant": "blue"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.reaches(h.emit(1)[0], s, StatusDelivered)
+	h.reaches(h.emit(1)[0], s, delivery.StatusDelivered)
 	got := inbox.got[0].header
 	if got.Get("Authorization") != "Bearer hunter22" || got.Get("X-Tenant") != "blue" || got.Get("Content-Type") != "application/json" || got.Get("Idempotency-Key") != "" {
 		t.Errorf("received %v", got)
 	}
-	if _, err := h.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Update{
+	if _, err := h.opts.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Update{
 		Headers: map[string]*subscribers.Secret{"Authorization": nil, "X-Tenant": new(subscribers.Secret("green"))},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	h.reaches(h.emit(1)[0], s, StatusDelivered)
+	h.reaches(h.emit(1)[0], s, delivery.StatusDelivered)
 	if got := inbox.got[1].header; got.Get("Authorization") != "" || got.Get("X-Tenant") != "green" {
 		t.Errorf("received after the change %v", got)
 	}
+}
+
+// What is pending for a subscriber whose record is damaged waits; it is not
+// cancelled, and the company's other subscribers are served.
+func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = slices.Repeat([]time.Duration{200 * time.Millisecond}, 300) })
+	h.start()
+	broken, other := receive(t, status(http.StatusInternalServerError)), receive(t, nil)
+	sub, good := h.subscribe(broken.URL), h.subscribe(other.URL)
+	id := h.emit(1)[0]
+	h.reaches(id, sub, delivery.StatusRetrying)
+	key := subscribers.CompanyKey(h.company)
+	if err := h.client.HSet(t.Context(), key, sub.UUID.String(), "{").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
+	if d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
+		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt)
+	}
+	h.reaches(h.emit(1)[0], good, delivery.StatusDelivered)
 }

@@ -24,13 +24,15 @@ type work struct {
 	replica  string    // under whose name it was claimed
 	event    *matching // nil when it was claimed from its endpoint queue
 	place    endpoint.Delivery
+	entered  time.Time // when it asked for its place
 }
 
 // matching is an event that was claimed, until each of its deliveries has an
 // outcome. The recorder owns left.
 type matching struct {
-	ref  events.Ref
-	left int // outcomes still to be written
+	ref    events.Ref
+	left   int // outcomes still to be written
+	fanout int // deliveries in all
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -71,11 +73,12 @@ const requeuePause = 500 * time.Millisecond
 func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
 	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "error", why)
 	d.working.Go(func() {
-		if !pause(d.intake, requeuePause) {
-			return
-		}
-		if err := d.queue.Requeue(d.intake, replica, b); err != nil {
-			d.opts.Logger.Error("work not requeued, it waits for a restart", "company_uuid", b.Company, "error", err)
+		for pause(d.intake, requeuePause) {
+			err := d.queue.Requeue(d.intake, replica, b)
+			if err == nil {
+				return
+			}
+			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "error", err)
 		}
 	})
 }
@@ -104,6 +107,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 			body: stored.Body, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
 		})
 	}
+	ev.fanout = len(e.Known) + len(todo)
 	if ev.left = len(todo); ev.left == 0 {
 		ev.left = 1
 		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, replica: replica, event: ev}})
@@ -155,9 +159,19 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	d.metrics.quarantined.Inc()
 	d.opts.Logger.Error("stored event or delivery is damaged and was quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "error", why)
-	if err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber); err != nil {
-		d.opts.Logger.Error("damaged work not quarantined, it waits for a restart", "event_id", r.ID, "error", err)
+	err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber)
+	if err == nil {
+		return
 	}
+	d.working.Go(func() {
+		for err != nil {
+			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "error", err)
+			if !pause(d.intake, requeuePause) {
+				return
+			}
+			err = d.queue.Quarantine(d.intake, replica, r.Company, r.ID, subscriber)
+		}
+	})
 }
 
 // startJob does one step of a job on the side.

@@ -15,12 +15,14 @@ type metrics struct {
 	attempts    *prometheus.CounterVec
 	duration    prometheus.Histogram
 	latency     prometheus.Histogram
+	wait        *prometheus.HistogramVec
 	queued      prometheus.Counter
 	quarantined prometheus.Counter
 	ended       *prometheus.CounterVec
 	pending     prometheus.Gauge
 	oldest      prometheus.Gauge
 	dead        prometheus.Gauge
+	quarantine  prometheus.Gauge
 }
 
 // newMetrics registers the dispatcher's metrics; every label value stands at
@@ -32,6 +34,8 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		}, []string{"outcome"}),
 		duration: histogram("spendhook_delivery_duration_seconds", "How long one delivery attempt took."),
 		latency:  histogram("spendhook_delivery_latency_seconds", "From an event's acceptance to the first successful attempt of a delivery."),
+		wait: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
+			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
 		queued: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_queued_total", Help: "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach.",
 		}),
@@ -50,6 +54,12 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		dead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_dead_letters", Help: "Dead letters kept, in the partitions this replica owns.",
 		}),
+		quarantine: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_quarantined", Help: "Events and deliveries in the quarantine, in the partitions this replica owns.",
+		}),
+	}
+	for _, reason := range []string{waitQueue, waitLimit, waitBreaker, waitSchedule} {
+		m.wait.WithLabelValues(reason)
 	}
 	for _, c := range webhook.ErrorClasses() {
 		m.attempts.WithLabelValues(c.Outcome())
@@ -57,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.queued, m.quarantined, m.ended, m.pending, m.oldest, m.dead)
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels
@@ -80,13 +90,42 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 const endpointsHelp = "Endpoints this replica has lately attempted, by state of their circuit breaker."
 
 func histogram(name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
+	return prometheus.NewHistogram(histogramOpts(name, help))
+}
+
+func histogramOpts(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
 		Name: name, Help: help,
 		Buckets:                         []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 300, 3600, 86400},
 		NativeHistogramBucketFactor:     1.1,
 		NativeHistogramMaxBucketNumber:  100,
 		NativeHistogramMinResetDuration: time.Hour,
-	})
+	}
+}
+
+// What a delivery waits for.
+const (
+	waitQueue    = "queue"
+	waitLimit    = "endpoint_limit"
+	waitBreaker  = "breaker"
+	waitSchedule = "schedule"
+)
+
+// waited observes how long a delivery waited whose attempt begins.
+func (m *metrics) waited(w *work, now time.Time) {
+	if w.event != nil {
+		m.wait.WithLabelValues(waitQueue).Observe(max(0, w.entered.Sub(w.accepted).Seconds()))
+		m.wait.WithLabelValues(waitLimit).Observe(max(0, now.Sub(w.entered).Seconds()))
+		return
+	}
+	reason := waitSchedule
+	switch w.base.Reason {
+	case delivery.ReasonBusy:
+		reason = waitLimit
+	case delivery.ReasonUnreachable:
+		reason = waitBreaker
+	}
+	m.wait.WithLabelValues(reason).Observe(max(0, now.Sub(time.UnixMilli(w.base.Updated)).Seconds()))
 }
 
 // written counts one recorded outcome.
@@ -135,5 +174,6 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	d.metrics.dead.Set(float64(dead))
 	d.metrics.pending.Set(float64(backlog.Pending))
 	d.metrics.oldest.Set(backlog.OldestDue.Seconds())
+	d.metrics.quarantine.Set(float64(backlog.Quarantined))
 	return nil
 }

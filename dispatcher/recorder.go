@@ -170,6 +170,7 @@ type pendingWrite struct {
 	event    events.Ref
 	replica  string
 	matched  bool
+	fanout   int // of the event, when matched
 	outcomes []*outcome
 }
 
@@ -191,7 +192,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		}
 		if o.event != nil {
 			if o.event.left--; o.event.left == 0 {
-				w.matched = true
+				w.matched, w.fanout = true, o.event.fanout
 			}
 		}
 		if o.apply != nil {
@@ -243,7 +244,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 
 // write is what the store is to write.
 func (w *pendingWrite) write(now time.Time) delivery.Write {
-	out := delivery.Write{Event: w.event, Matched: w.matched, Changes: make([]delivery.Change, len(w.outcomes))}
+	out := delivery.Write{Event: w.event, Matched: w.matched, Fanout: w.fanout, Changes: make([]delivery.Change, len(w.outcomes))}
 	for i, o := range w.outcomes {
 		if o.next == nil { // else it is tried again as it was
 			next := o.apply(*o.base, now)

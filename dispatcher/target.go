@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,12 +60,14 @@ func (t *targets) of(ctx context.Context, sub *subscribers.Subscriber) (*target,
 		made.headers[h.Name] = []string{h.Value.Reveal()}
 	}
 	if made.locked == nil {
-		err := t.open(ctx, made)
-		if errors.Is(err, subscribers.ErrLocked) {
-			made.locked, err = err, nil
-		}
-		if err != nil {
+		key, err := t.key(ctx, sub)
+		switch {
+		case errors.Is(err, subscribers.ErrLocked):
+			made.locked = err
+		case err != nil:
 			return nil, err
+		default:
+			made.locked = made.open(key)
 		}
 	}
 	if made.locked != nil {
@@ -75,19 +78,19 @@ func (t *targets) of(ctx context.Context, sub *subscribers.Subscriber) (*target,
 	return made, nil
 }
 
-// open fills in what is sealed, and the URL.
-func (t *targets) open(ctx context.Context, made *target) (err error) {
-	if made.url, err = url.Parse(made.sub.CallbackURL); err != nil {
-		return fmt.Errorf("callback URL of %s: %w", made.sub.UUID, err)
-	}
+// key is the company's ed25519 key, nil when it signs nothing.
+func (t *targets) key(ctx context.Context, sub *subscribers.Subscriber) (ed25519.PrivateKey, error) {
 	if !t.signEd25519 {
-		made.signer, err = webhook.NewSigner(made.sub.Secrets, nil)
-		return err
+		return nil, nil
 	}
-	key, err := t.store.SigningKey(ctx, made.sub.CompanyUUID)
-	if err != nil {
-		return err
+	return t.store.SigningKey(ctx, sub.CompanyUUID)
+}
+
+// open fills in what an attempt needs of the subscriber's record.
+func (t *target) open(key ed25519.PrivateKey) (err error) {
+	if t.url, err = url.Parse(t.sub.CallbackURL); err != nil {
+		return fmt.Errorf("callback URL of %s: %w", t.sub.UUID, err)
 	}
-	made.signer, err = webhook.NewSigner(made.sub.Secrets, key)
+	t.signer, err = webhook.NewSigner(t.sub.Secrets, key)
 	return err
 }

@@ -36,6 +36,12 @@ func IsOperational(name string) bool {
 	return slices.ContainsFunc(operational, func(t TypeInfo) bool { return t.Name == name })
 }
 
+// Reserved reports whether name is a type that only the daemon itself raises, now
+// or in a later release.
+func Reserved(name string) bool {
+	return strings.HasPrefix(name, "SUBSCRIBER_") || IsOperational(name)
+}
+
 // Catalogue knows the event types. It is immutable and safe for concurrent
 // use; a nil one knows the built-in types and allows any.
 type Catalogue struct {

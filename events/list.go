@@ -159,7 +159,7 @@ func (l *listing) batch() int {
 }
 
 // take moves on over places until the page is full and returns how many it
-// passed. An index entry may outlive its event.
+// passed. An index entry may outlive its event, or the event's payload.
 func (l *listing) take(ctx context.Context, places []place) (int, error) {
 	refs := make([]Ref, len(places))
 	for i, p := range places {
@@ -175,7 +175,7 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 		}
 		l.at.place = p
 		l.work--
-		if stored[i] != nil && (l.filter.Type == "" || l.filter.Type == stored[i].Type) {
+		if stored[i] != nil && stored[i].State != Compacted && (l.filter.Type == "" || l.filter.Type == stored[i].Type) {
 			l.items = append(l.items, *stored[i])
 			l.room--
 		}

@@ -9,7 +9,7 @@ import (
 
 // Metrics counts events by what became of them. It is safe for concurrent use.
 type Metrics struct {
-	accepted, duplicate, conflict, invalid, unavailable prometheus.Counter
+	accepted, duplicate, conflict, backlogFull, invalid, unavailable prometheus.Counter
 }
 
 // NewMetrics registers spendhook_events_total with reg; nil counts unseen.
@@ -22,6 +22,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		accepted:    events.WithLabelValues("accepted"),
 		duplicate:   events.WithLabelValues("duplicate"),
 		conflict:    events.WithLabelValues("conflict"),
+		backlogFull: events.WithLabelValues("backlog_full"),
 		invalid:     events.WithLabelValues("invalid"),
 		unavailable: events.WithLabelValues("unavailable"),
 	}
@@ -37,6 +38,8 @@ func (m *Metrics) counter(r Result) prometheus.Counter {
 	switch {
 	case errors.Is(r.Err, ErrConflict):
 		return m.conflict
+	case errors.Is(r.Err, ErrBacklogFull):
+		return m.backlogFull
 	case r.Err != nil:
 		return m.invalid
 	case r.Status == Duplicate:

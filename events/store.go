@@ -85,22 +85,30 @@ func NewStore(o StoreOptions) *Store {
 	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, now: o.Now}
 }
 
-// Get reads one event, or ErrNotFound.
+// Get reads one event, or ErrNotFound. What cannot be read is another error.
 func (s *Store) Get(ctx context.Context, ref Ref) (Stored, error) {
-	found, err := s.GetMany(ctx, []Ref{ref})
-	switch {
-	case err != nil:
-		return Stored{}, err
-	case found[0] == nil:
+	raw, err := s.client.Get(ctx, EventKey(ref)).Result()
+	if errors.Is(err, redis.Nil) {
 		return Stored{}, ErrNotFound
 	}
-	return *found[0], nil
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return Stored{}, fmt.Errorf("event %s: %w", ref, errStored)
+	}
+	if err != nil {
+		return Stored{}, unavailable("read event", err)
+	}
+	stored, err := ParseStored(ref, raw)
+	if err != nil {
+		return Stored{}, err
+	}
+	return *stored, nil
 }
 
 // getBatch bounds one pipeline of reads.
 const getBatch = 500
 
-// GetMany reads events in the order of refs; those not found are nil.
+// GetMany reads events in the order of refs; those not found are nil, and so are
+// those that cannot be read, so that one damaged event fails no list.
 func (s *Store) GetMany(ctx context.Context, refs []Ref) ([]*Stored, error) {
 	all := make([]*Stored, 0, len(refs))
 	for batch := range slices.Chunk(refs, getBatch) {
@@ -123,14 +131,14 @@ func (s *Store) getBatch(ctx context.Context, refs []Ref) ([]*Stored, error) {
 	found := make([]*Stored, len(refs))
 	for i, get := range gets {
 		raw, err := get.Result()
-		if errors.Is(err, redis.Nil) {
+		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
 			continue
 		}
 		if err != nil {
 			return nil, unavailable("read events", err)
 		}
 		if found[i], err = ParseStored(refs[i], raw); err != nil {
-			return nil, err
+			found[i] = nil
 		}
 	}
 	return found, nil

@@ -59,19 +59,16 @@ type CardItem struct {
 	FinishedAt              *time.Time
 }
 
-// UnfinishedJob names the items of a job that are still PENDING.
-type UnfinishedJob struct {
-	UUID      uuid.UUID
-	CreatedAt time.Time
-	Indexes   []int
-}
+// EndedJob says when a job was created and when its last item finished.
+type EndedJob struct{ CreatedAt, FinishedAt time.Time }
 
 type jobRow struct {
 	bun.BaseModel `bun:"table:card_jobs,alias:j"`
 
-	UUID        key   `bun:"uuid,pk"`
-	CompanyUUID key   `bun:"company_uuid"`
-	CreatedAt   int64 `bun:"created_at"`
+	UUID        key    `bun:"uuid,pk"`
+	CompanyUUID key    `bun:"company_uuid"`
+	CreatedAt   int64  `bun:"created_at"`
+	FinishedAt  *int64 `bun:"finished_at"`
 }
 
 type itemRow struct {
@@ -79,6 +76,8 @@ type itemRow struct {
 
 	JobUUID      key        `bun:"job_uuid,pk"`
 	Index        int        `bun:"item_index,pk"`
+	CompanyUUID  key        `bun:"company_uuid"`
+	CreatedAt    int64      `bun:"created_at"`
 	RequestUUID  key        `bun:"request_uuid"`
 	Type         string     `bun:"type"`
 	Alias        string     `bun:"alias"`
@@ -90,7 +89,7 @@ type itemRow struct {
 	ErrorCode    string     `bun:"error_code"`
 	ErrorMessage string     `bun:"error_message"`
 	FinishedAt   *int64     `bun:"finished_at"`
-	CompanyUUID  key        `bun:"company_uuid,scanonly"`
+	RetryAt      *int64     `bun:"retry_at"`
 }
 
 type outboxRow struct {
@@ -135,7 +134,6 @@ func newJob(row jobRow, items []itemRow) CardJob {
 	}
 	var last int64
 	for i := range items {
-		items[i].CompanyUUID = row.CompanyUUID
 		job.Items[i] = items[i].item()
 		job.count(items[i].Status)
 		if at := items[i].FinishedAt; at != nil {

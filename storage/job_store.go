@@ -13,7 +13,7 @@ import (
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
 // field begins with cardsRequests[index]); the rules of business are left to
-// CreateCardForItem. Done again for the same once, it returns the job as it was
+// CreateNextCard. Done again for the same once, it returns the job as it was
 // first stored; another use of the key is ErrKeyReused.
 func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []CardRequest, once Once) (CardJob, error) {
 	if err := checkCount(requests); err != nil {
@@ -54,7 +54,7 @@ func newItems(job jobRow, requests []CardRequest, currency string) []itemRow {
 	items := make([]itemRow, len(requests))
 	for i, r := range requests {
 		items[i] = itemRow{
-			JobUUID: job.UUID, Index: i, RequestUUID: key(requestUUID(uuid.UUID(job.UUID), i)),
+			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt, RequestUUID: key(requestUUID(uuid.UUID(job.UUID), i)),
 			Type: r.listedType(), Alias: r.Alias, UserUUID: key(r.UserUUID), Threshold: storedThreshold(r.Threshold, currency),
 			Periodicity: strings.ToUpper(r.Periodicity), Status: ItemPending,
 		}
@@ -79,26 +79,83 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (CardJob, er
 	return newJob(row, items), nil
 }
 
-// CreateCardForItem does the work of one item: in one transaction it creates
-// the card, or finds why not, and writes the outcome and its outbox row. Done
-// again, also at the same time elsewhere, it only returns the outcome. It
-// returns ErrNotFound for an item that does not exist.
-func (s *Store) CreateCardForItem(ctx context.Context, job uuid.UUID, index int, now time.Time) (CardItem, error) {
+// retryItem is how long an item that failed is left alone.
+const retryItem = 15 * time.Second
+
+// CreateNextCard does the work of one PENDING item, and reports whether there
+// was one. In one transaction it locks the item, creates the card or finds why
+// not, and writes the outcome and its outbox row: no item is worked on twice,
+// also by other replicas, and one whose worker dies is PENDING as before.
+//
+// Each Store serves companies in turn, and the items of a company in order.
+// After an error the item waits for 15 s while others go on.
+func (s *Store) CreateNextCard(ctx context.Context, now time.Time) (item CardItem, found bool, err error) {
 	var row itemRow
-	err := s.write(ctx, "create card for item", func(ctx context.Context, tx bun.Tx) error {
-		row = itemRow{}
-		q := tx.NewSelect().Model(&row).ColumnExpr("i.*").
-			ColumnExpr("(SELECT company_uuid FROM card_jobs WHERE uuid = i.job_uuid) AS company_uuid").
-			Where("job_uuid = ?", key(job)).Where("item_index = ?", index)
-		if err := s.locked(q).Scan(ctx); err != nil || row.Status != ItemPending {
+	err = s.write(ctx, "create next card", func(ctx context.Context, tx bun.Tx) error {
+		var err error
+		if row, err = s.nextItem(ctx, tx, now); err != nil || !row.claimed() {
 			return err
 		}
 		return row.finish(ctx, tx, now)
 	})
 	if err != nil {
-		return CardItem{}, err
+		return CardItem{}, row.claimed(), errors.Join(err, s.postpone(ctx, &row, now.Add(retryItem)))
 	}
-	return row.item(), nil
+	return row.item(), row.claimed(), nil
+}
+
+// nextItem locks the first free item of the first company after the one that
+// was served last. Without one it returns a row that is not claimed.
+func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow, error) {
+	if err := s.inOrderOfIndex(ctx, tx); err != nil {
+		return itemRow{}, err
+	}
+	var last key
+	if served := s.served.Load(); served != nil {
+		last = *served
+	}
+	for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
+		var row itemRow
+		err := s.lockedFree(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
+		if err == nil {
+			s.served.Store(&row.CompanyUUID)
+		}
+		if !isNoRows(err) {
+			return row, err
+		}
+	}
+	return itemRow{}, nil
+}
+
+func nextItemQuery(db bun.IDB, row *itemRow, companies string, last key, now time.Time) *bun.SelectQuery {
+	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
+		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
+		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
+}
+
+// inOrderOfIndex lets no statement of the transaction sort. PostgreSQL knows
+// little of a table that was filled a moment ago, and would sort all PENDING
+// items to find the first.
+func (s *Store) inOrderOfIndex(ctx context.Context, tx bun.Tx) error {
+	if !s.postgres() {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "SET LOCAL enable_sort = off")
+	return err
+}
+
+// claimed reports whether there is an item at all.
+func (r *itemRow) claimed() bool { return r.RequestUUID != key{} }
+
+// postpone keeps an item that failed from being the next again at once.
+func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
+	if !r.claimed() {
+		return nil
+	}
+	return s.write(ctx, "postpone card item", func(ctx context.Context, tx bun.Tx) error {
+		_, err := tx.NewUpdate().Model(r).Set("retry_at = ?", until.UnixMilli()).WherePK().Where("status = ?", ItemPending).Exec(ctx)
+		return err
+	})
 }
 
 // finish decides the item's outcome and writes everything that follows.
@@ -151,9 +208,8 @@ func (r *itemRow) fail(code string, err error) {
 func (s *Store) PendingOutcomes(ctx context.Context, limit int) ([]CardItem, error) {
 	var rows []itemRow
 	err := s.query(ctx, "list pending outcomes", func(ctx context.Context, db bun.IDB) error {
-		return db.NewSelect().Model(&rows).ColumnExpr("i.*, j.company_uuid").
+		return db.NewSelect().Model(&rows).ColumnExpr("i.*").
 			Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
-			Join("JOIN card_jobs AS j ON j.uuid = i.job_uuid").
 			OrderExpr("o.finished_at, o.request_uuid").Limit(int64(limit)).Scan(ctx)
 	})
 	items := make([]CardItem, len(rows))
@@ -163,43 +219,68 @@ func (s *Store) PendingOutcomes(ctx context.Context, limit int) ([]CardItem, err
 	return items, err
 }
 
-// MarkPublished takes outcomes off the list of the pending; doing it again
-// changes nothing.
-func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) error {
+// MarkPublished takes outcomes off the list of the pending, and says which of
+// them this call took: doing it again, also at the same time elsewhere, takes none.
+func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[uuid.UUID]bool, error) {
+	marked := map[uuid.UUID]bool{}
 	if len(requests) == 0 {
-		return nil
+		return marked, nil
 	}
-	return s.write(ctx, "mark published", func(ctx context.Context, tx bun.Tx) error {
-		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(keys(requests))).Exec(ctx)
+	err := s.write(ctx, "mark published", func(ctx context.Context, tx bun.Tx) error {
+		clear(marked)
+		var taken []key
+		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(keys(requests))).
+			Returning("request_uuid").Exec(ctx, &taken)
+		for _, id := range taken {
+			marked[uuid.UUID(id)] = true
+		}
 		return err
 	})
+	return marked, err
 }
 
-// UnfinishedJobs lists jobs that have PENDING items, by uuid from behind after
-// (uuid.Nil: from the beginning), at most limit.
-func (s *Store) UnfinishedJobs(ctx context.Context, after uuid.UUID, limit int) ([]UnfinishedJob, error) {
-	var rows []struct {
-		JobUUID   key   `bun:"job_uuid"`
-		Index     int   `bun:"item_index"`
-		CreatedAt int64 `bun:"created_at"`
+// EndJobs writes the end of at most 100 jobs that have no PENDING item any more,
+// and returns those whose end this call wrote: no other call returns them.
+func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
+	over, err := s.jobsOver(ctx)
+	if err != nil || len(over) == 0 {
+		return nil, err
 	}
-	err := s.query(ctx, "list unfinished jobs", func(ctx context.Context, db bun.IDB) error {
-		jobs := db.NewSelect().Table("card_job_items").Distinct().Column("job_uuid").
-			Where("status = ?", ItemPending).Where("job_uuid > ?", key(after)).OrderExpr("job_uuid").Limit(int64(limit))
-		return db.NewSelect().TableExpr("card_job_items AS i").ColumnExpr("i.job_uuid, i.item_index, j.created_at").
-			Join("JOIN card_jobs AS j ON j.uuid = i.job_uuid").
-			Where("i.status = ?", ItemPending).Where("i.job_uuid IN (?)", jobs).
-			OrderExpr("i.job_uuid, i.item_index").Scan(ctx, &rows)
+	var rows []jobRow
+	err = s.write(ctx, "end card jobs", func(ctx context.Context, tx bun.Tx) error {
+		rows = nil
+		_, err := tx.NewUpdate().Model(&rows).Where("j.uuid IN ?", bun.Tuple(over)).Where("j.finished_at IS NULL").
+			Set("finished_at = (SELECT max(i.finished_at) FROM card_job_items AS i WHERE i.job_uuid = j.uuid)").
+			Returning("*").Exec(ctx)
+		return err
 	})
-	var jobs []UnfinishedJob
-	for _, r := range rows {
-		if n := len(jobs); n == 0 || jobs[n-1].UUID != uuid.UUID(r.JobUUID) {
-			jobs = append(jobs, UnfinishedJob{UUID: uuid.UUID(r.JobUUID), CreatedAt: time.UnixMilli(r.CreatedAt).UTC()})
-		}
-		last := &jobs[len(jobs)-1]
-		last.Indexes = append(last.Indexes, r.Index)
+	if err != nil {
+		return nil, err
 	}
-	return jobs, err
+	ended := make([]EndedJob, len(rows))
+	for i, r := range rows {
+		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: *timePtr(r.FinishedAt)}
+	}
+	return ended, nil
+}
+
+// jobsOver lists jobs without a PENDING item whose end is not written yet.
+func (s *Store) jobsOver(ctx context.Context) (over []key, err error) {
+	err = s.query(ctx, "list card jobs that are over", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("j.finished_at IS NULL").
+			Where("NOT EXISTS (SELECT 1 FROM card_job_items AS i WHERE i.status = ? AND i.company_uuid = j.company_uuid"+
+				" AND i.created_at = j.created_at AND i.job_uuid = j.uuid)", ItemPending).
+			Limit(maxSize).Scan(ctx, &over)
+	})
+	return over, err
+}
+
+// PendingItems counts the items that are PENDING, of all jobs.
+func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
+	err = s.query(ctx, "count pending items", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().Table("card_job_items").ColumnExpr("count(*)").Where("status = ?", ItemPending).Scan(ctx, &n)
+	})
+	return n, err
 }
 
 // PurgeCardJobs forgets at most 100 jobs that were created before the time and
@@ -208,8 +289,7 @@ func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error
 	var ids []key
 	err := s.write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
 		ids = nil
-		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).
-			Where("NOT EXISTS (SELECT 1 FROM card_job_items AS i WHERE i.job_uuid = j.uuid AND i.status = ?)", ItemPending).
+		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).Where("finished_at IS NOT NULL").
 			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").
 			OrderExpr("created_at").Limit(maxSize).Scan(ctx, &ids)
 		if err != nil || len(ids) == 0 {

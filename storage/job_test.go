@@ -2,8 +2,12 @@ package storage_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -65,8 +69,8 @@ func TestContractShapeErrorsRefuseTheWholeBulk(t *testing.T) {
 			}
 			_, err := s.CreateCardJob(t.Context(), acme, requests(501), storage.Once{})
 			wantInvalid(t, err, "cardsRequests")
-			if jobs := must(s.UnfinishedJobs(t.Context(), uuid.Nil, 10))(t); len(jobs) != 0 {
-				t.Errorf("jobs = %v", jobs)
+			if n := must(s.PendingItems(t.Context()))(t); n != 0 {
+				t.Errorf("%d items are pending", n)
 			}
 			must(s.CreateCardJob(t.Context(), acme, requests(500), storage.Once{}))(t)
 		})
@@ -84,8 +88,8 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 			list[2].Threshold = dec("1e9999")
 			job := must(s.CreateCardJob(t.Context(), acme, list, storage.Once{}))(t)
 			for i, code := range []string{"", "USER_NOT_FOUND", "THRESHOLD_EXCEEDS_LIMIT", ""} {
-				item := must(s.CreateCardForItem(t.Context(), job.UUID, i, now))(t)
-				if item.ErrorCode != code || (item.CardUUID == nil) != (code != "") || (item.ErrorMessage == "") != (code == "") {
+				item := createNext(t, s, now)
+				if item.Index != i || item.ErrorCode != code || (item.CardUUID == nil) != (code != "") || (item.ErrorMessage == "") != (code == "") {
 					t.Errorf("item %d = %+v", i, item)
 				}
 				if got := must(s.CardJob(t.Context(), acme, job.UUID))(t); i < 3 && got.Status != storage.JobRunning {
@@ -101,25 +105,36 @@ func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
 				t.Errorf("card = %+v", card)
 			}
 			wantCards(t, s, 2)
-			_, err := s.CreateCardForItem(t.Context(), job.UUID, 4, now)
-			wantError(t, err, storage.ErrNotFound)
+			if item, found, err := s.CreateNextCard(t.Context(), now); found || err != nil {
+				t.Errorf("item = %+v, %v", item, err)
+			}
 		})
 	}
 }
 
-func TestItemsDoneAtTheSameTimeMakeOneCardAndOneOutcome(t *testing.T) {
+func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 	t.Parallel()
 	for name, setup := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			job := must(s.CreateCardJob(t.Context(), acme, requests(10, 4), storage.Once{}))(t)
+			must(s.CreateCardJob(t.Context(), acme, requests(10, 4), storage.Once{}))(t)
+			var done sync.Map
 			var run []func()
-			for i := range 40 {
+			for range 8 {
 				run = append(run, func() {
-					if _, err := s.CreateCardForItem(t.Context(), job.UUID, i%10, now); err != nil {
-						t.Error(err)
+					for {
+						item, found, err := s.CreateNextCard(t.Context(), now)
+						if err != nil || !found {
+							if err != nil {
+								t.Error(err)
+							}
+							return
+						}
+						if _, again := done.LoadOrStore(item.Index, true); again {
+							t.Errorf("item %d was worked on twice", item.Index)
+						}
 					}
 				})
 			}
@@ -132,6 +147,39 @@ func TestItemsDoneAtTheSameTimeMakeOneCardAndOneOutcome(t *testing.T) {
 	}
 }
 
+// createNext works on an item that there must be.
+func createNext(t *testing.T, s *storage.Store, now time.Time) storage.CardItem {
+	t.Helper()
+	item, found, err := s.CreateNextCard(t.Context(), now)
+	if err != nil || !found {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	return item
+}
+
+// However many items one company queued first, another's come in turn, and each
+// company's in the order of its jobs.
+func TestCompaniesAreServedInTurn(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(h *clocked) {
+		jobs := map[uuid.UUID]int{}
+		for i, company := range []uuid.UUID{acme, acme, acme, bolt, acme, bolt} {
+			h.clock = now.Add(secs(i))
+			list := slices.Repeat([]storage.CardRequest{{Type: "VIRTUAL", Alias: "a", UserUUID: ann}}, 3)
+			jobs[must(h.CreateCardJob(h.Context(), company, list, storage.Once{}))(h).UUID] = i
+		}
+		var order []string
+		for range 18 {
+			item := createNext(h.T, h.Store, now)
+			order = append(order, fmt.Sprint(jobs[item.JobUUID], ".", item.Index))
+		}
+		want := "0.0 3.0 0.1 3.1 0.2 3.2 1.0 5.0 1.1 5.1 1.2 5.2 2.0 2.1 2.2 4.0 4.1 4.2"
+		if got := strings.Join(order, " "); got != want {
+			h.Errorf("order %s\nwant  %s", got, want)
+		}
+	})
+}
+
 func TestOutcomesArePendingUntilPublished(t *testing.T) {
 	t.Parallel()
 	for name, setup := range databases {
@@ -139,23 +187,20 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			job := must(s.CreateCardJob(t.Context(), acme, requests(3, 1), storage.Once{}))(t)
+			must(s.CreateCardJob(t.Context(), acme, requests(3, 1), storage.Once{}))(t)
 			var finished []storage.CardItem
 			for i := range 3 {
-				finished = append(finished, must(s.CreateCardForItem(t.Context(), job.UUID, i, now.Add(secs(i))))(t))
+				finished = append(finished, createNext(t, s, now.Add(secs(i))))
 			}
 			out := must(s.PendingOutcomes(t.Context(), 2))(t)
 			if len(out) != 2 || out[1].ErrorCode != "USER_NOT_FOUND" || out[0].CompanyUUID != acme || *out[0].CardUUID != *finished[0].CardUUID {
 				t.Errorf("outcomes = %+v", out)
 			}
-			for range 2 {
-				if err := s.MarkPublished(t.Context(), out[0].RequestUUID, out[1].RequestUUID); err != nil {
-					t.Fatal(err)
+			for _, want := range []int{2, 0} {
+				marked := must(s.MarkPublished(t.Context(), out[0].RequestUUID, out[1].RequestUUID))(t)
+				if len(marked) != want || want > 0 && !marked[out[0].RequestUUID] {
+					t.Errorf("marked %v, want %d", marked, want)
 				}
-			}
-			again := must(s.CreateCardForItem(t.Context(), job.UUID, 0, now))(t)
-			if again.RequestUUID != finished[0].RequestUUID || *again.CardUUID != *finished[0].CardUUID {
-				t.Errorf("done again = %+v", again)
 			}
 			left := must(s.PendingOutcomes(t.Context(), 100))(t)
 			if len(left) != 1 || left[0].Index != 2 {
@@ -165,31 +210,48 @@ func TestOutcomesArePendingUntilPublished(t *testing.T) {
 	}
 }
 
-func TestUnfinishedJobsAreListedForRecovery(t *testing.T) {
+func TestAJobEndsOnce(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			loadCompanies(t, s)
-			for range 3 {
-				job := must(s.CreateCardJob(t.Context(), acme, requests(3), storage.Once{}))(t)
-				must(s.CreateCardForItem(t.Context(), job.UUID, 1, now))(t)
+	onBoth(t, func(h *clocked) {
+		for round := range 20 {
+			must(h.CreateCardJob(h.Context(), acme, requests(4), storage.Once{}))(h)
+			must(h.CreateCardJob(h.Context(), acme, requests(1), storage.Once{}))(h)
+			for i := range 4 {
+				createNext(h.T, h.Store, now.Add(secs(i)))
 			}
-			done := must(s.CreateCardJob(t.Context(), acme, requests(1), storage.Once{}))(t)
-			must(s.CreateCardForItem(t.Context(), done.UUID, 0, now))(t)
-			first := must(s.UnfinishedJobs(t.Context(), uuid.Nil, 2))(t)
-			rest := must(s.UnfinishedJobs(t.Context(), first[1].UUID, 2))(t)
-			if len(first) != 2 || len(rest) != 1 {
-				t.Fatalf("%d and %d jobs", len(first), len(rest))
-			}
-			for _, job := range append(first, rest...) {
-				if fmt.Sprint(job.Indexes) != "[0 2]" || !job.CreatedAt.Equal(now) {
-					t.Errorf("job = %+v", job)
+			var ended atomic.Int64
+			end := func() {
+				for _, job := range must(h.EndJobs(h.Context()))(h) {
+					ended.Add(1)
+					if !job.CreatedAt.Equal(now) || job.FinishedAt.Before(now) {
+						h.Errorf("job = %+v", job)
+					}
 				}
 			}
-		})
-	}
+			end()
+			before := ended.Load() // the order of two jobs of one time is not given
+			createNext(h.T, h.Store, now.Add(secs(9)))
+			race(end, end, end, end)
+			if n := ended.Load(); before > 1 || n != 2 {
+				h.Errorf("round %d: ended %d jobs, of which %d at first", round, n, before)
+			}
+		}
+	})
+}
+
+func TestPendingItemsAreCounted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(h *clocked) {
+		must(h.CreateCardJob(h.Context(), acme, requests(3), storage.Once{}))(h)
+		for want := 3; want >= 0; want-- {
+			if n := must(h.PendingItems(h.Context()))(h); n != want {
+				h.Errorf("%d items are pending, want %d", n, want)
+			}
+			if want > 0 {
+				createNext(h.T, h.Store, now)
+			}
+		}
+	})
 }
 
 func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
@@ -199,22 +261,23 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			var jobs []storage.CardJob
 			for range 3 {
-				jobs = append(jobs, must(s.CreateCardJob(t.Context(), acme, requests(1), storage.Once{}))(t))
+				must(s.CreateCardJob(t.Context(), acme, requests(1), storage.Once{}))(t)
 			}
-			over := must(s.CreateCardForItem(t.Context(), jobs[0].UUID, 0, now))(t)
-			must(s.CreateCardForItem(t.Context(), jobs[1].UUID, 0, now))(t)
-			if err := s.MarkPublished(t.Context(), over.RequestUUID); err != nil {
-				t.Fatal(err)
+			over := createNext(t, s, now)
+			createNext(t, s, now)
+			must(s.MarkPublished(t.Context(), over.RequestUUID))(t)
+			if n := must(s.PurgeCardJobs(t.Context(), now.Add(secs(1))))(t); n != 0 {
+				t.Errorf("purged %d whose end is not written", n)
 			}
+			must(s.EndJobs(t.Context()))(t)
 			if n := must(s.PurgeCardJobs(t.Context(), now))(t); n != 0 {
 				t.Errorf("purged %d that are not older", n)
 			}
 			if n := must(s.PurgeCardJobs(t.Context(), now.Add(secs(1))))(t); n != 1 {
 				t.Errorf("purged %d, want 1", n)
 			}
-			_, err := s.CardJob(t.Context(), acme, jobs[0].UUID)
+			_, err := s.CardJob(t.Context(), acme, over.JobUUID)
 			wantError(t, err, storage.ErrNotFound)
 			wantCards(t, s, 2)
 		})

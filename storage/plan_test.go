@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,14 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 				f.Company = &company
 				wantIndex(t, s, f.apply(s.r.NewSelect().Table("cards").ColumnExpr("count(*)")), index)
 			}
+			for range 10 {
+				if _, err := s.CreateCardJob(t.Context(), company, someRequests(500), Once{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
+				wantNextByIndex(t, s, companies, key(company))
+			}
 		})
 	}
 }
@@ -82,6 +91,46 @@ func filledStore(t *testing.T, o Options) (*Store, uuid.UUID) {
 		t.Fatal(err)
 	}
 	return s, cards[0].CompanyUUID
+}
+
+func someRequests(n int) []CardRequest {
+	list := make([]CardRequest, n)
+	for i := range list {
+		list[i] = CardRequest{Type: "VIRTUAL", Alias: "card", UserUUID: uuid.New()}
+	}
+	return list
+}
+
+// An item that fails, whatever the reason, is tried again later; others go on.
+func TestAnItemThatFailsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	s, company := filledStore(t, Options{DataDir: t.TempDir()})
+	const refuse = `CREATE TRIGGER refuse BEFORE UPDATE OF status ON card_job_items WHEN old.alias = 'bad' BEGIN SELECT RAISE(ABORT, 'refused'); END`
+	if _, err := s.w.ExecContext(t.Context(), refuse); err != nil {
+		t.Fatal(err)
+	}
+	list := someRequests(3)
+	list[0].Alias = "bad"
+	if _, err := s.CreateCardJob(t.Context(), company, list, Once{}); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	next := func(at time.Time, wantIndex int, wantFound, wantFailure bool) {
+		t.Helper()
+		item, found, err := s.CreateNextCard(t.Context(), at)
+		if found != wantFound || (err != nil) != wantFailure || item.Index != wantIndex {
+			t.Fatalf("item %d, found %v, %v", item.Index, found, err)
+		}
+	}
+	next(now, 0, true, true)
+	next(now, 1, true, false)
+	next(now, 2, true, false)
+	next(now, 0, false, false)
+	next(now.Add(retryItem), 0, true, true)
+	if _, err := s.w.ExecContext(t.Context(), "DROP TRIGGER refuse"); err != nil {
+		t.Fatal(err)
+	}
+	next(now.Add(2*retryItem), 0, true, false)
 }
 
 // countings counts the queries that count.
@@ -134,7 +183,7 @@ func wantIndex(t *testing.T, s *Store, q *bun.SelectQuery, index string) {
 	if !s.postgres() && strings.HasSuffix(index, "_pkey") {
 		index = "sqlite_autoindex_" + strings.TrimSuffix(index, "_pkey")
 	}
-	for _, full := range []string{"Seq Scan on reimbursements", "Seq Scan on cards", "SCAN reimbursements", "SCAN cards"} {
+	for _, full := range []string{"Seq Scan on reimbursements", "Seq Scan on cards", "Seq Scan on card_job", "SCAN reimbursements", "SCAN cards"} {
 		if strings.Contains(plan, full) {
 			t.Errorf("%s: reads the whole table:\n%s", index, plan)
 		}
@@ -144,15 +193,46 @@ func wantIndex(t *testing.T, s *Store, q *bun.SelectQuery, index string) {
 	}
 }
 
+// wantNextByIndex looks whether the next item is read from the index, however
+// many wait behind it.
+func wantNextByIndex(t *testing.T, s *Store, companies string, last key) {
+	t.Helper()
+	err := s.write(t.Context(), "explain", func(ctx context.Context, tx bun.Tx) error {
+		if err := s.inOrderOfIndex(ctx, tx); err != nil {
+			return err
+		}
+		plan, err := planOf(ctx, s, tx.Tx, nextItemQuery(tx, new(itemRow), companies, last, time.Now()))
+		if !strings.Contains(plan, "card_job_items_pending") || strings.Contains(plan, "Sort") || strings.Contains(plan, "B-TREE") {
+			t.Errorf("%s: sorts, or does not use the index:\n%s", companies, plan)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func explain(t *testing.T, s *Store, q *bun.SelectQuery) string {
 	t.Helper()
+	plan, err := planOf(t.Context(), s, s.r.DB, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func planOf(ctx context.Context, s *Store, db querier, q *bun.SelectQuery) (string, error) {
 	prefix := "EXPLAIN QUERY PLAN "
 	if s.postgres() {
 		prefix = "EXPLAIN "
 	}
-	rows, err := s.r.DB.QueryContext(t.Context(), prefix+q.String())
+	rows, err := db.QueryContext(ctx, prefix+q.String())
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer rows.Close()
 	var plan []string
@@ -163,12 +243,9 @@ func explain(t *testing.T, s *Store, q *bun.SelectQuery) string {
 			into = []any{new(int), new(int), new(int), &step}
 		}
 		if err := rows.Scan(into...); err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		plan = append(plan, step)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(plan, "\n")
+	return strings.Join(plan, "\n"), rows.Err()
 }

@@ -51,6 +51,7 @@ type Store struct {
 	migrated  atomic.Bool
 	histories *lru.Cache[string, history]
 	counting  singleflight.Group
+	served    atomic.Pointer[key] // the company whose item was worked on last
 }
 
 // Open prepares a Store without reaching for the database: it errs only on
@@ -164,6 +165,14 @@ func (s *Store) writeWithin(ctx context.Context, limit time.Duration, op string,
 func (s *Store) locked(q *bun.SelectQuery) *bun.SelectQuery {
 	if s.postgres() {
 		return q.For("UPDATE")
+	}
+	return q
+}
+
+// lockedFree is locked, but passes by the rows that another transaction holds.
+func (s *Store) lockedFree(q *bun.SelectQuery) *bun.SelectQuery {
+	if s.postgres() {
+		return q.For("UPDATE SKIP LOCKED")
 	}
 	return q
 }

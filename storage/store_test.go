@@ -28,7 +28,7 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 		"read":   func() error { _, err := s.Card(t.Context(), acme, card.UUID); return err },
 		"list":   func() error { _, _, err := s.Reimbursements(t.Context(), storage.ReimbursementFilter{}); return err },
 		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request(), storage.Once{}); return err },
-		"item":   func() error { _, err := s.CreateCardForItem(t.Context(), acme, 0, now); return err },
+		"item":   func() error { _, _, err := s.CreateNextCard(t.Context(), now); return err },
 	} {
 		start := time.Now()
 		if err := call(); !errors.Is(err, storage.ErrUnavailable) {

@@ -16,11 +16,12 @@ import (
 	"spendhook/subscribers"
 )
 
-// hook sees every command that a client sends alone (each) and each of a
-// pipeline (piped).
+// hook sees every command that a client sends alone (each), each of a pipeline
+// (piped), and pipelines whole (pipeline).
 type hook struct {
-	each  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
-	piped func(cmd redis.Cmder)
+	each     func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+	piped    func(cmd redis.Cmder)
+	pipeline func(cmds []redis.Cmder)
 }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook {
@@ -38,6 +39,9 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if h.pipeline != nil {
+			h.pipeline(cmds)
+		}
 		for _, cmd := range cmds {
 			if h.piped != nil {
 				h.piped(cmd)
@@ -69,6 +73,7 @@ func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
 			<-answer
 			for _, cmd := range cmds {
 				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{subscribers.VersionField: "7"})
+				cmd.SetErr(ctx.Err())
 			}
 			return ctx.Err()
 		}})

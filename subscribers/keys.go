@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
-
 )
 
 // VersionField is the field of CompanyKey with the version of the company's

@@ -216,10 +216,10 @@ func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 // What a copy holds in memory besides its texts, in bytes.
 const (
 	copyBytes        = 280 // the copy of a company itself
-	subscriberBytes  = 280
-	textBytes        = 24 // a text in a list
-	secretBytes      = 64
-	certificateBytes = 7 << 10 // a parsed certificate and its key
+	subscriberBytes  = 260
+	eventBytes       = 16
+	secretBytes      = 48
+	certificateBytes = 4 << 10 // a parsed certificate and its key
 )
 
 // sizeOf is nearly what a copy holds in memory, in bytes.
@@ -231,7 +231,7 @@ func sizeOf(all []*Subscriber) int64 {
 		}
 		n += subscriberBytes + len(s.Name) + len(s.CallbackURL)
 		for _, e := range s.Events {
-			n += textBytes + len(e)
+			n += eventBytes + len(e)
 		}
 		for _, k := range s.Secrets {
 			n += secretBytes + len(k.Key)

@@ -1,18 +1,23 @@
 package subscribers_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
+
+type companyVersion = subscribers.CompanyVersion
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
@@ -73,42 +78,216 @@ func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allo
 	v := b.version(t)
 	_, err := r.Subscribers(t.Context(), b.company, v)
 	noErr(t, err)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
+	loads := b.loadsOf()
 	allocs := testing.AllocsPerRun(1000, func() {
-		if all, err := r.Subscribers(gone, b.company, v); err != nil || len(all) != 1 {
+		if all, err := r.Subscribers(t.Context(), b.company, v); err != nil || len(all) != 1 {
 			t.Fatalf("%d subscribers, %v", len(all), err)
 		}
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
-	if _, err := r.Subscribers(gone, b.company, v+1); err == nil {
+	if n := len(loads()); n != 0 {
+		t.Errorf("%d round trips", n)
+	}
+	_, err = r.Subscribers(t.Context(), b.company, v+1)
+	noErr(t, err)
+	if len(loads()) == 0 {
 		t.Error("another version was not loaded")
 	}
 }
 
-func TestRegistryForgetsTheCompaniesUsedLeast(t *testing.T) {
+// loadsOf collects how many companies each round trip of a registry loads.
+func (b *bundle) loadsOf() (loads func() []int) {
+	var mu sync.Mutex
+	var all []int
+	b.client.AddHook(hook{pipeline: func(cmds []redis.Cmder) {
+		mu.Lock()
+		defer mu.Unlock()
+		if cmds[0].Name() == "hgetall" { // else a connection is set up
+			all = append(all, len(cmds))
+		}
+	}})
+	return func() []int {
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { all = nil }()
+		return all
+	}
+}
+
+// companies makes n companies with some subscribers each.
+func (b *bundle) companies(t *testing.T, n, each int) []companyVersion {
+	t.Helper()
+	all := make([]companyVersion, n)
+	for i := range all {
+		b.company = uuid.New()
+		for k := range each {
+			b.create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
+		}
+		all[i] = companyVersion{b.company, b.version(t)}
+	}
+	return all
+}
+
+func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := subscribers.NewRegistry(b.store, 2)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	var companies []uuid.UUID
-	var versions []int64
-	for range 3 {
-		b.company = uuid.New()
-		b.create(t, "https://example.com/")
-		companies, versions = append(companies, b.company), append(versions, b.version(t))
-		_, err := r.Subscribers(t.Context(), b.company, b.version(t))
-		noErr(t, err)
-	}
-	for i, company := range slices.Backward(companies) { // a miss loads, and pushes out another
-		_, err := r.Subscribers(gone, company, versions[i])
-		if kept := err == nil; kept != (i > 0) {
-			t.Errorf("company %d is kept: %v", i, kept)
+	wanted := b.companies(t, 200, 1)
+	loads, r := b.loadsOf(), registryOn(b.store)
+	expect := func(what string, wanted []companyVersion, want ...int) {
+		t.Helper()
+		for i, loaded := range r.SubscribersOf(t.Context(), wanted...) {
+			noErr(t, loaded.Err)
+			if n := len(loaded.Subscribers); n != 1 || loaded.Subscribers[0].CompanyUUID != wanted[i].Company {
+				t.Fatalf("%s: %d subscribers of company %d, or another's", what, n, i)
+			}
+		}
+		if got := loads(); !slices.Equal(got, want) {
+			t.Errorf("%s: round trips for %v companies, want %v", what, got, want)
 		}
 	}
+	expect("some", wanted[:3], 3)
+	expect("the same", wanted[:3])
+	expect("some more, some twice", append(wanted[:5:5], wanted[:5]...), 2)
+	b.company = wanted[1].Company
+	id := b.subscribers(t)[0].UUID
+	_, err := b.store.Update(t.Context(), b.company, id, subscribers.Update{Name: new("Other")})
+	noErr(t, err)
+	wanted[1].Version = b.version(t)
+	loads() // of the look-up of the id
+	expect("one that changed", wanted[:5], 1)
+	expect("many", wanted, 128, 67)
+	if got := r.SubscribersOf(t.Context(), companyVersion{Company: uuid.New()}); len(got) != 1 || got[0].Err != nil || len(got[0].Subscribers) != 0 {
+		t.Errorf("a company without subscribers: %+v", got)
+	}
+}
+
+func (b *bundle) subscribers(t *testing.T) []*subscribers.Subscriber {
+	t.Helper()
+	all, err := registryOn(b.store).Subscribers(t.Context(), b.company, b.version(t))
+	noErr(t, err)
+	return all
+}
+
+// What cannot be read of one company leaves the others alone, and what is
+// damaged of one subscriber leaves alone the others of its company.
+func TestWhatIsDamagedFailsAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	wanted := b.companies(t, 4, 2)
+	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
+	noErr(t, b.client.Set(t.Context(), subscribers.CompanyKey(unreadable.Company), "x", 0).Err())
+	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
+	b.company = record.Company
+	damaged := b.subscribers(t)[0]
+	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
+		noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
+		all := registryOn(b.store).SubscribersOf(t.Context(), wanted...)
+		usable := make([]int, len(wanted))
+		for i, loaded := range all {
+			if (loaded.Err != nil) != (wanted[i] == unreadable) {
+				t.Errorf("company %d: %v", i, loaded.Err)
+			}
+			for _, s := range loaded.Subscribers {
+				if s.Unusable() == nil {
+					usable[i]++
+				}
+			}
+		}
+		if want := []int{2, 0, 0, 1}; !slices.Equal(usable, want) || len(all[0].Subscribers) != 2 {
+			t.Errorf("with %q: %v usable, want %v", raw, usable, want)
+		}
+		i := slices.IndexFunc(all[3].Subscribers, func(s *subscribers.Subscriber) bool { return s.UUID == damaged.UUID })
+		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), subscribers.ErrLocked) {
+			t.Fatalf("with %q: the damaged one is %d of %d", raw, i, len(all[3].Subscribers))
+		}
+		if err := all[3].Subscribers[i].Unusable(); strings.Contains(err.Error(), "hunter2") {
+			t.Error(err)
+		}
+	}
+
+	items, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &record.Company})
+	noErr(t, err)
+	if len(items) != 1 || total != 2 {
+		t.Errorf("%d of %d listed, want 1 of 2", len(items), total)
+	}
+	noErr(t, b.store.Delete(t.Context(), record.Company, damaged.UUID))
+	b.create(t, damaged.CallbackURL)
+}
+
+// The bound is on what the heap really holds.
+func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures the heap
+	const limit = 2 << 20
+	for what, test := range map[string]struct {
+		companies, subscribers int
+		certificate            bool
+	}{
+		"subscribers":  {2000, 3, false},
+		"certificates": {600, 1, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := setup(t, subscribers.StoreOptions{})
+			wanted := b.companies(t, test.companies, test.subscribers)
+			if test.certificate {
+				certificate := clientCertificate(t, b.clock.Now())
+				for i, w := range wanted {
+					_, err := b.store.SetCertificate(t.Context(), w.Company, certificate)
+					noErr(t, err)
+					b.company = w.Company
+					wanted[i].Version = b.version(t)
+				}
+			}
+			r := subscribers.NewRegistry(subscribers.RegistryOptions{Store: b.store, MaxBytes: limit})
+			loads, before := b.loadsOf(), heapInUse()
+			for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
+				noErr(t, loaded.Err)
+			}
+			got := heapInUse() - before
+			if got < limit*17/20 || got > limit*23/20 {
+				t.Errorf("the heap has grown by %d bytes, want %d or nearly so", got, limit)
+			}
+			loads()
+			kept := 0
+			for _, w := range slices.Backward(wanted) {
+				_, err := r.Subscribers(t.Context(), w.Company, w.Version)
+				noErr(t, err)
+				if len(loads()) > 0 {
+					break
+				}
+				kept++
+			}
+			t.Logf("%d companies kept, %d bytes each", kept, got/max(kept, 1))
+			if kept < 100 || kept == len(wanted) {
+				t.Errorf("%d of the companies used last are kept", kept)
+			}
+		})
+	}
+}
+
+func TestACompanyLoadedAgainTakesNoMoreRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	wanted := b.companies(t, 2, 1)
+	r := subscribers.NewRegistry(subscribers.RegistryOptions{Store: b.store, MaxBytes: 16 << 10})
+	again := wanted[1]
+	again.Version++ // never found
+	r.SubscribersOf(t.Context(), wanted...)
+	for range 100 {
+		r.SubscribersOf(t.Context(), again)
+	}
+	loads := b.loadsOf()
+	if r.SubscribersOf(t.Context(), wanted...); len(loads()) != 0 {
+		t.Error("the other one was dropped")
+	}
+}
+
+func heapInUse() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what pools held goes with the second
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 // Invariant 7: what was answered before the version was read is in the copy.

@@ -12,8 +12,9 @@ import (
 type Deliveries interface {
 	// SubscriberEnabled releases what was held while the subscriber was disabled.
 	SubscriberEnabled(ctx context.Context, company, subscriber uuid.UUID) error
-	// SubscriberDeleting cancels what is pending for a subscriber, unless it turns
-	// out a moment later that the subscriber was not deleted.
+	// SubscriberDeleting cancels what is pending for a subscriber that is about to
+	// be deleted. It looks a moment later whether the subscriber is gone, and does
+	// nothing if not.
 	SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error
 }
 

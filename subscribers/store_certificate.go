@@ -13,7 +13,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
-
 )
 
 // ErrNoCertificate says that the company has no egress certificate.

@@ -20,11 +20,11 @@ const (
 )
 
 // RecordHealth adds samples, in one round trip to each shard, and returns a
-// transition for each, in order; a sample whose shard is away fails alone. Each change of state is reported once, to one caller; one
-// sample reports at most one, the difference between before and after it.
-// TransitionExpired comes with a sample that finds the subscriber failing
-// already, and again each hour that it goes on. Samples of an unknown
-// subscriber do nothing.
+// transition for each, in order; a sample that fails, fails alone. Each change of
+// state is reported once, to one caller; one sample reports at most one, the
+// difference between before and after it. TransitionExpired comes with a sample
+// that finds the subscriber failing already, and again each hour that it goes on.
+// Samples of an unknown subscriber do nothing.
 func (s *Store) RecordHealth(ctx context.Context, samples []Sample, policy HealthPolicy) []Transition {
 	calls := make([]*script.Call, len(samples))
 	for i, sample := range samples {

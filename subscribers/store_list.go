@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
-
 )
 
 // Companies in one round trip.
@@ -21,7 +20,7 @@ const (
 // company's subscribers come oldest first, then by uuid; companies come in an
 // order of their own that never changes. Listing all companies counts every
 // company's subscribers (with a filter: reads them), some companies at a time,
-// and keeps only the page.
+// and keeps only the page. A damaged subscriber counts, and is left out.
 func (s *Store) List(ctx context.Context, f Filter) ([]Subscriber, int, error) {
 	p, err := newPage(f)
 	if err != nil {
@@ -88,12 +87,13 @@ func (s *Store) countCompanies(ctx context.Context, companies []uuid.UUID, p *pa
 }
 
 func (s *Store) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
-	for i, reply := range s.readHashes(ctx, companies) {
-		hash, err := reply.Result()
+	hashes := s.readHashes(ctx, companies)
+	for i, company := range companies {
+		hash, err := hashes[i].Result()
 		if err != nil {
 			return fmt.Errorf("list subscribers: %w", err)
 		}
-		all, _ := s.vault.decodeAll(companies[i], hash)
+		all, _ := s.vault.decodeAll(company, hash)
 		p.add(all)
 	}
 	return nil

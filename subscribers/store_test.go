@@ -203,11 +203,10 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/?a=1&b=<2>")
-	_, err := b.store.RecordHealth(t.Context(), []subscribers.Sample{{Company: b.company, Subscriber: s.UUID, TrailingFailures: 1}}, subscribers.HealthPolicy{})
-	noErr(t, err)
+	b.record(t, b.sample(s, false, 1))
 	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
 	wantErr(t, b.store.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
-	_, err = b.store.Get(t.Context(), b.company, s.UUID)
+	_, err := b.store.Get(t.Context(), b.company, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
 
 	keys := b.client.Keys(t.Context(), "*").Val()

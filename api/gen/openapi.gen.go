@@ -1275,6 +1275,33 @@ type Problem struct {
 	Type      string    `json:"type"`
 }
 
+// QuarantineEntry defines model for QuarantineEntry.
+type QuarantineEntry struct {
+	CompanyUUID openapi_types.UUID `json:"companyUuid"`
+	EventID     string             `json:"eventId"`
+
+	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`.
+	ID            string    `json:"id"`
+	QuarantinedAt time.Time `json:"quarantinedAt"`
+
+	// SubscriberUUID Absent when it is the event itself.
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+}
+
+// QuarantineList defines model for QuarantineList.
+type QuarantineList struct {
+	Content []QuarantineEntry `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// QuarantineRef defines model for QuarantineRef.
+type QuarantineRef struct {
+	CompanyUUID openapi_types.UUID `json:"companyUuid"`
+	ID          string             `json:"id"`
+}
+
 // RecoverRequest Example: {"dryRun":true,"since":"2026-11-19T00:00:00Z"}
 type RecoverRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
@@ -1590,6 +1617,9 @@ type MonthPath = int
 // Page defines model for Page.
 type Page = int
 
+// QuarantinePath defines model for QuarantinePath.
+type QuarantinePath = string
+
 // Size defines model for Size.
 type Size = int
 
@@ -1607,6 +1637,9 @@ type BadRequest = Problem
 
 // Conflict RFC 9457 problem details.
 type Conflict = Problem
+
+// EventCompacted RFC 9457 problem details.
+type EventCompacted = Problem
 
 // Forbidden RFC 9457 problem details.
 type Forbidden = Problem
@@ -1634,6 +1667,9 @@ type PayloadTooLarge = Problem
 
 // Refused RFC 9457 problem details.
 type Refused = Problem
+
+// TooManyEvents RFC 9457 problem details.
+type TooManyEvents = Problem
 
 // TooManyRequests RFC 9457 problem details.
 type TooManyRequests = Problem
@@ -1811,6 +1847,30 @@ type ListLocationsV1Params struct {
 
 // GetLocationV1Params defines parameters for GetLocationV1.
 type GetLocationV1Params struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ListQuarantineParams defines parameters for ListQuarantine.
+type ListQuarantineParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page; more than 100 is taken as 100.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// DropQuarantinedParams defines parameters for DropQuarantined.
+type DropQuarantinedParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// RetryQuarantinedParams defines parameters for RetryQuarantined.
+type RetryQuarantinedParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
@@ -2095,6 +2155,9 @@ type IngestEventsJSONRequestBody IngestEventsJSONBody
 // ReplayEventJSONRequestBody defines body for ReplayEvent for application/json ContentType.
 type ReplayEventJSONRequestBody = ReplayRequest
 
+// RetryQuarantinedJSONRequestBody defines body for RetryQuarantined for application/json ContentType.
+type RetryQuarantinedJSONRequestBody = CompanyScope
+
 // CreateSubscriberJSONRequestBody defines body for CreateSubscriber for application/json ContentType.
 type CreateSubscriberJSONRequestBody = SubscriberCreate
 
@@ -2327,6 +2390,15 @@ type ServerInterface interface {
 	//
 	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
 	GetLocationV1(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationV1Params)
+	// ListQuarantine List what could not be read
+	// (GET /api/v1/quarantine)
+	ListQuarantine(w http.ResponseWriter, r *http.Request, params ListQuarantineParams)
+	// DropQuarantined Give up what could not be read
+	// (DELETE /api/v1/quarantine/{id})
+	DropQuarantined(w http.ResponseWriter, r *http.Request, id QuarantinePath, params DropQuarantinedParams)
+	// RetryQuarantined Try again to deliver what could not be read
+	// (POST /api/v1/quarantine/{id}/retry)
+	RetryQuarantined(w http.ResponseWriter, r *http.Request, id QuarantinePath, params RetryQuarantinedParams)
 	// ListSubscribers List subscribers
 	// (GET /api/v1/subscribers)
 	ListSubscribers(w http.ResponseWriter, r *http.Request, params ListSubscribersParams)
@@ -3345,6 +3417,149 @@ func (siw *ServerInterfaceWrapper) GetLocationV1(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetLocationV1(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListQuarantine operation middleware
+func (siw *ServerInterfaceWrapper) ListQuarantine(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListQuarantineParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListQuarantine(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DropQuarantined operation middleware
+func (siw *ServerInterfaceWrapper) DropQuarantined(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QuarantinePath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DropQuarantinedParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DropQuarantined(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryQuarantined operation middleware
+func (siw *ServerInterfaceWrapper) RetryQuarantined(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QuarantinePath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryQuarantinedParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryQuarantined(w, r, id, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5061,6 +5276,12 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/current", wrapper.GetCurrentStatement).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v2/billing-statements/{month}/{year}", wrapper.GetStatement).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/quarantine", wrapper.ListQuarantine).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/quarantine/{id}", wrapper.DropQuarantined).Methods(http.MethodDelete)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/quarantine/{id}/retry", wrapper.RetryQuarantined).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/audit", wrapper.ListAudit).Methods(http.MethodGet)
 

@@ -23,7 +23,7 @@ func TestTheListenersAreApart(t *testing.T) {
 	if !slices.Equal(routes, adminTable) {
 		t.Errorf("the admin listener serves %q, the table has %q", routes, adminTable)
 	}
-	d := newHouse(t, sharedRedis(t), "").start(t)
+	d := newInstallation(t, sharedRedis(t), "").start(t)
 	for _, route := range routes {
 		method, path, _ := strings.Cut(route, " ")
 		if status, _, _ := d.do(t, method, path, ""); status != http.StatusNotFound {

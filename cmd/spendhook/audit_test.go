@@ -17,7 +17,7 @@ import (
 // What the API and the command line change is exported by one who may see it.
 func TestAuditExport(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
 	d := h.start(t)
 	newEndpoint(t, nil).subscribe(t, d, "PAYMENT_PAID")

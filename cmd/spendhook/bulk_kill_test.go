@@ -87,7 +87,7 @@ func TestKilledBulkMakesEachCardOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, redistest.Options{AOF: true})
-			h := newHouse(t, server.URL(), quickRetries)
+			h := newInstallation(t, server.URL(), quickRetries)
 			if name == "postgres" {
 				h.database = pgtest.Start(t).URL()
 			}
@@ -96,7 +96,7 @@ func TestKilledBulkMakesEachCardOnce(t *testing.T) {
 	}
 }
 
-func killBulk(t *testing.T, h house) {
+func killBulk(t *testing.T, h installation) {
 	t.Helper()
 	h.importData(t, strings.Join(strings.SplitAfter(spendLines(), "\n")[:2], ""), "-").want(t, exitOK, "imported 2", "")
 	d := h.startChild(t)
@@ -129,7 +129,7 @@ func killBulk(t *testing.T, h house) {
 }
 
 // job reads the job of a killed daemon from its database.
-func (h house) job(t *testing.T, path string) storage.CardJob {
+func (h installation) job(t *testing.T, path string) storage.CardJob {
 	t.Helper()
 	store, err := storage.Open(storage.Options{URL: h.database, DataDir: h.dir, Timeout: patience})
 	if err != nil {

@@ -4,12 +4,11 @@ package main
 
 import (
 	"net/url"
-	"spendhook/internal/partition"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
@@ -24,10 +23,10 @@ func TestClusterMovesSlots(t *testing.T) {
 	}.Encode()}
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}})
 	t.Cleanup(func() { _ = client.Close() })
-	tr := newTrial(t, client, newHouse(t, address.String(), briefRetries+sharedKey), newHouse(t, address.String(), briefRetries+sharedKey))
+	tr := newTrial(t, client, newInstallation(t, address.String(), briefRetries+sharedKey), newInstallation(t, address.String(), briefRetries+sharedKey))
 
-	company := redistest.SlotOf(t, servers[0], events.OpenKey(partition.Of(developerCompany)))
-	queue := redistest.SlotOf(t, servers[0], "asynq:{spendhook0}")
+	company := redistest.SlotOf(t, servers[0], partition.Prefix(partition.Of(developerCompany)))
+	queue := redistest.SlotOf(t, servers[0], "asynq:{spendhook}")
 	keys := 0
 	for _, to := range []int{0, 1, 2, 0} {
 		moved := 0

@@ -27,7 +27,7 @@ func failsSometimes(string) int {
 func TestKillLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	h := newHouse(t, server.URL(), quickRetries)
+	h := newInstallation(t, server.URL(), quickRetries)
 	d := h.startChild(t)
 	first, second, deaf := newEndpoint(t, failsSometimes), newEndpoint(t, failsSometimes), newEndpoint(t, nil)
 	first.subscribe(t, d, "PAYMENT_PAID")
@@ -95,7 +95,7 @@ func wantNothingPending(tb testing.TB, d *running) {
 // run, and nothing is sent twice.
 func TestStoppingLosesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), quickRetries)
+	h := newInstallation(t, sharedRedis(t), quickRetries)
 	d := h.startChild(t)
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")
@@ -127,7 +127,7 @@ func TestSecondSignal(t *testing.T) {
 		return http.StatusNoContent
 	})
 	t.Cleanup(func() { close(release) })
-	h := newHouse(t, sharedRedis(t), "shutdown_grace: 10m\n")
+	h := newInstallation(t, sharedRedis(t), "shutdown_grace: 10m\n")
 	d := h.startChild(t)
 	e.subscribe(t, d, "PAYMENT_PAID")
 	d.cli(t, eventLines(0, 1, time.Now()), "emit", "-").want(t, exitOK, "accepted 1", "")

@@ -120,7 +120,7 @@ func TestCutConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	proxy := redistest.NewProxy(t, server)
-	tr := newTrial(t, server.Client(), newHouse(t, proxy.URL(), briefRetries))
+	tr := newTrial(t, server.Client(), newInstallation(t, proxy.URL(), briefRetries))
 	tr.load.pause()
 	tr.account()
 	c := &cutter{}
@@ -202,7 +202,7 @@ func (tr *trial) one(event string) {
 	for _, e := range tr.endpoints {
 		eventually(tr.t, deliveryPatience, event+" is delivered", func() bool { return e.has(event) })
 	}
-	eventually(tr.t, deliveryPatience, event+" is settled", func() bool { return tr.open() == 0 })
+	eventually(tr.t, deliveryPatience, event+" is settled", func() bool { return tr.pending() == 0 })
 }
 
 // The network is slow, then so slow that nothing is answered in time, then it
@@ -211,7 +211,7 @@ func TestBadNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	proxy := redistest.NewProxy(t, server)
-	tr := newTrial(t, server.Client(), newHouse(t, proxy.URL(), briefRetries))
+	tr := newTrial(t, server.Client(), newInstallation(t, proxy.URL(), briefRetries))
 
 	proxy.Follow(slow(50 * time.Millisecond))
 	tr.grow(100)

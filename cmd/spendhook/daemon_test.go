@@ -30,8 +30,8 @@ import (
 // patience is for what happens soon on a machine that is not overloaded.
 const patience = time.Minute
 
-// house is where a daemon lives: it may be started there again and again.
-type house struct {
+// installation is where a daemon lives: it may be started there again and again.
+type installation struct {
 	dir, redis string
 	database   string // a URL, "" for SQLite
 	binary     string // what a process runs, "" for this test's own build
@@ -43,9 +43,9 @@ delivery:
   schedule: [100ms, 200ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms]
 `
 
-func newHouse(tb testing.TB, redisURL, settings string) house {
+func newInstallation(tb testing.TB, redisURL, settings string) installation {
 	tb.Helper()
-	h := house{dir: tb.TempDir(), redis: redisURL}
+	h := installation{dir: tb.TempDir(), redis: redisURL}
 	if err := os.WriteFile(filepath.Join(h.dir, "config.yml"), []byte(settings), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func sharedRedis(tb testing.TB) string {
 	return fmt.Sprintf("unix://%s?db=%d", o.Addr, o.DB)
 }
 
-func (h house) args(more ...string) []string {
+func (h installation) args(more ...string) []string {
 	return append([]string{
 		"serve", "--dev", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-level", "debug",
 		"--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml"), "--storage", h.database,
@@ -67,7 +67,7 @@ func (h house) args(more ...string) []string {
 }
 
 // importData runs the command on the daemon's database.
-func (h house) importData(tb testing.TB, stdin string, files ...string) result {
+func (h installation) importData(tb testing.TB, stdin string, files ...string) result {
 	tb.Helper()
 	return command(tb, stdin, append([]string{"import", "--data-dir", h.dir, "--storage", h.database}, files...)...)
 }
@@ -84,14 +84,14 @@ type running struct {
 }
 
 // start runs the daemon inside the test, until it listens.
-func (h house) start(tb testing.TB, more ...string) *running {
+func (h installation) start(tb testing.TB, more ...string) *running {
 	tb.Helper()
 	r := h.begin(tb, more...)
 	r.await(tb)
 	return r
 }
 
-func (h house) begin(tb testing.TB, more ...string) *running {
+func (h installation) begin(tb testing.TB, more ...string) *running {
 	tb.Helper()
 	return beginWith(tb, h.args(more...))
 }
@@ -113,14 +113,14 @@ func beginWith(tb testing.TB, args []string) *running {
 }
 
 // startChild runs the daemon as a process that can be killed, until it listens.
-func (h house) startChild(tb testing.TB) *running {
+func (h installation) startChild(tb testing.TB) *running {
 	tb.Helper()
 	r := h.beginChild(tb)
 	r.await(tb)
 	return r
 }
 
-func (h house) beginChild(tb testing.TB) *running {
+func (h installation) beginChild(tb testing.TB) *running {
 	tb.Helper()
 	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	cmd := exec.CommandContext(context.Background(), cmp.Or(h.binary, os.Args[0]), h.args()...)

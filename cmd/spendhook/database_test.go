@@ -87,7 +87,7 @@ func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	server.Stop()
-	h := newHouse(t, sharedRedis(t), quickRetries)
+	h := newInstallation(t, sharedRedis(t), quickRetries)
 	h.database = server.URL()
 	o := &outage{daemon: h.start(t), endpoint: newEndpoint(t, nil)}
 	o.endpoint.subscribe(t, o.daemon, "PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED")

@@ -59,7 +59,7 @@ func fill(t *testing.T, dir string) (file string) {
 // not even by a kill later.
 func TestDataDirectoryIsFull(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, redisx.Embedded, briefRetries)
+	h := newInstallation(t, redisx.Embedded, briefRetries)
 	config := filepath.Join(h.dir, "config.yml")
 	h.dir = smallDisk(t, "32m")
 	if err := os.Symlink(config, filepath.Join(h.dir, "config.yml")); err != nil {

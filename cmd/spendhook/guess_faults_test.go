@@ -19,7 +19,7 @@ import (
 func TestGuessingHoldsNobodyUp(t *testing.T) {
 	const guesses, guessers = 10_000, 8
 	const atOnce, every = 10, 5 * time.Second
-	h := newHouse(t, sharedRedis(t), quickRetries)
+	h := newInstallation(t, sharedRedis(t), quickRetries)
 	d := h.startChild(t)
 	made := h.auth(t, "client", "create", "--name", "victim", "--company", developerCompany.String(), "--scope", "events:read", "--json")
 	made.want(t, exitOK, "shc_", "")

@@ -37,8 +37,8 @@ func spendLines() string {
 	}, "\n") + "\n"
 }
 
-// onBothDatabases runs a test with a house on each.
-func onBothDatabases(t *testing.T, settings string, test func(*testing.T, house)) {
+// onBothDatabases runs a test with an installation on each.
+func onBothDatabases(t *testing.T, settings string, test func(*testing.T, installation)) {
 	t.Helper()
 	for name, database := range map[string]func(*testing.T) string{
 		"sqlite":   func(*testing.T) string { return "" },
@@ -46,7 +46,7 @@ func onBothDatabases(t *testing.T, settings string, test func(*testing.T, house)
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, sharedRedis(t), settings)
+			h := newInstallation(t, sharedRedis(t), settings)
 			h.database = database(t)
 			test(t, h)
 		})
@@ -56,7 +56,7 @@ func onBothDatabases(t *testing.T, settings string, test func(*testing.T, house)
 // What is imported is what the API of a running daemon answers, at once.
 func TestImportIsServed(t *testing.T) {
 	t.Parallel()
-	onBothDatabases(t, "public_url: https://spend.example.com/\n", func(t *testing.T, h house) {
+	onBothDatabases(t, "public_url: https://spend.example.com/\n", func(t *testing.T, h installation) {
 		t.Helper()
 		d := h.start(t)
 		h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6  refused 0", "")
@@ -91,7 +91,7 @@ func TestImportIsServed(t *testing.T) {
 // Links begin with the listener's address when no other is configured.
 func TestLinksWithoutPublicURL(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
 	d := h.start(t)
 	_, _, body := d.do(t, http.MethodGet, "/api/v3/reimbursements", "")
@@ -104,7 +104,7 @@ func TestLinksWithoutPublicURL(t *testing.T) {
 // imported, and the exit code tells.
 func TestImportReportsRefusedLines(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	first := filepath.Join(h.dir, "first.ndjson")
 	if err := os.WriteFile(first, []byte(`{"kind":"card"}`+"\n\n"+spendLines()+`{"kind":"user","\u001b[2J":1}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestImportReportsRefusedLines(t *testing.T) {
 // What cannot begin changes nothing and names no password.
 func TestImportRefusesToBegin(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	good := filepath.Join(h.dir, "good.ndjson")
 	if err := os.WriteFile(good, []byte(spendLines()), 0o600); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestImportRefusesToBegin(t *testing.T) {
 
 func TestMigrateCommand(t *testing.T) {
 	t.Parallel()
-	onBothDatabases(t, "", func(t *testing.T, h house) {
+	onBothDatabases(t, "", func(t *testing.T, h installation) {
 		t.Helper()
 		for range 2 {
 			command(t, "", "migrate", "--data-dir", h.dir, "--storage", h.database).want(t, exitOK, "the schema is up to date\n", "")
@@ -183,7 +183,7 @@ func TestDemoDataCommand(t *testing.T) {
 		t.Error("another seed made the same data")
 	}
 	const lines = 2 * (1 + 25 + 8 + 60 + 40 + 18)
-	newHouse(t, sharedRedis(t), "").importData(t, data.stdout, "-").want(t, exitOK, fmt.Sprintf("imported %d  refused 0", lines), "")
+	newInstallation(t, sharedRedis(t), "").importData(t, data.stdout, "-").want(t, exitOK, fmt.Sprintf("imported %d  refused 0", lines), "")
 	for flag, want := range map[string]string{
 		"--users=0": "--users must be at least 1", "--companies=-1": "--companies must be at least 1", "--statements=241": "--statements must be at most 240",
 	} {
@@ -195,7 +195,7 @@ func TestDemoDataCommand(t *testing.T) {
 // it is still so after a restart.
 func TestDemoHasSpendData(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	d := h.start(t, "--demo")
 	var cards []gen.CardItem
 	var requests gen.ReimbursementPage

@@ -110,7 +110,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--rdbcompression", "no"}})
 	key := seal.NewKeyText()
-	h := newHouse(t, server.URL(), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [1h]}\n")
+	h := newInstallation(t, server.URL(), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [1h]}\n")
 	d := h.start(t)
 
 	// A receiver that repeats what it was sent, and fails, so that it is kept.
@@ -295,9 +295,9 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 			}
 		}
 	}
-	both := newHouse(t, server.URL(), fmt.Sprintf("encryption: {key: %s, old_keys: [%s]}\n", after, before))
-	fresh := newHouse(t, server.URL(), "encryption: {key: "+after+"}\n")
-	reencrypt := func(h house) []string {
+	both := newInstallation(t, server.URL(), fmt.Sprintf("encryption: {key: %s, old_keys: [%s]}\n", after, before))
+	fresh := newInstallation(t, server.URL(), "encryption: {key: "+after+"}\n")
+	reencrypt := func(h installation) []string {
 		return []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml")}
 	}
 
@@ -354,7 +354,7 @@ func TestALostKeyCanBeGivenUp(t *testing.T) {
 	if err := keycheck.Verify(t.Context(), server.Client(), ringOf(t, lost)); err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, server.URL(), "")
+	h := newInstallation(t, server.URL(), "")
 	args := []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir}
 	command(t, "", args...).want(t, exitFailure, "", "do not open what Redis keeps")
 	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "there is no such key")

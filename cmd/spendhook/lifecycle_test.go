@@ -13,7 +13,7 @@ import (
 // What a change of a subscriber means for its deliveries, seen from outside.
 func TestDisablingHoldsEnablingReleasesAndDeletingCancels(t *testing.T) {
 	t.Parallel()
-	d := newHouse(t, sharedRedis(t), "delivery:\n  schedule: ["+strings.Repeat("1s, ", 49)+"1s]\n").start(t)
+	d := newInstallation(t, sharedRedis(t), "delivery:\n  schedule: ["+strings.Repeat("1s, ", 49)+"1s]\n").start(t)
 	var well, later atomic.Bool
 	e := newEndpoint(t, nil)
 	e.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

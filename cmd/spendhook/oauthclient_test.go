@@ -19,7 +19,7 @@ import (
 )
 
 // auth runs a command about keys or clients on the daemon's database.
-func (h house) auth(tb testing.TB, args ...string) result {
+func (h installation) auth(tb testing.TB, args ...string) result {
 	tb.Helper()
 	return command(tb, "", append(args, "--data-dir", h.dir, "--storage", h.database)...)
 }
@@ -78,7 +78,7 @@ func TestClientsBesideTheDaemon(t *testing.T) {
 		url := database()
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, sharedRedis(t), quickRetries)
+			h := newInstallation(t, sharedRedis(t), quickRetries)
 			h.database = url
 			d := h.start(t)
 			made := h.auth(t, "client", "create", "--name", "ledger", "--company", developerCompany.String(), "--scope", "events:read", "--scope", "events:write cards:read", "--json")
@@ -131,7 +131,7 @@ func TestClientsBesideTheDaemon(t *testing.T) {
 }
 
 // wantRotation rotates the keys and awaits the new one's first token.
-func wantRotation(t *testing.T, h house, d *running) {
+func wantRotation(t *testing.T, h installation, d *running) {
 	t.Helper()
 	minted := h.auth(t, "token", "--scope", "events:read platform")
 	minted.want(t, exitOK, ".", "")
@@ -169,7 +169,7 @@ func wantRotation(t *testing.T, h house, d *running) {
 func TestTokenByCertificate(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	d := h.startSecure(t, certs.serveFlags()...)
 	made := h.auth(t, "client", "create", "--name", "till", "--company", testCompany, "--scope", "subscribers:read", "--no-secret", "--certificate", certs.path("client.pem"), "--json")
 	made.want(t, exitOK, `"hasSecret":false`, "")
@@ -213,7 +213,7 @@ func TestTokenByCertificate(t *testing.T) {
 
 func TestClientCommandsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	h := house{dir: t.TempDir()}
+	h := installation{dir: t.TempDir()}
 	broken := filepath.Join(h.dir, "broken.pem")
 	if err := os.WriteFile(broken, []byte("hunter2"), 0o600); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,9 @@ func (d *daemon) openStores(context.Context) error {
 		d.audit.Close()
 		return nil
 	})
-	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention})
+	d.events = events.NewStore(events.StoreOptions{
+		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog,
+	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
 		Keyring:       d.keyring,
@@ -116,19 +118,14 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 }
 
-// openCardJobs starts the queue of bulk creations. Stopping, it ends before the
+// openCardJobs starts to work on bulk creations. Stopping, it ends before the
 // publisher, which takes its outcomes.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.storage,
-		Queue: cardjobs.NewQueue(cardjobs.QueueOptions{
-			Client: d.redis.Client(), Concurrency: d.cfg.Cards.Concurrency, Logger: d.log,
-		}),
-		Publish: d.publisher.Accept, Logger: d.log, Registerer: d.registry,
+		Store: d.storage, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency,
+		Logger: d.log, Registerer: d.registry,
 	})
-	if err := d.cardJobs.Start(ctx); err != nil {
-		return err
-	}
+	d.cardJobs.Start(ctx)
 	d.stop.add("card jobs", func(ctx context.Context) error {
 		d.cardJobs.Stop(ctx)
 		return nil
@@ -144,7 +141,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.address = l.Addr().String()
 	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
-		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,

@@ -13,7 +13,7 @@ import (
 func aofTrial(t *testing.T) (*redistest.Server, *trial) {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	return server, newTrial(t, server.Client(), newHouse(t, server.URL(), briefRetries))
+	return server, newTrial(t, server.Client(), newInstallation(t, server.URL(), briefRetries))
 }
 
 // Redis is stopped in order and started again, twice.
@@ -46,7 +46,7 @@ func TestRedisIsPaused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	url := server.URL()
-	tr := newTrial(t, server.Client(), newHouse(t, url, briefRetries+sharedKey), newHouse(t, url, briefRetries+sharedKey))
+	tr := newTrial(t, server.Client(), newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey))
 	for _, hurt := range []func(){
 		func() {
 			if err := server.Client().ClientPause(t.Context(), redisPause).Err(); err != nil {
@@ -68,7 +68,7 @@ func TestRedisIsPaused(t *testing.T) {
 		tr.grow(200)
 	}
 	for _, d := range tr.daemons {
-		if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, "\n"+`spendhook_sweeper_recovered_total{reason="takeover"} 0`+"\n") {
+		if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, "\nspendhook_takeovers_total 0\n") {
 			t.Error("work of the living was taken over")
 		}
 	}
@@ -103,7 +103,7 @@ func TestTwoReplicasBeginTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	url := server.URL()
-	first, second := newHouse(t, url, briefRetries+sharedKey), newHouse(t, url, briefRetries+sharedKey)
+	first, second := newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey)
 	tr := newTrial(t, server.Client(), first, second)
 	tr.load.pause()
 	if l := tr.account(); l.repeats > 0 {

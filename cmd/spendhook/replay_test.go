@@ -105,7 +105,7 @@ func TestProblemWithoutADocument(t *testing.T) {
 // Dead letters come to life again: one, an event's, and all of a subscriber's.
 func TestReplayDeadLetters(t *testing.T) {
 	t.Parallel()
-	d := newHouse(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+	d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
 	var broken atomic.Bool
 	broken.Store(true)
 	e := newEndpoint(t, func(string) int {

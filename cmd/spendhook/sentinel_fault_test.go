@@ -29,7 +29,7 @@ func TestSentinelFailover(t *testing.T) {
 	}.Encode()}
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: s.Addrs})
 	t.Cleanup(func() { _ = client.Close() })
-	tr := newTrial(t, client, newHouse(t, address.String(), briefRetries))
+	tr := newTrial(t, client, newInstallation(t, address.String(), briefRetries))
 
 	first := s.Master(t.Context())
 	killed := time.Now()

@@ -21,7 +21,7 @@ import (
 
 func TestServeDelivers(t *testing.T) {
 	t.Parallel()
-	d := newHouse(t, sharedRedis(t), "").start(t)
+	d := newInstallation(t, sharedRedis(t), "").start(t)
 	e, deaf := newEndpoint(t, nil), newEndpoint(t, nil)
 	sub := e.subscribe(t, d, "PAYMENT_PAID")
 	deaf.subscribe(t, d, "CARD_CREATION_REQUEST_ERROR")
@@ -49,16 +49,16 @@ func TestServeDelivers(t *testing.T) {
 
 func TestServeIsWatched(t *testing.T) {
 	t.Parallel()
-	d := newHouse(t, sharedRedis(t), "").start(t)
+	d := newInstallation(t, sharedRedis(t), "").start(t)
 	address := strings.TrimPrefix(d.admin, "http://")
 	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitOK, `"ready":true`, "")
 	_, metrics := get(t, d.admin+"/metrics")
 	for _, name := range []string{
 		`spendhook_build_info{`, `spendhook_redis_up 1`, `spendhook_events_total{result="accepted"} 0`,
-		`spendhook_delivery_attempts_total{outcome="`, `spendhook_delivery_attempt_seconds_bucket{`,
-		`spendhook_delivery_latency_seconds_bucket{`, `spendhook_deliveries_pending `, `spendhook_oldest_pending_seconds `,
+		`spendhook_delivery_attempts_total{outcome="`, `spendhook_delivery_duration_seconds_bucket{`,
+		`spendhook_delivery_latency_seconds_bucket{`, `spendhook_events_pending `, `spendhook_oldest_pending_seconds `,
 		`spendhook_dead_letters `, `spendhook_attempts_in_flight `, `spendhook_endpoints{state="`,
-		`spendhook_queue_tasks{queue="`, `spendhook_sweeper_recovered_total{reason="`,
+		`spendhook_claims_total `, `spendhook_takeovers_total 0`, `spendhook_quarantined_total 0`, `spendhook_quarantined `, `spendhook_partitions_owned `,
 		`go_goroutines `, `process_open_fds `,
 	} {
 		if !strings.Contains(metrics, "\n"+name) {
@@ -70,7 +70,7 @@ func TestServeIsWatched(t *testing.T) {
 // The token of the command line is signed with the daemon's own key.
 func TestTokenCommand(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	before := command(t, "", "token", "--data-dir", h.dir, "--company", testCompany, "--scope", "events:read")
 	before.want(t, exitOK, "ey", "")
 	d := h.start(t)
@@ -86,7 +86,7 @@ func TestTokenCommand(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, sharedRedis(t), "delivery: {schedule: [2s]}\n")
+	h := newInstallation(t, sharedRedis(t), "delivery: {schedule: [2s]}\n")
 	for range 2 { // the second run finds its subscriber again
 		d := h.start(t, "--demo")
 		shown := d.stdout.String()
@@ -127,7 +127,7 @@ func TestServeRefusesToStart(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	proxied := filepath.Join(t.TempDir(), "proxied.yml")
 	if err := os.WriteFile(proxied, []byte("tls: {trusted_proxies: [10.0.0.0/8]}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestConfigCommands(t *testing.T) {
 func TestEvictingRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory-policy", "allkeys-lru"}})
-	d := newHouse(t, server.URL(), "").start(t)
+	d := newInstallation(t, server.URL(), "").start(t)
 	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "allkeys-lru") {
 		t.Errorf("%d %s", code, body)
 	}
@@ -240,7 +240,7 @@ func (in *intake) resumes(tb testing.TB) {
 func TestRedisComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	d := newHouse(t, server.URL(), quickRetries).start(t)
+	d := newInstallation(t, server.URL(), quickRetries).start(t)
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")
 	in := &intake{daemon: d, at: time.Now()}
@@ -263,7 +263,7 @@ func TestRedisComesBack(t *testing.T) {
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	in := &intake{daemon: newHouse(t, server.URL(), "").start(t), at: time.Now()}
+	in := &intake{daemon: newInstallation(t, server.URL(), "").start(t), at: time.Now()}
 	server.Pause()
 	in.refused(t)
 	server.Resume()
@@ -275,7 +275,7 @@ func TestServeWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	server.Kill()
-	d := newHouse(t, server.URL(), "").begin(t)
+	d := newInstallation(t, server.URL(), "").begin(t)
 	eventually(t, patience, "it says why it is not ready", func() bool {
 		return strings.Contains(d.stderr.String(), `"msg":"not ready"`)
 	})
@@ -294,7 +294,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	if err := server.Client().Do(t.Context(), "ACL", "SETUSER", "app", "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
-	d := newHouse(t, strings.Replace(server.URL(), "unix://", "unix://app:"+password+"@", 1), quickRetries).start(t)
+	d := newInstallation(t, strings.Replace(server.URL(), "unix://", "unix://app:"+password+"@", 1), quickRetries).start(t)
 	var fails sync.Map
 	e := newEndpoint(t, func(id string) int {
 		if _, again := fails.LoadOrStore(id, true); again {

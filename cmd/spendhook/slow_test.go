@@ -24,8 +24,8 @@ http: {max_connections: 200, max_connections_per_address: 20, header_timeout: 3s
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)
-	secure := newHouse(t, sharedRedis(t), tightLimits).startSecure(t, certs.serveFlags()...)
-	bare := newHouse(t, sharedRedis(t), tightLimits).start(t)
+	secure := newInstallation(t, sharedRedis(t), tightLimits).startSecure(t, certs.serveFlags()...)
+	bare := newInstallation(t, sharedRedis(t), tightLimits).start(t)
 	text, err := os.ReadFile(certs.path("ca.pem"))
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(text) {

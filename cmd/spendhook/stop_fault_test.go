@@ -58,7 +58,7 @@ func (s *slowpoke) counts() (held, cut int) {
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	h := newHouse(t, server.URL(), "shutdown_grace: 2s\n"+briefRetries)
+	h := newInstallation(t, server.URL(), "shutdown_grace: 2s\n"+briefRetries)
 	poke := &slowpoke{came: map[string]bool{}}
 	tr := newTrial(t, server.Client(), h)
 	tr.endpoints[0].holdWith(poke.hold)
@@ -93,7 +93,7 @@ func TestStopUnderLoad(t *testing.T) {
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	h := newHouse(t, server.URL(), briefRetries)
+	h := newInstallation(t, server.URL(), briefRetries)
 	tr := newTrial(t, server.Client(), h)
 	for _, signal := range []os.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGQUIT} {
 		tr.grow(100)

@@ -28,7 +28,7 @@ const everyScope = "subscribers:read subscribers:write events:read events:write 
 
 // startSecure runs a daemon as it is deployed, without --dev, until it listens,
 // and gives it a token of the test's company.
-func (h house) startSecure(tb testing.TB, more ...string) *running {
+func (h installation) startSecure(tb testing.TB, more ...string) *running {
 	tb.Helper()
 	r := beginWith(tb, append([]string{
 		"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-level", "debug",
@@ -122,7 +122,7 @@ func (r *running) wantCode(tb testing.TB, client *http.Client, token, path strin
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	certs, other := newDevCerts(t), newDevCerts(t)
-	h := newHouse(t, sharedRedis(t), "")
+	h := newInstallation(t, sharedRedis(t), "")
 	d := h.startSecure(t, certs.serveFlags()...)
 	mine := certs.pair(t)
 	with, without := certs.client(t, mine), certs.client(t)
@@ -189,7 +189,7 @@ func TestMutualTLS(t *testing.T) {
 func TestTrustedProxy(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)
-	d := newHouse(t, sharedRedis(t), "tls: {trusted_proxies: [127.0.0.2/32], client_ca_file: "+certs.path("ca.pem")+"}\n").startSecure(t)
+	d := newInstallation(t, sharedRedis(t), "tls: {trusted_proxies: [127.0.0.2/32], client_ca_file: "+certs.path("ca.pem")+"}\n").startSecure(t)
 	ask := func(from string, cert *x509.Certificate) int {
 		t.Helper()
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -250,7 +250,7 @@ func TestCertificateReplacedUnderLoad(t *testing.T) {
 		}
 	}
 	install("old")
-	d := newHouse(t, sharedRedis(t), "").startSecure(t,
+	d := newInstallation(t, sharedRedis(t), "").startSecure(t,
 		"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"), "--client-ca", filepath.Join(dir, "ca.pem"))
 
 	kept := httpClient(t, &tls.Config{RootCAs: ca.Pool()})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"spendhook/internal/partition"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
-	"spendhook/events"
+	"spendhook/internal/partition"
 )
 
 // briefRetries is a schedule that soon makes a dead letter of what always fails.
@@ -50,13 +50,13 @@ type trial struct {
 	before    []int // goroutines of each daemon when it was at rest
 }
 
-// newTrial starts one daemon in each house, as processes, all at once, lets
+// newTrial starts one daemon in each installation, as processes, all at once, lets
 // them deliver some events, measures them at rest, and then puts them under
-// load. All houses share one Redis, that of client.
-func newTrial(t *testing.T, client redis.UniversalClient, houses ...house) *trial {
+// load. All installations share one Redis, that of client.
+func newTrial(t *testing.T, client redis.UniversalClient, installations ...installation) *trial {
 	t.Helper()
 	tr := &trial{t: t, client: client}
-	for _, h := range houses {
+	for _, h := range installations {
 		tr.daemons = append(tr.daemons, h.beginChild(t))
 	}
 	for _, d := range tr.daemons {
@@ -158,7 +158,7 @@ func (tr *trial) accountLosing() ledger {
 	var l ledger
 	var found map[string]gen.Delivery
 	eventually(tr.t, deliveryPatience, "every delivery is settled", func() bool {
-		if len(tr.daemons[0].deliveries(tr.t, "PENDING", "DELIVERING", "RETRYING")) > 0 || tr.open() > 0 {
+		if len(tr.daemons[0].deliveries(tr.t, "PENDING", "DELIVERING", "RETRYING")) > 0 || tr.pending() > 0 {
 			return false
 		}
 		found = tr.daemons[0].deliveries(tr.t, "")
@@ -248,20 +248,60 @@ func (e *endpoint) of(id string) (taken, posts int) {
 	return e.ok[id], e.came[id]
 }
 
-// open counts the references to work that is not settled.
-func (tr *trial) open() int {
+// pending counts the events that are not settled.
+func (tr *trial) pending() int {
 	tr.t.Helper()
-	n := 0
-	for p := range partition.Count {
-		for _, key := range []string{events.OpenKey(p), "sh:{" + strconv.Itoa(p) + "}:delayed"} {
-			members, err := tr.client.ZRange(tr.t.Context(), key, 0, -1).Result()
-			if err != nil {
-				tr.t.Fatal(err)
-			}
-			n += len(members)
-		}
+	pipe := tr.client.Pipeline()
+	counts := make([]*redis.StringCmd, partition.Count)
+	for p := range counts {
+		counts[p] = pipe.Get(tr.t.Context(), partition.Prefix(p)+"pending")
 	}
-	return n
+	if _, err := pipe.Exec(tr.t.Context()); err != nil && !errors.Is(err, redis.Nil) {
+		tr.t.Fatal(err)
+	}
+	total := 0
+	for _, count := range counts {
+		n, err := count.Int()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			tr.t.Fatal(err)
+		}
+		total += n
+	}
+	return total
+}
+
+// noted counts the work that Redis notes as in flight.
+func (tr *trial) noted() int {
+	tr.t.Helper()
+	total := 0
+	for _, key := range keysLike(tr.t, tr.client, partition.Prefix(partition.Of(developerCompany))+"n:*") {
+		total += int(tr.client.HLen(tr.t.Context(), key).Val())
+	}
+	return total
+}
+
+// keysLike lists keys, those of all masters of a Cluster.
+func keysLike(tb testing.TB, client redis.UniversalClient, pattern string) []string {
+	tb.Helper()
+	var mu sync.Mutex
+	var all []string
+	list := func(ctx context.Context, c *redis.Client) error {
+		keys, err := c.Keys(ctx, pattern).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, keys...)
+		return err
+	}
+	var err error
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(tb.Context(), list)
+	} else {
+		err = list(tb.Context(), client.(*redis.Client))
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
 }
 
 // wantNothingLeft waits until Redis notes no work in flight, and daemons and
@@ -269,12 +309,7 @@ func (tr *trial) open() int {
 func (tr *trial) wantNothingLeft() {
 	tr.t.Helper()
 	eventually(tr.t, patience, "no work is noted in flight", func() bool {
-		for _, d := range tr.daemons {
-			if tr.client.HLen(tr.t.Context(), "sh:inflight:"+d.replica(tr.t)).Val() > 0 {
-				return false
-			}
-		}
-		return true
+		return tr.noted() == 0
 	})
 	for i, d := range tr.daemons {
 		now := 0
@@ -326,10 +361,7 @@ func (tr *trial) rest() {
 	}
 }
 
-var (
-	goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
-	replicaOf      = regexp.MustCompile(`"msg":"listening".*"replica":"([^"]+)"`)
-)
+var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
 
 func (r *running) goroutines(tb testing.TB) int {
 	tb.Helper()
@@ -340,15 +372,6 @@ func (r *running) goroutines(tb testing.TB) int {
 	}
 	n, _ := strconv.Atoi(found[1])
 	return n
-}
-
-func (r *running) replica(tb testing.TB) string {
-	tb.Helper()
-	found := replicaOf.FindStringSubmatch(r.stderr.String())
-	if found == nil {
-		tb.Fatal("no replica id in the log")
-	}
-	return found[1]
 }
 
 // traffic posts events from several clients, each event again and again until

@@ -73,10 +73,10 @@ func Interrupt(r Record, now time.Time) Record {
 	return again(r, ReasonInterrupted, now, now)
 }
 
-// Queue puts a delivery into the queue of its endpoint, which has no place for
-// it in memory; no attempt is counted, and it is due at once.
-func Queue(r Record, now time.Time) Record {
-	return again(r, ReasonDeferred, now, now)
+// Queue puts a delivery into the queue of its endpoint, which has no place for it
+// in memory, or whose breaker is open; no attempt is counted, and it is due at once.
+func Queue(r Record, reason string, now time.Time) Record {
+	return again(r, reason, now, now)
 }
 
 // lockedWait is when to look again whether a subscriber's secrets open.

@@ -87,7 +87,7 @@ func TestStateMachine(t *testing.T) {
 					t.Skip("nothing to queue")
 				}
 				before := r
-				if r = Queue(r, now); r.Count != before.Count || r.Step != before.Step {
+				if r = Queue(r, ReasonBusy, now); r.Count != before.Count || r.Step != before.Step {
 					t.Fatal("queueing was counted")
 				}
 			},

@@ -38,10 +38,12 @@ const (
 	ReasonGone               = "ENDPOINT_GONE"
 	ReasonSubscriberDeleted  = "SUBSCRIBER_DELETED"
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
-	ReasonDeferred           = "ENDPOINT_BUSY"
+	ReasonBusy               = "ENDPOINT_BUSY"
+	ReasonUnreachable        = "ENDPOINT_UNREACHABLE"
 	ReasonInterrupted        = "INTERRUPTED"
 	ReasonLocked             = "SECRETS_LOCKED"
 	ReasonExpired            = "EVENT_EXPIRED"
+	ReasonDropped            = "DROPPED_FROM_QUARANTINE"
 	ReasonReplay             = "REPLAY"
 	ReasonRecover            = "RECOVER"
 )

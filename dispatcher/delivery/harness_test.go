@@ -177,7 +177,7 @@ func (h *harness) gone(r Record) Record {
 	return Decide(r, Result{Outcome: Gone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
-func (h *harness) queue(r Record) Record { return Queue(r, h.now) }
+func (h *harness) queue(r Record) Record { return Queue(r, ReasonBusy, h.now) }
 func (h *harness) retry(r Record) Record { return Restart(r, ReasonReplay, h.now) }
 func (h *harness) hold(r Record) Record  { return Hold(r, h.now) }
 func (h *harness) drop(r Record) Record  { return Cancel(r, h.now) }

@@ -86,6 +86,15 @@ type Write struct {
 	Event   events.Ref
 	Changes []Change
 	Matched bool
+	Fanout  int // deliveries of the event, when Matched
+}
+
+// matched is the number of the event's deliveries, "" while it is not matched.
+func (w *Write) matched() string {
+	if !w.Matched {
+		return ""
+	}
+	return strconv.Itoa(w.Fanout)
 }
 
 // smooth reports whether all that the write has is deliveries that were
@@ -185,7 +194,7 @@ func (s *Store) recordCall(group []*Write, now time.Time, replica string) *scrip
 	args := append(s.keeps(now, replica), s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group))
 	for _, w := range group {
 		args = append(args, partition.Prefix(partition.Of(w.Event.Company)), w.Event.Company.String(), w.Event.ID,
-			flag(w.Matched), len(w.Changes))
+			w.matched(), len(w.Changes))
 		for i := range w.Changes {
 			c := &w.Changes[i]
 			args = append(args, c.Ref.Subscriber.String(), c.Base.expects(), c.text, c.Next.Created,
@@ -231,13 +240,6 @@ func millis(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-func flag(on bool) string {
-	if on {
-		return "1"
-	}
-	return "0"
-}
-
 // numbered gives things numbers from 1, in the order in which they are first met.
 type numbered[T comparable] struct {
 	number map[T]int
@@ -268,7 +270,7 @@ func (s *Store) deliveredCall(group []*Write, now time.Time, replica string) *sc
 	aboutDeliveries := make([]any, 0, 4*len(group))
 	for i, w := range group {
 		company := companies.of(w.Event.Company)
-		aboutEvents = append(aboutEvents, company, w.Event.ID, flag(w.Matched))
+		aboutEvents = append(aboutEvents, company, w.Event.ID, w.matched())
 		for j := range w.Changes {
 			c := &w.Changes[j]
 			aboutDeliveries = append(aboutDeliveries, i+1, subs.of(companySubscriber{company, c.Ref.Subscriber}), c.Next.Created, c.text)

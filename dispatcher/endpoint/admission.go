@@ -25,6 +25,7 @@ const (
 	defaultMaxEndpoints    = 1 << 16
 	defaultBreakerFailures = 10
 	defaultBreakerPause    = 10 * time.Second
+	defaultMaxWait         = 250 * time.Millisecond
 
 	freePerAttempt = 32 // an endpoint may have one attempt in flight for so many free places
 	reservedShare  = 8  // the last 1/8 of all places is given out one by one
@@ -35,6 +36,7 @@ const (
 type Options struct {
 	Places          int              // deliveries in memory, in flight and waiting; 2048, at least 2
 	PerEndpoint     int              // in flight to one endpoint; 64
+	MaxWait         time.Duration    // in memory, while the company has deliveries to other endpoints there; 250 ms
 	MaxEndpoints    int              // remembered while idle, and as many companies; 65,536
 	BreakerFailures int              // unreachable in a row, that open the breaker; 10
 	BreakerPause    time.Duration    // until the next probe; 10 s
@@ -66,7 +68,7 @@ const (
 	Wait                            // Decided is called later
 	OverflowQueue                   // append to the endpoint queue: that has work already
 	OverflowBreaker                 // append to the endpoint queue: the breaker is open
-	OverflowShare                   // append to the endpoint queue: no memory, or more than the endpoint's share
+	OverflowShare                   // append to the endpoint queue: no memory, or it would hold up the company's others
 	Stopped                         // requeue: the replica shuts down
 )
 
@@ -123,6 +125,9 @@ func New(o Options) *Admission {
 	if o.BreakerPause <= 0 {
 		o.BreakerPause = defaultBreakerPause
 	}
+	if o.MaxWait <= 0 {
+		o.MaxWait = defaultMaxWait
+	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default
 	}
@@ -170,7 +175,7 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return OverflowQueue
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
 		return OverflowBreaker
-	case free <= 0, e.held() > free-c.held && e.held() < c.held:
+	case free <= 0, e.held() < c.held && a.expectedWait(e) > a.o.MaxWait:
 		return OverflowShare
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e):
 		return Start
@@ -181,6 +186,18 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 	default:
 		return Wait
 	}
+}
+
+// expectedWait is how long one more delivery to the endpoint is likely to wait:
+// nothing while an attempt may start. An endpoint that has not answered for long
+// counts as that slow.
+func (a *Admission) expectedWait(e *endpoint) time.Duration {
+	limit := a.limit(e)
+	if e.inFlight < limit || e.inFlight == 0 {
+		return 0
+	}
+	latency := max(e.latency, a.o.Now().Sub(e.progressAt))
+	return time.Duration(len(e.waiting)+1) * latency / time.Duration(max(limit, 1))
 }
 
 // limit is how many attempts the endpoint may have in flight now.
@@ -211,6 +228,9 @@ func (a *Admission) release(c *company) {
 
 // start notes an attempt; at an open breaker a direct one is the probe.
 func (a *Admission) start(d *Delivery, e *endpoint) {
+	if e.inFlight == 0 {
+		e.progressAt = a.o.Now()
+	}
 	e.inFlight++
 	a.inFlight++
 	if e.state != closed && !d.Queued {

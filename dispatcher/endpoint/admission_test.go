@@ -95,11 +95,11 @@ func TestFree(t *testing.T) {
 		failing              bool
 		want                 int
 	}{
-		{"all is free", 2048, 0, 0, false, 1024},
-		{"half of what is left over its own", 2048, 500, 100, false, 474},
+		{"all is free", 2048, 0, 0, false, 819},
+		{"two fifths of what is free and its own", 2048, 500, 100, false, 279},
 		{"as much as is left free", 2048, 1024, 0, false, 0},
 		{"more than is left free", 2048, 1500, 0, false, 0},
-		{"failing, and there is enough", 2048, 0, 0, true, 1024},
+		{"failing, and there is enough", 2048, 0, 0, true, 819},
 		{"not into the last eighth", 2048, 0, 1700, false, 92},
 		{"one above the last eighth", 2048, 0, 1791, false, 1},
 		{"the last eighth", 2048, 0, 1792, false, 1},
@@ -135,9 +135,9 @@ func TestHolding(t *testing.T) {
 	f.hold(1, 1, 8)
 	f.hold(2, 2, 40)
 	f.attempt(3, 3, unreachable) // holds nothing
-	want := map[uuid.UUID]int{id(1): 4, id(2): 0}
-	if shares, others := f.Holding(); !maps.Equal(shares, want) || others != 8 {
-		t.Errorf("shares %v, others %d, want %v and 8", shares, others, want)
+	want := map[uuid.UUID]int{id(1): 1, id(2): 0}
+	if shares, others := f.Holding(); !maps.Equal(shares, want) || others != 6 {
+		t.Errorf("shares %v, others %d, want %v and 6", shares, others, want)
 	}
 	f.hold(4, 4, 9) // the last eighth
 	want = map[uuid.UUID]int{id(1): 0, id(2): 0, id(3): 0, id(4): 0}
@@ -222,17 +222,16 @@ func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
 	}
 }
 
-// A company's endpoint that answers slowly leaves memory for the company's
-// other ones.
-func TestAnEndpointBeyondItsShareOverflows(t *testing.T) {
+// What waits long for one endpoint leaves memory to the company's others.
+func TestAnEndpointThatWouldHoldUpOthersOverflows(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 65, PerEndpoint: 1})
 	f.enter(1, 2, Start)
 	f.enter(1, 1, Start)
-	for range 21 {
-		f.enter(1, 1, Wait) // 21 <= 43 - 22
-	}
-	f.enter(1, 1, OverflowShare) // 22 > 42 - 23
+	f.now = f.now.Add(100 * time.Millisecond) // without an answer
+	f.enter(1, 1, Wait)                       // 100 ms
+	f.enter(1, 1, Wait)                       // 200 ms
+	f.enter(1, 1, OverflowShare)              // 300 ms
 	f.enter(1, 3, Start)
 	f.enter(1, 1, OverflowQueue)
 }
@@ -469,7 +468,7 @@ func TestARefusedCompanyIsNamedOnce(t *testing.T) {
 		if len(again) == 0 {
 			continue
 		}
-		if left != 25 || !slices.Equal(again, []uuid.UUID{id(1)}) { // (1049-999)/2
+		if left != 230 || !slices.Equal(again, []uuid.UUID{id(1)}) { // 2048*2/5 - 794 = 25
 			t.Errorf("after %d left: %v may claim", left, again)
 		}
 	}

@@ -26,8 +26,8 @@ type company struct {
 }
 
 // Free returns how many more deliveries may be claimed for the company; 0 when
-// it holds its share. What it takes at once leaves at least as much free as it
-// then holds.
+// it holds its share: two fifths of what is free and its own, so that what it
+// takes leaves more free than it then holds, even if that is a few too many.
 func (a *Admission) Free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,7 +68,11 @@ func (a *Admission) freeFor(c *company) int {
 	case a.stopped || c.held >= free:
 		return 0
 	case free > a.reserve():
-		return min((free-c.held)/2, free-a.reserve())
+		share := (free + c.held) * 2 / 5
+		if c.held == 0 {
+			share = max(share, 1)
+		}
+		return max(0, min(share-c.held, free-a.reserve()))
 	case c.failing:
 		return 0
 	default:

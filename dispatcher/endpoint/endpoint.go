@@ -18,6 +18,8 @@ type endpoint struct {
 	failing  bool        // out of reach at the last attempt
 	latency  time.Duration
 	queued   uint64 // see company.queued
+	// progressAt is when the last attempt ended, or the first began.
+	progressAt time.Time
 
 	state    state
 	failures int       // in a row
@@ -59,6 +61,7 @@ func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {
 			e.probeAt = a.o.Now()
 		}
 	}
+	e.progressAt = a.o.Now()
 	if r.NotCounted {
 		return
 	}

@@ -136,14 +136,27 @@ const (
 )
 
 // Run does one step of a job that was claimed under the name replica, and ends
-// the claim. After a crash the step runs again: every change is a
-// compare-and-set that finds its work done.
+// the claim, which it tries until ctx ends. After a crash the step runs again:
+// every change is a compare-and-set that finds its work done.
 func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID) error {
 	again, err := s.run(ctx, company, id)
 	if err != nil {
 		again = jobRetry
 	}
-	return errors.Join(err, s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again))
+	for {
+		failed := s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
+		if failed == nil {
+			return err
+		}
+		s.Logger.Error("job not put back, trying again", "job", id, "error", failed)
+		retry := time.NewTimer(jobRetry)
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			retry.Stop()
+			return errors.Join(err, failed)
+		}
+	}
 }
 
 // run returns when the job is to be served again, negative when it is done.

@@ -14,6 +14,8 @@ import (
 type Backlog struct {
 	Pending   int64         // events that are not settled
 	OldestDue time.Duration // how long the work has waited that is due for longest; 0: none is
+
+	Quarantined int64 // entries of the quarantine
 }
 
 //go:embed lua/backlog.lua
@@ -36,12 +38,14 @@ func (q *Queue) Backlog(ctx context.Context, partitions []int) (Backlog, error) 
 	var b Backlog
 	for _, c := range calls {
 		counts, _ := c.Reply().([]any)
-		if len(counts) != 2 {
+		if len(counts) != 3 {
 			continue
 		}
 		pending, _ := counts[0].(int64)
 		waited, _ := counts[1].(int64)
+		quarantined, _ := counts[2].(int64)
 		b.Pending += pending
+		b.Quarantined += quarantined
 		b.OldestDue = max(b.OldestDue, time.Duration(waited)*time.Millisecond)
 	}
 	return b, nil

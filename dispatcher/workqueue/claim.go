@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -48,8 +49,9 @@ type Batch struct {
 }
 
 var (
-	errFenced = errors.New("the replica is fenced: its work was taken over")
-	errReply  = errors.New("unexpected reply of the claim script")
+	errFenced     = errors.New("the replica is fenced: its work was taken over")
+	errRanAlready = errors.New("a claim was sent again, the first answer is lost")
+	errReply      = errors.New("unexpected reply of the claim script")
 )
 
 // claimed is the answer of one claim.
@@ -61,9 +63,9 @@ type claimed struct {
 	err       error
 }
 
-// claim claims work of partitions in one pipeline. Each answer has its own error.
-func (q *Queue) claim(ctx context.Context, replica string, partitions []int, shares map[uuid.UUID]int, others int) []claimed {
-	most := q.claimSize(partitions, others)
+// claim claims at most so many deliveries of each partition, in one pipeline.
+// Each answer has its own error; number is of this call alone.
+func (q *Queue) claim(ctx context.Context, replica string, number uint64, partitions []int, most int, shares map[uuid.UUID]int, others int) []claimed {
 	listed := make(map[int][]any)
 	for company, share := range shares {
 		p := partition.Of(company)
@@ -75,7 +77,7 @@ func (q *Queue) claim(ctx context.Context, replica string, partitions []int, sha
 			Script: claimScript,
 			Keys:   Keys(p),
 			Args: append([]any{
-				partition.Prefix(p), replica, most, claimBytes, claimQuantum,
+				partition.Prefix(p), replica, number, most, claimBytes, claimQuantum,
 				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others,
 			}, listed[p]...),
 		}
@@ -103,11 +105,38 @@ func (q *Queue) claimSize(partitions []int, share int) int {
 	return max(1, min(most, 2*share/len(partitions)))
 }
 
+// recoverPause is the wait between two tries to recover a claim.
+const recoverPause = 250 * time.Millisecond
+
+// recoverClaim requeues what a claim took whose answer did not come, and has the
+// partition served. It goes on in the background until that is done or claiming
+// stops: Release requeues all there is.
+func (q *Queue) recoverClaim(p int, replica string, number uint64) {
+	q.claiming.Go(func() {
+		for {
+			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, requeuePage, "0", number}}
+			err := script.Run(q.ctx, q.opts.Client, nil, call)
+			if err == nil {
+				q.Kick(p)
+				return
+			}
+			select {
+			case <-time.After(recoverPause):
+			case <-q.ctx.Done():
+				return
+			}
+		}
+	})
+}
+
 func (c *claimed) read(reply any) {
 	list, _ := reply.([]any)
 	switch {
-	case len(list) == 1:
+	case len(list) == 1 && list[0] == int64(-1):
 		c.err = errFenced
+		return
+	case len(list) == 1:
+		c.err = errRanAlready
 		return
 	case len(list) < 2:
 		c.err = errReply

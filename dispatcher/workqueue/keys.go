@@ -25,6 +25,12 @@ func noteKey(p int, replica string) string { return partition.Prefix(p) + "n:" +
 // scheduleKey: zset company -> virtual start time.
 func scheduleKey(p int) string { return partition.Prefix(p) + "sched" }
 
+// QuarantineKey is the work of a partition that could not be read. Type: sorted
+// set, "company/event id" or "company/event id/subscriber" by the unix ms of its
+// quarantine. Writer: the scripts of this package and of package delivery. TTL:
+// none, an operator retries or drops each entry.
+func QuarantineKey(p int) string { return partition.Prefix(p) + "quarantine" }
+
 func readyKey(company uuid.UUID) string {
 	return partition.Key(company, "q:"+company.String())
 }

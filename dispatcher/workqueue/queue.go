@@ -95,6 +95,7 @@ type Queue struct {
 	wakeups *wakeups
 	watch   *watch
 	replica atomic.Pointer[string] // the name that claims are noted under
+	calls   atomic.Uint64          // claims made, which numbers them
 
 	kicked  chan struct{} // there are partitions in dirty
 	mu      sync.Mutex    // guards all below
@@ -105,6 +106,7 @@ type Queue struct {
 	lastPartition atomic.Int64 // the last one served, and the unix ms until which
 	othersUntil   atomic.Int64 // other partitions count as having work
 
+	taking     sync.Mutex
 	claiming   sync.WaitGroup
 	background sync.WaitGroup
 	stopped    atomic.Bool
@@ -121,7 +123,7 @@ func New(o Options) *Queue {
 		dirty: make(map[int]bool), parked: make(map[int]bool),
 	}
 	q.metrics = newMetrics(o.Registerer)
-	q.wakeups = newWakeups(o)
+	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.watch = newWatch(q)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.rename()
@@ -216,6 +218,7 @@ func (q *Queue) Freed() {
 	q.waiting.Store(0)
 	q.mu.Unlock()
 	q.Kick(again...)
+	q.wakeups.waker.wake()
 }
 
 // serveKicked serves the partitions that this replica itself has seen work in.
@@ -261,17 +264,22 @@ func (q *Queue) serve(partitions []int) {
 	shards.Wait()
 }
 
-// claimTimeout bounds one claim: what it had claimed when it ends is requeued
-// when the replica stops or is lost.
+// claimTimeout bounds one claim.
 const claimTimeout = 10 * time.Second
 
 func (q *Queue) serveShard(partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
+	// One claim after the other: each knows what the last one took of the memory.
+	q.taking.Lock()
+	defer q.taking.Unlock()
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)
+		if anyFree(q.opts.Admission.Holding()) { // what left meanwhile did not know
+			q.Freed()
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), claimTimeout)
@@ -279,7 +287,8 @@ func (q *Queue) serveShard(partitions []int) {
 	replica := *q.replica.Load()
 	var batches []Batch
 	var again []int
-	for _, c := range q.claim(ctx, replica, partitions, shares, others) {
+	number := q.calls.Add(1)
+	for _, c := range q.claim(ctx, replica, number, partitions, q.claimSize(partitions, others), shares, others) {
 		q.metrics.claims.Inc()
 		switch {
 		case errors.Is(c.err, errFenced):
@@ -288,6 +297,7 @@ func (q *Queue) serveShard(partitions []int) {
 			continue
 		case c.err != nil:
 			q.opts.Logger.Error("claim failed", "partition", c.partition, "error", c.err)
+			q.recoverClaim(c.partition, replica, number)
 			continue
 		}
 		if c.wake {
@@ -328,7 +338,8 @@ func anyFree(shares map[uuid.UUID]int, others int) bool {
 	return false
 }
 
-// park remembers partitions that this replica has no places for.
+// park remembers partitions that this replica has no places for. Until some are
+// freed it takes no more wake-ups: they are for the others.
 func (q *Queue) park(partitions []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -405,7 +416,7 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 // Requeue gives up work of one company that was claimed and not begun.
 func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	p := partition.Of(b.Company)
-	args := []any{partition.Prefix(p), replica, requeuePage, "0"}
+	args := []any{partition.Prefix(p), replica, requeuePage, "0", ""}
 	for _, e := range b.Events {
 		args = append(args, b.Company.String()+"/"+e.ID)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 const (
@@ -38,8 +40,9 @@ type wakeups struct {
 	paused atomic.Int64 // unix ms until which none is enqueued
 }
 
-func newWakeups(o Options) *wakeups {
-	w := &waker{UniversalClient: o.Client, nudge: make(chan struct{}, 1)}
+// newWakeups takes none while the replica is full.
+func newWakeups(o Options, full func() bool) *wakeups {
+	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
 	return &wakeups{
 		client: asynq.NewClientFromRedisClient(o.Client),
 		waker:  w,
@@ -106,7 +109,7 @@ func parsePartitions(payload string) []int {
 	fields := strings.Fields(payload)
 	out := make([]int, 0, len(fields))
 	for _, f := range fields {
-		if p, err := strconv.Atoi(f); err == nil {
+		if p, err := strconv.Atoi(f); err == nil && p >= 0 && p < partition.Count {
 			out = append(out, p)
 		}
 	}
@@ -115,9 +118,11 @@ func parsePartitions(payload string) []int {
 
 // waker is the Redis client of an asynq server. asynq polls an empty queue all
 // the time; through this client its next look at a queue that was empty waits
-// for a wake-up of this process, or for pollEvery.
+// for a wake-up of this process, or for pollEvery. A replica that is full sees it
+// empty.
 type waker struct {
 	redis.UniversalClient
+	full  func() bool   // the replica has no places
 	nudge chan struct{} // holds one
 	empty atomic.Bool   // the last look found nothing
 }
@@ -134,13 +139,18 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	if len(keys) != 4 || !strings.HasSuffix(keys[0], ":pending") || !strings.HasSuffix(keys[1], ":paused") {
 		return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
-	if w.empty.Load() {
+	if w.empty.Load() || w.full() {
 		poll := time.NewTimer(pollEvery)
 		select {
 		case <-w.nudge:
 		case <-poll.C:
 		}
 		poll.Stop()
+	}
+	if w.full() {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(redis.Nil)
+		return cmd
 	}
 	cmd := w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	w.empty.Store(errors.Is(cmd.Err(), redis.Nil))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,16 +41,30 @@ type watch struct {
 // shard is one Redis server and what this replica knows of its heartbeats.
 type shard struct {
 	partitions []int
-	busy       bool              // a tick is under way
-	beatAt     time.Time         // the last heartbeat of this replica
-	ahead      time.Duration     // Redis's clock less this one's
-	seen       map[string]*other // the other replicas
+	beating    bool      // a heartbeat is under way; watch.mu guards it
+	serving    bool      // takeover and service are; watch.mu guards it
+	beatAt     time.Time // the last heartbeat of this replica; whoever is beating owns it
+
+	mu    sync.Mutex
+	ahead time.Duration     // Redis's clock less this one's
+	seen  map[string]*other // the other replicas
 }
 
 // other is another replica, as seen in one shard.
 type other struct {
 	at     int64 // its last heartbeat, unix ms of Redis's clock
-	missed int   // heartbeats of this replica since
+	missed int   // heartbeats of this replica since; negative while it is waited for longer
+}
+
+func (o *other) lost() bool { return o.missed >= lostBeats }
+
+// forgive has all others waited for longer, until they were seen graceBeats times.
+func (s *shard) forgive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.seen {
+		o.missed = -graceBeats
+	}
 }
 
 func newWatch(q *Queue) *watch {
@@ -66,7 +81,7 @@ func (w *watch) begin(ctx context.Context) error {
 		if err := w.beat(ctx, s); err != nil {
 			return err
 		}
-		for replica := range s.seen {
+		for _, replica := range s.others() {
 			if former, _, _ := strings.Cut(replica, "."); former == base {
 				if err := w.takeOver(ctx, s, replica); err != nil {
 					return err
@@ -119,8 +134,8 @@ func (w *watch) run(ctx context.Context) {
 		}
 		w.mu.Lock()
 		for address, s := range w.shards {
-			if !s.busy {
-				s.busy = true
+			if !s.beating {
+				s.beating = true
 				ticks.Go(func() { w.tick(ctx, address, s) })
 			}
 		}
@@ -136,27 +151,40 @@ func (w *watch) run(ctx context.Context) {
 // tickTimeout bounds what a tick asks of Redis.
 const tickTimeout = 5 * time.Second
 
+// tick beats, if it is time, and serves what this replica owns. The heartbeat of
+// the next tick does not wait for that: a takeover may take long.
 func (w *watch) tick(ctx context.Context, address string, s *shard) {
-	defer func() {
-		w.mu.Lock()
-		s.busy = false
-		w.mu.Unlock()
-	}()
+	err := w.beatIfDue(ctx, s)
+	w.mu.Lock()
+	s.beating = false
+	busy := s.serving || err != nil
+	s.serving = s.serving || err == nil
+	w.mu.Unlock()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		w.q.opts.Logger.Error("heartbeat failed", "error", err)
+	}
+	if busy {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
-	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
-	if now.Sub(s.beatAt) >= w.q.opts.HeartbeatEvery-w.q.opts.ServiceEvery/2 {
-		if err := w.beat(ctx, s); err != nil {
-			if !errors.Is(err, context.Canceled) {
-				w.q.opts.Logger.Error("heartbeat failed", "error", err)
-			}
-			return
-		}
-		w.takeOverLost(ctx, s)
-	}
+	w.takeOverLost(ctx, s)
 	if err := w.service(ctx, address, s); err != nil && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("partitions not served", "error", err)
 	}
+	w.mu.Lock()
+	s.serving = false
+	w.mu.Unlock()
+}
+
+func (w *watch) beatIfDue(ctx context.Context, s *shard) error {
+	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
+	if now.Sub(s.beatAt) < w.q.opts.HeartbeatEvery-w.q.opts.ServiceEvery/2 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
+	defer cancel()
+	return w.beat(ctx, s)
 }
 
 // beat writes this replica's heartbeat and counts the others'.
@@ -170,9 +198,7 @@ func (w *watch) beat(ctx context.Context, s *shard) error {
 	err := script.Run(ctx, w.q.opts.Client, nil, call)
 	ended := time.Now() //nolint:forbidigo // as above
 	if err != nil || ended.Sub(began) > slowBeat {
-		for _, o := range s.seen {
-			o.missed = -graceBeats
-		}
+		s.forgive()
 	}
 	if err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
@@ -187,6 +213,8 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 		return errors.New("write heartbeat: unexpected reply")
 	}
 	now, _ := list[0].(int64)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.ahead = time.UnixMilli(now).Sub(asked)
 	living := make(map[string]bool)
 	for i := 1; i+1 < len(list); i += 2 {
@@ -204,7 +232,7 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 		case o == nil:
 			s.seen[replica] = &other{at: at}
 		case o.at != at:
-			*o = other{at: at, missed: min(o.missed, 0)}
+			*o = other{at: at, missed: min(o.missed+1, 0)}
 		default:
 			o.missed++
 		}
@@ -220,8 +248,10 @@ func (s *shard) count(reply any, self string, asked time.Time) error {
 // living lists the replicas of a shard that are not lost, this one among them.
 func (w *watch) living(s *shard) []string {
 	out := []string{*w.q.replica.Load()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for replica, o := range s.seen {
-		if o.missed < lostBeats {
+		if !o.lost() {
 			out = append(out, replica)
 		}
 	}
@@ -254,8 +284,8 @@ func mix(h uint64) uint64 {
 
 func (w *watch) takeOverLost(ctx context.Context, s *shard) {
 	living := w.living(s)
-	for replica, o := range s.seen {
-		if o.missed < lostBeats || owner(living, replica) != living[0] {
+	for _, replica := range s.lost() {
+		if owner(living, replica) != living[0] {
 			continue
 		}
 		w.q.opts.Logger.Warn("replica is lost, requeuing its work", "lost_replica", replica)
@@ -265,14 +295,36 @@ func (w *watch) takeOverLost(ctx context.Context, s *shard) {
 	}
 }
 
+// others lists the replicas that were seen.
+func (s *shard) others() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.seen))
+}
+
+// lost lists the replicas that are lost.
+func (s *shard) lost() (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for replica, o := range s.seen {
+		if o.lost() {
+			out = append(out, replica)
+		}
+	}
+	return out
+}
+
 // takeOver requeues what a lost replica has in flight in a shard.
 func (w *watch) takeOver(ctx context.Context, s *shard, replica string) error {
-	n, err := w.q.requeue(ctx, s.partitions, replica, true)
+	n, err := w.q.requeue(ctx, s.partitions, replica)
 	w.q.metrics.requeued.Add(float64(n))
 	if err != nil {
 		return err
 	}
 	w.q.metrics.takeovers.Inc()
+	s.mu.Lock()
+	delete(s.seen, replica) // should it beat again, it is watched anew
+	s.mu.Unlock()
 	return w.q.forget(ctx, s.partitions[0], replica)
 }
 
@@ -287,20 +339,16 @@ func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 // requeuePage is how many notes one call requeues.
 const requeuePage = 500
 
-// requeue moves all notes of a replica in partitions back to their queues and
-// has them served. It returns how many there were.
-func (q *Queue) requeue(ctx context.Context, partitions []int, replica string, fence bool) (int, error) {
+// requeue fences a replica in partitions, moves all its notes there back to their
+// queues and has them served. It returns how many there were.
+func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (int, error) {
 	n := 0
 	for rest := partitions; len(rest) > 0; {
 		calls := make([]*script.Call, len(rest))
 		for i, p := range rest {
-			fenced := "0"
-			if fence {
-				fenced = "1"
-			}
 			calls[i] = &script.Call{
 				Script: requeueScript, Keys: Keys(p),
-				Args: []any{partition.Prefix(p), replica, requeuePage, fenced},
+				Args: []any{partition.Prefix(p), replica, requeuePage, "1", ""},
 			}
 		}
 		if err := script.Run(ctx, q.opts.Client, nil, calls...); err != nil {
@@ -327,7 +375,8 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string, f
 	return n, nil
 }
 
-// release requeues all notes of this replica and takes its heartbeats away.
+// release requeues all notes of this replica, refuses claims that are still on
+// their way, and takes its heartbeats away.
 func (q *Queue) release(ctx context.Context, replica string) error {
 	all := make([]int, partition.Count)
 	for p := range all {
@@ -335,7 +384,7 @@ func (q *Queue) release(ctx context.Context, replica string) error {
 	}
 	var failed error
 	for _, group := range q.byShard(ctx, all) {
-		_, err := q.requeue(ctx, group, replica, false)
+		_, err := q.requeue(ctx, group, replica)
 		if err == nil {
 			err = q.forget(ctx, group[0], replica)
 		}
@@ -373,10 +422,16 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 	if err := script.Run(ctx, w.q.opts.Client, nil, calls...); err != nil {
 		return fmt.Errorf("promote what is due: %w", err)
 	}
+	var ready []int
 	for i, c := range calls {
 		if n, _ := c.Reply().(int64); n == 1 {
-			w.q.Kick(due[i])
+			ready = append(ready, due[i])
 		}
+	}
+	if anyFree(w.q.opts.Admission.Holding()) {
+		w.q.Kick(ready...)
+	} else { // another replica may have places
+		w.q.Wake(ctx, ready)
 	}
 	return nil
 }
@@ -394,7 +449,10 @@ func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("read what is due: %w", err)
 	}
-	now := time.Now().Add(s.ahead).UnixMilli() //nolint:forbidigo // Redis's clock
+	s.mu.Lock()
+	ahead := s.ahead
+	s.mu.Unlock()
+	now := time.Now().Add(ahead).UnixMilli() //nolint:forbidigo // Redis's clock
 	var due []int
 	for i, first := range firsts {
 		if z := first.Val(); len(z) > 0 && int64(z[0].Score) <= now {

@@ -5,11 +5,12 @@
 // tenth of the burst, and hands them out from memory: at a thousand requests a
 // second one in fifty waits for Redis. What one process has leased no other
 // has, so over any time N processes together admit no more than the limit and N
-// chunks. While Redis is away each process goes on with a bucket of its own.
+// chunks. Who needs more than is held leases just that. While Redis is away each process goes on with a bucket of its own.
 package ratelimit
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,10 @@ type Limit struct {
 	Burst     int // at least 1
 }
 
-// cost is the time in which one token comes.
-func (l Limit) cost() time.Duration { return time.Duration(float64(time.Second) / l.PerSecond) }
+// costOf is the time in which n tokens come.
+func (l Limit) costOf(n int) time.Duration {
+	return time.Duration(float64(n) * float64(time.Second) / l.PerSecond)
+}
 
 // chunk is how many tokens a process leases at a time.
 func (l Limit) chunk() int {
@@ -64,9 +67,10 @@ type bucketKey struct{ limit, key string }
 // bucket is what this process knows of one.
 type bucket struct {
 	mu      sync.Mutex
-	held    int           // leased and not used yet
-	full    time.Time     // when the bucket is full again
-	retry   time.Time     // until then Redis has nothing to lease
+	held    int       // leased and not used yet
+	full    time.Time // when the bucket is full again
+	retry   time.Time // until then Redis does not lease as many as retried
+	retried int
 	leasing chan struct{} // closed when the lease under way has ended; nil without one
 }
 
@@ -83,24 +87,53 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{client: client, now: now, buckets: buckets}
 }
 
-// Take takes a token for key, or says when to try again. It waits for Redis at
-// most 250 ms, and only when the process has no token left of its lease.
-func (l *Limiter) Take(ctx context.Context, limit Limit, key string) Decision {
+// Take takes n tokens for key, all or none, or says when to try again. Of a
+// bucket that never holds n it takes all, when it is full. It waits for Redis at
+// most 250 ms, and only when the process does not hold n tokens of its lease.
+func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Decision {
 	if limit.PerSecond <= 0 {
 		return Decision{OK: true}
 	}
+	n = min(n, limit.Burst)
 	b := l.bucket(limit, key)
 	for {
-		decision, wait := l.try(ctx, b, limit, key)
+		decision, wait := l.try(ctx, b, limit, key, n)
 		if wait == nil {
 			return decision
 		}
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return b.withoutLease(limit, l.now())
+			return b.withoutLease(limit, l.now(), n)
 		}
 	}
+}
+
+// Give puts back n tokens that Take took for what was not done after all. When
+// Redis does not answer within 250 ms they are lost.
+func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Decision {
+	if limit.PerSecond <= 0 {
+		return Decision{OK: true}
+	}
+	n = min(n, limit.Burst)
+	b := l.bucket(limit, key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retry = time.Time{}
+	switch now := l.now(); {
+	case b.held+n <= limit.chunk():
+		b.held += n
+	case l.isAway(now):
+		b.full = b.full.Add(-limit.costOf(n))
+	default:
+		b.mu.Unlock()
+		answer, err := l.runLease(ctx, limit, key, -n)
+		b.mu.Lock()
+		if err == nil {
+			b.full = now.Add(answer.full)
+		}
+	}
+	return b.admitted(limit, l.now())
 }
 
 // Peek says what Take would, as far as this process knows, and takes nothing.
@@ -113,10 +146,10 @@ func (l *Limiter) Peek(limit Limit, key string) Decision {
 	defer b.mu.Unlock()
 	now := l.now()
 	if b.held == 0 && now.Before(b.retry) {
-		return b.refused(limit, now, b.retry.Sub(now))
+		return b.refused(limit, now, 1, b.retry.Sub(now))
 	}
-	if missing := b.missing(limit, now); b.held == 0 && missing > 0 {
-		return b.refused(limit, now, missing)
+	if missing := b.missing(limit, now, 1); b.held == 0 && missing > 0 {
+		return b.refused(limit, now, 1, missing)
 	}
 	return b.admitted(limit, now)
 }
@@ -135,83 +168,104 @@ func (l *Limiter) bucket(limit Limit, key string) *bucket {
 
 // try decides at once, or by a lease of its own, or returns what to wait for:
 // another's lease.
-func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string) (Decision, <-chan struct{}) {
+func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string, n int) (Decision, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := l.now()
 	switch {
-	case b.held > 0:
-		b.held--
+	case b.held >= n:
+		b.held -= n
 		return b.admitted(limit, now), nil
-	case now.Before(b.retry):
-		return b.refused(limit, now, b.retry.Sub(now)), nil
-	case l.client == nil || now.UnixNano() < l.away.Load():
-		return b.takeOwn(limit, now), nil
+	case now.Before(b.retry) && n-b.held >= b.retried:
+		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, n-b.held))), nil
+	case l.isAway(now):
+		return b.takeOwn(limit, now, n), nil
 	case b.leasing != nil:
 		return Decision{}, b.leasing
 	}
-	return l.lease(ctx, b, limit, key), nil
+	return l.lease(ctx, b, limit, key, n), nil
 }
 
-// lease asks Redis for the next chunk, with b unlocked meanwhile, and takes the
-// first token of it. The requests that wait for the lease are others': it does
-// not end with this one.
-func (l *Limiter) lease(ctx context.Context, b *bucket, limit Limit, key string) Decision {
+// isAway reports whether the process's own buckets count for now.
+func (l *Limiter) isAway(now time.Time) bool {
+	return l.client == nil || now.UnixNano() < l.away.Load()
+}
+
+// lease asks Redis for the next chunk, or for what n tokens need beside those
+// held, with b unlocked meanwhile, and takes n. The requests that wait for the
+// lease are others': it does not end with this one.
+func (l *Limiter) lease(ctx context.Context, b *bucket, limit Limit, key string, n int) Decision {
 	done := make(chan struct{})
-	b.leasing = done
+	held := b.held
+	b.leasing, b.held = done, 0
 	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
-	answer, err := runLease(ctx, l.client, limit, key)
-	cancel()
+	answer, err := l.runLease(ctx, limit, key, n-held)
 	b.mu.Lock()
 	b.leasing = nil
+	b.held += held
 	close(done)
 	now := l.now()
 	if err != nil {
-		l.away.Store(now.Add(awayTime).UnixNano())
-		return b.takeOwn(limit, now)
+		return b.takeOwn(limit, now, n)
 	}
 	b.full = now.Add(answer.full)
 	if answer.leased == 0 {
-		b.retry = now.Add(answer.missing)
-		return b.refused(limit, now, answer.missing)
+		b.retry, b.retried = now.Add(answer.missing), n-held
+		return b.refused(limit, now, n, answer.missing)
 	}
-	b.held = answer.leased - 1
+	b.held += answer.leased - n
 	return b.admitted(limit, now)
+}
+
+// runLease is runLease within its time; when it fails, Redis is away.
+func (l *Limiter) runLease(ctx context.Context, limit Limit, key string, need int) (leaseAnswer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	answer, err := runLease(ctx, l.client, limit, key, need)
+	if err != nil {
+		l.away.Store(l.now().Add(awayTime).UnixNano())
+	}
+	return answer, err
 }
 
 // withoutLease decides for one who cannot wait for the lease.
-func (b *bucket) withoutLease(limit Limit, now time.Time) Decision {
+func (b *bucket) withoutLease(limit Limit, now time.Time, n int) Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.takeOwn(limit, now)
+	return b.takeOwn(limit, now, n)
 }
 
 // takeOwn goes on from what is known of the bucket, without Redis.
-func (b *bucket) takeOwn(limit Limit, now time.Time) Decision {
-	if missing := b.missing(limit, now); missing > 0 {
-		return b.refused(limit, now, missing)
+func (b *bucket) takeOwn(limit Limit, now time.Time, n int) Decision {
+	need := max(0, n-b.held)
+	if missing := b.missing(limit, now, need); missing > 0 {
+		return b.refused(limit, now, n, missing)
 	}
+	b.held -= n - need
 	if b.full.Before(now) {
 		b.full = now
 	}
-	b.full = b.full.Add(limit.cost())
+	b.full = b.full.Add(limit.costOf(need))
 	return b.admitted(limit, now)
 }
 
-// missing is the time until there is a token in the bucket.
-func (b *bucket) missing(limit Limit, now time.Time) time.Duration {
-	return max(0, b.untilFull(now)-time.Duration(limit.Burst-1)*limit.cost())
+// missing is the time until there are n tokens in the bucket.
+func (b *bucket) missing(limit Limit, now time.Time, n int) time.Duration {
+	return max(0, b.untilFull(now)-limit.costOf(limit.Burst-n))
 }
 
 func (b *bucket) untilFull(now time.Time) time.Duration { return max(0, b.full.Sub(now)) }
 
 func (b *bucket) admitted(limit Limit, now time.Time) Decision {
-	until := b.untilFull(now)
-	left := b.held + limit.Burst - int((until+limit.cost()-1)/limit.cost())
-	return Decision{OK: true, Limit: limit.Burst, Remaining: min(max(0, left), limit.Burst), Reset: until}
+	return Decision{OK: true, Limit: limit.Burst, Remaining: b.left(limit, now), Reset: b.untilFull(now)}
 }
 
-func (b *bucket) refused(limit Limit, now time.Time, retry time.Duration) Decision {
-	return Decision{Limit: limit.Burst, Reset: b.untilFull(now), RetryAfter: retry}
+// refused is for one who asked for n tokens, so there are fewer.
+func (b *bucket) refused(limit Limit, now time.Time, n int, retry time.Duration) Decision {
+	return Decision{Limit: limit.Burst, Remaining: min(b.left(limit, now), n-1), Reset: b.untilFull(now), RetryAfter: retry}
+}
+
+func (b *bucket) left(limit Limit, now time.Time) int {
+	used := math.Ceil(b.untilFull(now).Seconds()*limit.PerSecond - 0.01) // for what rounding adds
+	return min(max(0, b.held+limit.Burst-int(used)), limit.Burst)
 }

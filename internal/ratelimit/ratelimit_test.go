@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,7 @@ func (c *clock) now() time.Time          { return time.Unix(0, c.at.Load()) }
 func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
 func frozen() (*clock, func() time.Time) { c := newClock(); return c, c.now }
 func take(l *ratelimit.Limiter, limit ratelimit.Limit) ratelimit.Decision {
-	return l.Take(context.Background(), limit, "acme")
+	return l.Take(context.Background(), limit, "acme", 1)
 }
 
 // slow has a rate so low that the real clock of Redis adds nothing in a test.
@@ -122,6 +123,87 @@ func TestRemainingCountsDown(t *testing.T) {
 	}
 }
 
+// onEach runs the test with buckets in Redis and with those of one process.
+func onEach(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Helper()
+	for _, shared := range []bool{true, false} {
+		t.Run("shared "+strconv.FormatBool(shared), func(t *testing.T) {
+			t.Parallel()
+			var client redis.UniversalClient
+			if shared {
+				client = redistest.New(t)
+			}
+			test(t, client)
+		})
+	}
+}
+
+// Of several tokens all are taken or none, in whichever order sizes come.
+func TestSeveralTokensAtOnce(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		_, now := frozen()
+		l := ratelimit.New(client, now)
+		for i, c := range []struct {
+			take, give, remaining int
+			ok                    bool
+		}{
+			{take: 1, ok: true, remaining: 99},
+			{take: 59, ok: true, remaining: 40},
+			{take: 41, remaining: 40},
+			{take: 100, remaining: 40},
+			{take: 40, ok: true, remaining: 0},
+			{take: 1, remaining: 0},
+			{give: 60, ok: true, remaining: 60},
+			{take: 61, remaining: 60},
+			{take: 3, ok: true, remaining: 57},
+			{give: 3, ok: true, remaining: 60},
+			{give: 40, ok: true, remaining: 100},
+			{take: 5000, ok: true, remaining: 0}, // of a full bucket
+			{give: 1, ok: true, remaining: 1},
+			{take: 5000, remaining: 1},
+			{take: 1, ok: true, remaining: 0},
+			{give: 5000, ok: true, remaining: 100},
+			{take: 100, ok: true, remaining: 0},
+		} {
+			var d ratelimit.Decision
+			if c.give > 0 {
+				d = l.Give(t.Context(), slow, "acme", c.give)
+			} else {
+				d = l.Take(t.Context(), slow, "acme", c.take)
+			}
+			if d.OK != c.ok || d.Remaining != c.remaining || (d.RetryAfter > 0) == c.ok {
+				t.Fatalf("step %d: %+v, want %+v", i, d, c)
+			}
+		}
+	})
+}
+
+// One who asks for much and is refused takes nothing from one who asks for little.
+func TestARefusalIsForThoseWhoAskForAsMuch(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := &hook{}
+	client.AddHook(h)
+	_, now := frozen()
+	l := ratelimit.New(client, now)
+	l.Take(t.Context(), slow, "acme", 50)
+	var last ratelimit.Decision
+	for range 20 {
+		last = l.Take(t.Context(), slow, "acme", 60)
+	}
+	if last.OK || last.RetryAfter < 9000*time.Second || last.RetryAfter > 10_000*time.Second {
+		t.Errorf("%+v", last)
+	}
+	if calls := h.calls.Load(); calls != 2 {
+		t.Errorf("%d round trips", calls)
+	}
+	if d := l.Take(t.Context(), slow, "acme", 50); !d.OK {
+		t.Errorf("%+v", d)
+	}
+}
+
 // Over any time, the limiters of one Redis admit no more than the limit and
 // what each had leased before.
 func TestReplicasShareALimit(t *testing.T) {
@@ -134,11 +216,15 @@ func TestReplicasShareALimit(t *testing.T) {
 	started := time.Now()
 	for range replicas {
 		l := ratelimit.New(client, nil)
-		for range 3 {
+		for _, n := range []int{1, 17, 90} { // of a chunk, of two, of more
 			group.Go(func() {
 				for time.Since(started) < window || count.Load() < int64(limit.Burst) {
-					if d := take(l, limit); d.OK {
-						count.Add(1)
+					if d := l.Take(t.Context(), limit, "acme", n); d.OK {
+						count.Add(int64(n))
+						if n == 17 {
+							l.Give(t.Context(), limit, "acme", 5)
+							count.Add(-5)
+						}
 					} else {
 						<-time.After(min(d.RetryAfter, 5*time.Millisecond))
 					}
@@ -161,7 +247,7 @@ func TestEachKeyAndNameHasItsOwnBucket(t *testing.T) {
 	admitted(l, slow, 101)
 	other := slow
 	other.Name = "other"
-	if !take(l, other).OK || !l.Take(t.Context(), slow, "umbrella").OK {
+	if !take(l, other).OK || !l.Take(t.Context(), slow, "umbrella", 1).OK {
 		t.Error("another bucket is empty too")
 	}
 }
@@ -170,7 +256,7 @@ func TestKeysExpireAndTellNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	limit := ratelimit.Limit{Name: "n", PerSecond: 10, Burst: 100}
-	ratelimit.New(client, nil).Take(t.Context(), limit, "client-4711")
+	ratelimit.New(client, nil).Take(t.Context(), limit, "client-4711", 1)
 	keys := client.Keys(t.Context(), "*").Val()
 	if len(keys) != 1 || len(keys[0]) > 60 {
 		t.Fatalf("keys %q", keys)
@@ -294,7 +380,7 @@ func TestWhoCannotWaitForALeaseIsAnsweredAtOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if !l.Take(ctx, slow, "acme").OK {
+	if !l.Take(ctx, slow, "acme", 1).OK {
 		t.Error("refused")
 	}
 	close(h.gate)
@@ -333,26 +419,28 @@ func TestNoWindowAdmitsMoreThanTheLimit(t *testing.T) {
 			PerSecond: rapid.Float64Range(0.1, 5000).Draw(t, "rate"),
 			Burst:     rapid.IntRange(1, 50).Draw(t, "burst"),
 		}
+		most := rapid.IntRange(1, 60).Draw(t, "most items")
 		c, now := frozen()
 		l := ratelimit.New(nil, now)
 		var at []time.Time
-		for range rapid.IntRange(1, 200).Draw(t, "requests") {
+		for range rapid.IntRange(1, 100).Draw(t, "requests") {
 			c.advance(time.Duration(rapid.Int64Range(0, int64(2*float64(time.Second)/limit.PerSecond)).Draw(t, "pause")))
-			d := take(l, limit)
+			n := rapid.IntRange(1, most).Draw(t, "items")
+			d := l.Take(context.Background(), limit, "acme", n)
 			if !d.OK && rapid.Bool().Draw(t, "patient") {
 				c.advance(d.RetryAfter)
-				if d = take(l, limit); !d.OK {
+				if d = l.Take(context.Background(), limit, "acme", n); !d.OK {
 					t.Fatalf("refused after RetryAfter: %+v", d)
 				}
 			}
 			if d.OK {
-				at = append(at, c.now())
+				at = append(at, slices.Repeat([]time.Time{c.now()}, min(n, limit.Burst))...)
 			}
 		}
 		for i := range at {
 			for j := i; j < len(at); j++ {
-				most := float64(limit.Burst) + at[j].Sub(at[i]).Seconds()*limit.PerSecond + 1e-3
-				if float64(j-i+1) > most {
+				limit := float64(limit.Burst) + at[j].Sub(at[i]).Seconds()*limit.PerSecond + 1e-3
+				if float64(j-i+1) > limit {
 					t.Fatalf("%d in %v", j-i+1, at[j].Sub(at[i]))
 				}
 			}
@@ -397,7 +485,7 @@ func BenchmarkTake(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(p *testing.PB) {
 				for i := 0; p.Next(); i++ {
-					if !l.Take(b.Context(), limit, names[i%keys]).OK {
+					if !l.Take(b.Context(), limit, names[i%keys], 1).OK {
 						b.Fatal("refused")
 					}
 				}

@@ -18,12 +18,13 @@ var leaseScript = redis.NewScript(leaseSource)
 
 type leaseAnswer struct {
 	leased        int
-	full, missing time.Duration // until the bucket is full, until a whole chunk is there
+	full, missing time.Duration // until the bucket is full, until all that was wanted is there
 }
 
-func runLease(ctx context.Context, client redis.UniversalClient, limit Limit, key string) (leaseAnswer, error) {
+// runLease leases at least need tokens, or gives back as many as need is below 0.
+func runLease(ctx context.Context, client redis.UniversalClient, limit Limit, key string, need int) (leaseAnswer, error) {
 	numbers, err := leaseScript.Run(ctx, client, []string{redisKey(limit.Name, key)},
-		1e6/limit.PerSecond, limit.Burst, limit.chunk()).Int64Slice()
+		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk())).Int64Slice()
 	if err != nil {
 		return leaseAnswer{}, fmt.Errorf("lease tokens: %w", err)
 	}

@@ -46,13 +46,17 @@ CREATE INDEX cards_periodicity ON cards (company_uuid, periodicity, issued_at DE
 CREATE TABLE card_jobs (
     uuid BYTEA NOT NULL PRIMARY KEY,
     company_uuid BYTEA NOT NULL REFERENCES companies (uuid),
-    created_at BIGINT NOT NULL
+    created_at BIGINT NOT NULL,
+    finished_at BIGINT -- of its last item, written by who counts the job
 );
 CREATE INDEX card_jobs_created ON card_jobs (created_at);
+CREATE INDEX card_jobs_open ON card_jobs (uuid) WHERE finished_at IS NULL;
 
 CREATE TABLE card_job_items (
     job_uuid BYTEA NOT NULL REFERENCES card_jobs (uuid),
     item_index INTEGER NOT NULL,
+    company_uuid BYTEA NOT NULL, -- of its job, as created_at is
+    created_at BIGINT NOT NULL,
     request_uuid BYTEA NOT NULL,
     type TEXT NOT NULL,
     alias TEXT NOT NULL,
@@ -64,9 +68,11 @@ CREATE TABLE card_job_items (
     error_code TEXT NOT NULL,
     error_message TEXT NOT NULL,
     finished_at BIGINT,
+    retry_at BIGINT, -- after a failure: not before
     PRIMARY KEY (job_uuid, item_index)
 );
-CREATE INDEX card_job_items_pending ON card_job_items (job_uuid, item_index) WHERE status = 'PENDING';
+-- Companies in turn, and the jobs of each in order.
+CREATE INDEX card_job_items_pending ON card_job_items (company_uuid, created_at, job_uuid, item_index) WHERE status = 'PENDING';
 
 CREATE TABLE card_outbox (
     request_uuid BYTEA NOT NULL PRIMARY KEY,

@@ -8,7 +8,8 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   if matched then redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) end
   if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
   if dead then redis.call('HSET', deliveries, '!', now) end
-  local head = redis.call('GETRANGE', event, 0, 13)
+  local head = redis.pcall('GETRANGE', event, 0, 13)
+  if type(head) == 'table' then return 0 end -- no event: damaged
   local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
   if not accepted or state == COMPACTED then -- what came too late for the event goes too
     local live = redis.call('HGET', deliveries, '#')
@@ -40,4 +41,14 @@ local function count_pending(P, company, change)
   if change == 0 then return end
   redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)
   redis.call('INCRBY', P .. 'pending', change)
+end
+
+-- weigh corrects what a company's events are charged when they are claimed, the
+-- average number of their deliveries, by those of events that were matched.
+local function weigh(P, company, fanouts)
+  local state = P .. 'c:' .. company
+  local before = tonumber(redis.call('HGET', state, 'cost') or 1)
+  local cost = before
+  for _, n in ipairs(fanouts) do cost = cost + (math.max(n, 1) - cost) / 8 end
+  if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
 end

@@ -4,8 +4,8 @@
 -- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
 --   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker
 --   in ms, 7 unreachable attempts in a row that open it, 8 number of events; then
---   for each event: key prefix, company, id, '1' when its matching is complete,
---   number of changes; and for each of its changes: subscriber, expected version
+--   for each event: key prefix, company, id, the number of its deliveries when its
+--   matching is complete, '' before, number of changes; and for each of its changes: subscriber, expected version
 --   ('' for none), record, created ms, ms until it is due ('' for never), flags,
 --   ms for which its endpoint is not served ('' for none)
 -- Flags: c it was claimed from its endpoint queue, s the endpoint was reached, u it
@@ -68,10 +68,11 @@ local function learn(P, company, sub, flags, ms)
   end
 end
 
-local out, wakes = {0}, {}
+local out, wakes, fanouts = {0}, {}, {}
 local a = 9
 for e = 1, tonumber(ARGV[8]) do
-  local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3] == '1', tonumber(ARGV[a + 4])
+  local P, company, id, fanout, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
+  local matched = fanout ~= ''
   a = a + 5
   local key, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
   local opened, dead, wake_up = 0, false, 0
@@ -80,12 +81,15 @@ for e = 1, tonumber(ARGV[8]) do
     local due, flags, ms = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
     a = a + 7
     local claimed = string.find(flags, 'c', 1, true)
-    if claimed then free(P, replica, company, sub, id) end
-    learn(P, company, sub, flags, ms)
+    local ended = claimed and free(P, replica, company, sub, id, expected)
+    local offered = not ended
+    if ended or not claimed then learn(P, company, sub, flags, ms) end
     local found = redis.call('HGET', key, sub)
-    local version = found and string.sub(found, 2, string.find(found, '|', 1, true) - 1) or ''
-    if version ~= expected then
+    if version_of(found) ~= expected then
       out[#out + 1] = found or ''
+      if ended and LIVE[found and string.sub(found, 1, 1)] then -- the caller may never come back
+        wake_up, offered = wake_up + put(P, company, sub, id, t, t), true
+      end
     elseif string.find(flags, 'g', 1, true) and in_flight(P, company, sub, id) then
       out[#out + 1] = 0
     else
@@ -98,16 +102,24 @@ for e = 1, tonumber(ARGV[8]) do
       if LIVE[was] and not LIVE[is] then opened = opened - 1 end
       dead = dead or is == 'X'
       if LIVE[is] and due ~= '' then
-        if string.find(flags, 'b', 1, true) then redis.call('SADD', P .. 'bl:' .. company, sub) end
-        wake_up = wake_up + put(P, company, sub, id, t + due, t)
-      elseif LIVE[was] then
+        -- One that somebody else is attempting is queued by its outcome.
+        if ended or not found or not in_flight(P, company, sub, id) then
+          if string.find(flags, 'b', 1, true) then redis.call('SADD', P .. 'bl:' .. company, sub) end
+          wake_up, offered = wake_up + put(P, company, sub, id, t + due, t), true
+        end
+      elseif LIVE[was] and not ended then
         take_out(P, company, sub, id)
       end
     end
-    if claimed then wake_up = wake_up + offer(P, company, sub, t) end
+    if not offered then wake_up = wake_up + offer(P, company, sub, t) end
   end
   count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
+  if matched then
+    fanouts[company] = fanouts[company] or {P = P}
+    table.insert(fanouts[company], tonumber(fanout))
+  end
   if wake_up > 0 then wakes[#wakes + 1] = e end
 end
+for company, list in pairs(fanouts) do weigh(list.P, company, list) end
 out[1] = wakes
 return out

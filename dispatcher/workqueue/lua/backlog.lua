@@ -2,7 +2,8 @@
 -- comes first, and of their endpoint queues the one whose turn comes first.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix
--- Returns {pending events, ms for which the oldest due work has waited}.
+-- Returns {pending events, ms for which the oldest due work has waited, entries of
+--   the quarantine}.
 local P = ARGV[1]
 local now = clock()
 local oldest = now
@@ -20,4 +21,4 @@ for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
 end
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
 if due[1] and due[1] ~= '' and due[1] ~= PASSED then oldest = math.min(oldest, tonumber(due[2])) end
-return {tonumber(redis.call('GET', P .. 'pending') or 0), now - oldest}
+return {tonumber(redis.call('GET', P .. 'pending') or 0), now - oldest, redis.call('ZCARD', P .. 'quarantine')}

@@ -2,13 +2,15 @@
 -- id in the same step. Each company gets at most one quantum a call, the lowest
 -- virtual start time first (start-time fair queueing, Goyal et al. 1996).
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 deliveries to claim at most, 4 bytes of
---   events at most, 5 deliveries a company is given at most while others have
---   work, 6 in-flight limit of an endpoint queue, 7 unreachable attempts in a
---   row that open a breaker, 8 jobs to claim at most, 9 the share of a company
---   that is not listed; then company and share in turn
+-- ARGV: 1 key prefix, 2 replica, 3 number of the call, 4 deliveries to claim at
+--   most, 5 bytes of events at most, 6 deliveries a company is given at most
+--   while others have work, 7 in-flight limit of an endpoint queue, 8 unreachable
+--   attempts in a row that open a breaker, 9 jobs to claim at most, 10 the share
+--   of a company that is not listed; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by since
---   they hold their share, batches...}, or {-1} when the replica is fenced. A
+--   they hold their share, batches...}, {-1} when the replica is fenced, or {-2}
+--   when a call with this number or a later one has claimed already: it may have
+--   been this one, whose answer was lost. Notes hold the number of the call. A
 --   batch is {company, version of its subscribers, subscribers with a backlog,
 --   events, deliveries, jobs}: events are id, event or false, and the
 --   subscribers that have a delivery already (false: none) in turn; deliveries
@@ -16,15 +18,18 @@
 local P, replica = ARGV[1], ARGV[2]
 if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
 
+local note, call = P .. 'n:' .. replica, tonumber(ARGV[3])
+if call <= tonumber(redis.call('HGET', note, '') or 0) then return {-2} end
+
 local now = clock()
-local budget, bytes, quantum = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local limit, trips, jobs, share_of_others = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local budget, bytes, quantum = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local limit, trips, jobs, share_of_others = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local shares = {}
-for i = 10, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 11, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 local JOB_TURN = 8      -- every so many turns a job comes before new work
+local PAGE = 200        -- companies looked at
 local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
-local note = P .. 'n:' .. replica
 
 redis.call('ZREM', P .. 'due', '', PASSED)
 
@@ -54,10 +59,9 @@ local function claim_events(company, want)
       known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
       if known.err then known = false end
     end
-    redis.call('HSET', note, company .. '/' .. id, '')
+    redis.call('HSET', note, company .. '/' .. id, call)
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
-    local state = event and string.sub(event, 1, 1)
-    if state == 'M' or state == 'S' or state == 'C' then -- a late record ended its matching
+    if matched(event) then
       redis.call('HDEL', note, company .. '/' .. id)
     else
       bytes = bytes - (event and #event or 0)
@@ -92,11 +96,11 @@ local function claim_endpoint(company, sub, want, out)
   local used = 0
   for _, id in ipairs(ids) do
     if bytes <= 0 then break end
-    redis.call('ZREM', queue, id)
-    redis.call('HSET', note, reference(company, id, sub), '')
-    redis.call('HSET', P .. 'ef:' .. e, id, replica)
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
+    redis.call('ZREM', queue, id)
+    redis.call('HSET', note, reference(company, id, sub), call)
+    redis.call('HSET', P .. 'ef:' .. e, id, claim_name(replica, version_of(record)))
     bytes = bytes - (event and #event or 0)
     used = used + 1
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
@@ -135,7 +139,7 @@ local function claim_job(company)
   if jobs <= 0 or redis.call('HGET', state, 'job') then return {} end
   local id = redis.call('LPOP', P .. 'jq:' .. company)
   if not id then return {} end
-  redis.call('HSET', note, 'j:' .. company .. '/' .. id, '')
+  redis.call('HSET', note, 'j:' .. company .. '/' .. id, call)
   redis.call('HSET', state, 'job', id)
   jobs = jobs - 1
   return {id}
@@ -149,42 +153,57 @@ end
 local out, passed = {0, {}}, {}
 local alone = redis.call('ZCARD', P .. 'sched') == 1
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
-local turn = redis.call('ZRANGE', P .. 'sched', 0, 199, 'WITHSCORES')
-for i = 1, #turn, 2 do
-  local company, start = turn[i], tonumber(turn[i + 1])
-  if budget <= 0 or bytes <= 0 then break end
-  local want = math.min(shares[company] or share_of_others, budget)
-  if not alone then want = math.min(want, quantum) end
-  if want <= 0 then
-    passed[#passed + 1] = company
+
+-- serve gives a company its turn.
+local function serve(company, start, want)
+  local state = P .. 'c:' .. company
+  local number = redis.call('HINCRBY', state, 'turn', 1)
+  local events, deliveries, claimed, used, more = {}, {}, {}, 0, 0
+  if number % JOB_TURN == 0 then claimed = claim_job(company) end
+  if number % 2 == 0 then
+    deliveries, used = claim_endpoints(company, want)
+    if used < want then events, more = claim_events(company, want - used) end
   else
-    local state = P .. 'c:' .. company
-    local number = redis.call('HINCRBY', state, 'turn', 1)
-    local events, deliveries, claimed, used, more = {}, {}, {}, 0, 0
-    if number % JOB_TURN == 0 then claimed = claim_job(company) end
-    if number % 2 == 0 then
-      deliveries, used = claim_endpoints(company, want)
-      if used < want then events, more = claim_events(company, want - used) end
-    else
-      events, used = claim_events(company, want)
-      if used < want then deliveries, more = claim_endpoints(company, want - used) end
-    end
-    used = used + more
-    if used == 0 and #claimed == 0 then claimed = claim_job(company) end
-    v = math.max(v, start)
-    if has_work(company) then
-      redis.call('ZADD', P .. 'sched', start + math.max(used, 1), company)
-    else
-      redis.call('ZREM', P .. 'sched', company)
-      redis.call('HSET', state, 'tag', start + used)
-    end
-    budget = budget - used
-    if #events + #deliveries + #claimed > 0 then
-      out[#out + 1] = {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
-        redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, claimed}
-    end
+    events, used = claim_events(company, want)
+    if used < want then deliveries, more = claim_endpoints(company, math.floor(want - used)) end
+  end
+  used = used + more
+  if used == 0 and #claimed == 0 then claimed = claim_job(company) end
+  v = math.max(v, start)
+  if has_work(company) then
+    redis.call('ZADD', P .. 'sched', start + math.max(used, 1), company)
+  else
+    redis.call('ZREM', P .. 'sched', company)
+    redis.call('HSET', state, 'tag', start + used)
+  end
+  budget = budget - used
+  if #events + #deliveries + #claimed > 0 then
+    out[#out + 1] = {company, redis.call('HGET', P .. 's:' .. company, 'v') or '0',
+      redis.call('SMEMBERS', P .. 'bl:' .. company), events, deliveries, claimed}
   end
 end
+
+local starts = {} -- of the companies passed by
+repeat -- a page of companies; another one only when all of it were passed by
+  local first = #passed
+  local turn = redis.call('ZRANGE', P .. 'sched', first, first + PAGE - 1, 'WITHSCORES')
+  for i = 1, #turn, 2 do
+    if budget < 1 or bytes <= 0 then break end
+    local company = turn[i]
+    local want = math.floor(math.min(shares[company] or share_of_others, budget))
+    if not alone then want = math.min(want, quantum) end
+    if want > 0 then
+      serve(company, tonumber(turn[i + 1]), want)
+    else
+      passed[#passed + 1] = company
+      starts[#passed] = tonumber(turn[i + 1])
+    end
+  end
+until #turn == 0 or #passed < first + #turn / 2
+for i, company in ipairs(passed) do -- who is passed by saves up no turns
+  if starts[i] < v then redis.call('ZADD', P .. 'sched', v, company) end
+end
+if #out > 2 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
 if redis.call('ZCARD', P .. 'sched') > #passed then
   out[1] = wake(P, now)

@@ -8,6 +8,18 @@ local PASSED_MS = 1000 -- work passed by for so long is served by the partition'
 -- reference names a delivery in a note.
 local function reference(company, id, sub) return company .. '/' .. id .. '/' .. sub end
 
+local EVENT_HEADER = 32 -- what stands before an event's body, see events/lua/lib.lua
+
+-- matched and finished tell whether an event, by its value or the header of it, or a
+-- delivery, by its record, needs no more work. What is damaged does: whoever
+-- claims it quarantines it.
+local function matched(event)
+  return type(event) == 'string' and #event >= EVENT_HEADER and string.find(event, '^[MSC]') ~= nil
+end
+local function finished(record)
+  return type(record) == 'string' and string.find(record, '^[DXC]%d+|') ~= nil
+end
+
 local function clock()
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
@@ -58,9 +70,13 @@ local function put(P, company, sub, id, at, now)
   return offer(P, company, sub, now)
 end
 
--- take_out removes a delivery from its endpoint queue, if it waits there.
+-- take_out removes a delivery from its endpoint queue, if it waits there. A
+-- queue that is empty then is not to be served any more.
 local function take_out(P, company, sub, id)
-  redis.call('ZREM', P .. 'eq:' .. company .. '/' .. sub, id)
+  local e = company .. '/' .. sub
+  if redis.call('ZREM', P .. 'eq:' .. e, id) == 0 or redis.call('EXISTS', P .. 'eq:' .. e) == 1 then return end
+  redis.call('ZREM', P .. 'due', 'e:' .. e)
+  redis.call('SREM', P .. 'bl:' .. company, sub)
 end
 
 -- in_flight tells whether an attempt of a delivery that was claimed from its
@@ -69,13 +85,32 @@ local function in_flight(P, company, sub, id)
   return redis.call('HEXISTS', P .. 'ef:' .. company .. '/' .. sub, id) == 1
 end
 
--- free ends a replica's note of a delivery that it claimed from its endpoint
--- queue. A replica whose work was taken over frees nothing of its successor's.
-local function free(P, replica, company, sub, id)
+-- claim_name names one claim of a delivery: who claimed it, and the version of
+-- its record then ('' for none), which no other claim of it by that replica has.
+local function claim_name(replica, version) return replica .. ' ' .. version end
+
+-- release frees the place that a delivery has in its endpoint's in-flight limit.
+local function release(P, company, sub, id)
   local e = company .. '/' .. sub
-  redis.call('HDEL', P .. 'n:' .. replica, reference(company, id, sub))
-  if redis.call('HGET', P .. 'ef:' .. e, id) == replica then
-    redis.call('HDEL', P .. 'ef:' .. e, id)
-    redis.call('HDEL', P .. 'es:' .. e, 'full')
+  redis.call('HDEL', P .. 'ef:' .. e, id)
+  redis.call('HDEL', P .. 'es:' .. e, 'full')
+end
+
+-- free ends a replica's claim of a delivery of an endpoint queue, and reports
+-- whether there was one. It ends no other claim: of a replica that took the
+-- delivery over, or a later one by the same replica.
+local function free(P, replica, company, sub, id, version)
+  local by = redis.call('HGET', P .. 'ef:' .. company .. '/' .. sub, id)
+  if by and by ~= claim_name(replica, version)
+    or redis.call('HDEL', P .. 'n:' .. replica, reference(company, id, sub)) == 0 then
+    return false
   end
+  release(P, company, sub, id)
+  return true
+end
+
+-- version_of reads the version of a delivery's record, '' when it has none.
+local function version_of(record)
+  local bar = record and string.find(record, '|', 1, true)
+  return bar and string.sub(record, 2, bar - 1) or ''
 end

@@ -11,8 +11,8 @@ if sub == '' then
   end
   return 0
 end
-if redis.call('HEXISTS', P .. 'n:' .. replica, reference(company, id, sub)) == 1 then
-  redis.call('ZADD', P .. 'quarantine', now, reference(company, id, sub))
-end
-free(P, replica, company, sub, id)
+local ref = reference(company, id, sub)
+if redis.call('HDEL', P .. 'n:' .. replica, ref) == 0 then return 0 end
+redis.call('ZADD', P .. 'quarantine', now, ref)
+release(P, company, sub, id)
 return offer(P, company, sub, now)

@@ -1,11 +1,13 @@
 -- Requeues work that a replica has noted, so that others may claim it: all of
--- a lost replica's, a page at a time, or what a replica gives up itself.
+-- a lost replica's, a page at a time, what one claim took, or what a replica
+-- gives up itself.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica, 3 how many at most, 4 '1' to fence the replica
---   first: its claims are refused from then on; then the notes to requeue, none
---   meaning all
+--   first: its claims are refused from then on, 5 number of the claim whose notes
+--   to requeue, which is refused should it come later, '' for all; then the notes
+--   to requeue, none meaning all
 -- Returns {how many were requeued, notes left, 1 when a wake-up must be enqueued}.
-local P, replica, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 local now = clock()
 local note = P .. 'n:' .. replica
 local wakes = 0
@@ -16,18 +18,25 @@ if ARGV[4] == '1' then
 end
 
 local refs = {}
-if #ARGV > 4 then
-  for i = 5, #ARGV do refs[#refs + 1] = ARGV[i] end
+if #ARGV > 5 then
+  for i = 6, #ARGV do refs[#refs + 1] = ARGV[i] end
 else
+  local last = tonumber(redis.call('HGET', note, '') or 0)
+  redis.call('HDEL', note, '')
   local cursor = '0'
   repeat
     local page = redis.call('HSCAN', note, cursor, 'COUNT', most)
     cursor = page[1]
-    for i = 1, #page[2], 2 do refs[#refs + 1] = page[2][i] end
+    for i = 1, #page[2], 2 do
+      if call == '' or page[2][i + 1] == call then refs[#refs + 1] = page[2][i] end
+    end
   until cursor == '0' or #refs >= most
+  if call ~= '' and not redis.call('ZSCORE', P .. 'fenced', replica) then
+    redis.call('HSET', note, '', math.max(last, call))
+  end
 end
 
-local n = 0
+local n, joins = 0, {}
 for i = 1, math.min(#refs, most) do
   local ref = refs[i]
   if redis.call('HDEL', note, ref) == 1 then
@@ -36,20 +45,19 @@ for i = 1, math.min(#refs, most) do
       local company, job = string.match(ref, '^j:([^/]*)/(.*)$')
       redis.call('HDEL', P .. 'c:' .. company, 'job')
       redis.call('LPUSH', P .. 'jq:' .. company, job)
-      wakes = wakes + join(P, company, now)
+      joins[company] = true
     else
       local company, id, sub = string.match(ref, '^([^/]*)/([^/]*)/?(.*)$')
       if sub == '' then
-        local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, 0)
-        if event == 'R' then
+        local event = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 0, EVENT_HEADER - 1)
+        if not matched(event) then
           redis.call('LPUSH', P .. 'q:' .. company, '!' .. id)
-          wakes = wakes + join(P, company, now)
+          joins[company] = true
         end
       else
-        free(P, replica, company, sub, id)
+        release(P, company, sub, id)
         local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-        local status = type(record) == 'string' and string.sub(record, 1, 1)
-        if status == 'P' or status == 'R' then
+        if not finished(record) then
           redis.call('ZADD', P .. 'eq:' .. company .. '/' .. sub, 'NX', now, id)
         end
         wakes = wakes + offer(P, company, sub, now)
@@ -57,4 +65,5 @@ for i = 1, math.min(#refs, most) do
     end
   end
 end
+for company in pairs(joins) do wakes = wakes + join(P, company, now) end
 return {n, redis.call('HLEN', note), wakes > 0 and 1 or 0}

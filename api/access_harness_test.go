@@ -1,0 +1,328 @@
+package api
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"database/sql"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/api/gen"
+	"spendhook/auth"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/clientcert"
+	"spendhook/internal/partition"
+	"spendhook/internal/peer"
+	"spendhook/internal/redistest"
+	"spendhook/storage"
+)
+
+// twoCompanies is the API with the real data of two companies in its stores.
+type twoCompanies struct {
+	*harness
+
+	acme, bolt              *tenant
+	mine, another, stranger *x509.Certificate // two of our authority, and one of another's
+	client                  redis.UniversalClient
+	database                *sql.DB
+	version                 any    // of the database when it was dumped
+	dump                    string // of the database
+	signer                  *ecdsa.PrivateKey
+	receiver                string
+}
+
+// tenant is a company of which every kind of thing is there once. Each of its
+// texts begins with its name.
+type tenant struct {
+	name    string
+	company uuid.UUID
+	token   string            // with allScopes
+	bound   string            // the same, bound to the certificate that is mine
+	things  map[string]string // what {subscriber}, {card} and so on stand for in a path or body
+}
+
+// fill puts the things into a path or a body.
+func (c *tenant) fill(template string) string {
+	for name, value := range c.things {
+		template = strings.ReplaceAll(template, "{"+name+"}", value)
+	}
+	return template
+}
+
+// shownIn is what of the company stands in text, and not in the request.
+func (c *tenant) shownIn(text, request string) []string {
+	var found []string
+	for name, value := range c.things {
+		if strings.Contains(text, value) && !strings.Contains(request, value) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+func setupTwo(t *testing.T) *twoCompanies {
+	t.Helper()
+	w := &twoCompanies{client: redistest.New(t), signer: newSigner(t)}
+	ca := newCA(t)
+	w.mine, w.another, w.stranger = clientCert(t, ca), clientCert(t, ca), clientCert(t, newCA(t))
+	pool := ca.Pool()
+	dir, keys := t.TempDir(), keysOf(t, w.signer)
+	store := openSpend(t, storage.Options{DataDir: dir, Timeout: patient})
+	w.harness = setupOn(t, w.client, func(o *Options) {
+		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
+		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
+		o.CertificateRequired = certificateSwitches()
+		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: auth.NewClients(store, nil)})
+		*o = withSpend(store, *o)
+	})
+	w.keys = keys
+	files, err := filepath.Glob(filepath.Join(dir, "*.db"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("databases %v, %v", files, err)
+	}
+	if w.database, err = sql.Open("sqlite", files[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.database.SetMaxOpenConns(1) // data_version is a connection's own
+	t.Cleanup(func() { _ = w.database.Close() })
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) }))
+	t.Cleanup(receiver.Close)
+	w.receiver = receiver.URL
+	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
+	w.certify(w.acme)
+	return w
+}
+
+// call is that of the harness, with a good certificate.
+func (w *twoCompanies) call(method, target, body string, options ...option) answer {
+	w.t.Helper()
+	return w.harness.call(method, target, body, append([]option{withCert(w.mine)}, options...)...)
+}
+
+func newSigner(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// keysOf is a key store that signs with key.
+func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if err := os.WriteFile(filepath.Join(dir, "token-key.pem"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return openKeysIn(t, dir, &memoryKeys{})
+}
+
+// tenant makes a company and waits until nothing moves by itself any more.
+func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
+	w.t.Helper()
+	c := &tenant{name: name, company: uuid.New()}
+	c.token = w.mint(&c.company, allScopes)
+	c.bound = w.bound(&c.company, w.mine)
+	c.things = map[string]string{
+		"company": c.company.String(), "name": name + "'s own", "callback": w.receiver + "/" + name, "event": name + "-event",
+	}
+	for _, thing := range []string{"user", "card", "spareCard", "lastCard", "reimbursement", "location", "statement", "openStatement"} {
+		c.things[thing] = uuid.NewString()
+	}
+	w.load(store, c)
+	do := func(method, target, body string) answer {
+		return w.call(method, c.fill(target), c.fill(body), bearer(c.token))
+	}
+
+	sub := as[gen.SubscriberWithSecret](do("POST", "/api/v1/subscribers", `{"name":"{name}","callbackUrl":"{callback}","events":["PAYMENT_PAID"]}`).want(http.StatusCreated))
+	c.things["subscriber"], c.things["secret"] = sub.UUID.String(), sub.Secret
+	c.things["delivery"] = c.fill("{event}.{subscriber}")
+	do("POST", "/api/v1/events", `{"id":"{event}","event":"PAYMENT_PAID","timestamp":"`+now()+`","metadata":{"of":"{name}"}}`).want(http.StatusAccepted)
+	eventually(w.t, func() bool {
+		a := do("GET", "/api/v1/deliveries/{delivery}", "")
+		return a.Code == http.StatusOK && as[gen.DeliveryDetail](a).Status == "DEAD"
+	})
+	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"]})
+	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
+	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
+	c.things["recoverJob"] = job.UUID.String()
+	eventually(w.t, func() bool {
+		return as[gen.Job](do("GET", "/api/v1/subscribers/{subscriber}/recover/{recoverJob}", "")).Status == "COMPLETED"
+	})
+	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
+	c.things["cardJob"] = cards.UUID.String()
+	return c
+}
+
+// quarantine adds an entry.
+func (w *twoCompanies) quarantine(e workqueue.Quarantined) {
+	w.t.Helper()
+	err := w.client.ZAdd(w.t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: 1795201200000, Member: e.Member()}).Err()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+const newCertificate = `{"certificateChain":"{chain}","privateKey":"{key}"}`
+
+// certify gives a company, and it alone, an egress certificate.
+func (w *twoCompanies) certify(c *tenant) {
+	w.t.Helper()
+	_, pair := certificateBody(w.t, c.name)
+	escape := strings.NewReplacer("\n", `\n`)
+	c.things["chain"], c.things["key"] = escape.Replace(string(pair.Cert)), escape.Replace(string(pair.Key))
+	w.call("PUT", "/api/v1/egress-certificate", c.fill(newCertificate), bearer(c.token)).want(http.StatusOK)
+}
+
+// bound is a token of the company, with allScopes, that only cert may use.
+func (w *twoCompanies) bound(company *uuid.UUID, cert *x509.Certificate) string {
+	w.t.Helper()
+	token, err := w.keys.Mint(w.t.Context(), auth.Grant{
+		Subject: "test", Company: company, Scopes: strings.Fields(allScopes), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return token
+}
+
+const newCard = `{"type":"VIRTUAL","alias":"{name}","userUuid":"{user}"}`
+
+func (w *twoCompanies) load(store *storage.Store, c *tenant) {
+	w.t.Helper()
+	lines := []string{
+		`{"kind":"company","uuid":"{company}","name":"{name}","currency":"EUR","creditLimit":1000}`,
+		`{"kind":"user","uuid":"{user}","companyUuid":"{company}","username":"{name}","name":"{name}"}`,
+		`{"kind":"location","uuid":"{location}","companyUuid":"{company}","name":"{name}","code":"C","status":"ACTIVE"}`,
+		`{"kind":"reimbursement","uuid":"{reimbursement}","companyUuid":"{company}","description":"{name}",` +
+			`"audit":{"requestCreationDate":"2026-01-01","lastUpdateDate":"2026-06-01"},"requester":{"uuid":"{user}"},` +
+			`"amountValue":{"currency":"EUR","amount":1},"validationStatus":{"status":"PENDING"}}`,
+		statement("{statement}", 7, "CLOSED"), statement("{openStatement}", 8, "OPEN"),
+		card("{card}"), card("{spareCard}"), card("{lastCard}"),
+	}
+	in := storage.Importer{Store: store, Refused: func(r storage.Refusal) { w.t.Errorf("refused: %+v", r) }}
+	if _, err := in.Run(context.Background(), strings.NewReader(c.fill(strings.Join(lines, "\n")))); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func card(id string) string {
+	return `{"kind":"card","uuid":"` + id + `","companyUuid":"{company}","holderUuid":"{user}","lastFour":"1234",` +
+		`"type":"MASTER_VIRTUAL","status":"ACTIVE","name":"{name}","issuedAt":"2026-07-01T10:00:00Z"}`
+}
+
+func statement(id string, month int, status string) string {
+	return fmt.Sprintf(`{"kind":"statement","statementUuid":"%s","companyUuid":"{company}","month":%d,"year":2026,`+
+		`"status":"%s","totalAmount":1,"currency":"EUR","closingDate":"2026-08-31"}`, id, month, status)
+}
+
+// state is everything that both stores hold, but for what the processes tell
+// each other.
+func (w *twoCompanies) state() string {
+	w.t.Helper()
+	return w.redisState() + w.databaseState()
+}
+
+func (w *twoCompanies) redisState() string {
+	w.t.Helper()
+	keys, err := w.client.Keys(context.Background(), "sh:*").Result()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		heartbeats := strings.HasSuffix(key, "}:replicas")
+		return heartbeats || !strings.HasPrefix(key, "sh:{") && !strings.HasPrefix(key, "sh:idem:")
+	})
+	slices.Sort(keys)
+	dumps := make([]*redis.StringCmd, len(keys))
+	_, err = w.client.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			dumps[i] = p.Dump(context.Background(), key)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) { // a key that has ended since
+		w.t.Fatal(err)
+	}
+	var all strings.Builder
+	for i, key := range keys {
+		fmt.Fprintf(&all, "%s %q\n", key, dumps[i].Val())
+	}
+	return all.String()
+}
+
+// databaseState reads all tables, unless nobody has written since it last did.
+func (w *twoCompanies) databaseState() string {
+	w.t.Helper()
+	version := rows(w.t, w.database, "PRAGMA data_version")[0][0]
+	if version == w.version {
+		return w.dump
+	}
+	var all strings.Builder
+	for _, table := range rows(w.t, w.database, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'") {
+		fmt.Fprintf(&all, "%s %q\n", table[0], rows(w.t, w.database, fmt.Sprint("SELECT * FROM ", table[0])))
+	}
+	w.version, w.dump = version, all.String()
+	return w.dump
+}
+
+func rows(t *testing.T, db *sql.DB, query string) (all [][]any) {
+	t.Helper()
+	found, err := db.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer found.Close()
+	names, err := found.Columns()
+	for err == nil && found.Next() {
+		row, into := make([]any, len(names)), make([]any, len(names))
+		for i := range row {
+			into[i] = &row[i]
+		}
+		err = found.Scan(into...)
+		all = append(all, row)
+	}
+	if err := errors.Join(err, found.Err()); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// naming puts companyUuid into the object that body is.
+func naming(company uuid.UUID, body string) string {
+	if body == "" {
+		body = "{}"
+	}
+	members := map[string]any{}
+	if err := json.Unmarshal([]byte(body), &members); err != nil {
+		panic(err)
+	}
+	members["companyUuid"] = company
+	text, err := json.Marshal(members)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}

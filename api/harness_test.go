@@ -1,0 +1,327 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/audit"
+	"spendhook/auth"
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/egress"
+	"spendhook/internal/idempotency"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/storage"
+	"spendhook/subscribers"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write " +
+	"cards:read cards:write reimbursements:read locations:read billing:read operator"
+
+// harness is the API on the real packages and a real Redis. Everything that is
+// answered and logged is kept in seen.
+type harness struct {
+	t       *testing.T
+	handler http.Handler
+	keys    *auth.Keys
+	options Options
+	company uuid.UUID
+	token   string // of company, with allScopes
+	seen    *transcript
+}
+
+// setup is a started harness; adjust may change the API's options.
+func setup(t *testing.T, adjust ...func(*Options)) *harness {
+	t.Helper()
+	return setupOn(t, redistest.New(t), adjust...)
+}
+
+func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) *harness {
+	t.Helper()
+	h := &harness{t: t, company: uuid.New(), seen: &transcript{}}
+	var err error
+	h.keys = newKeys(t)
+	o := domainOf(t, client, slog.New(slog.NewTextHandler(h.seen, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	o.Keys, o.Verifier = h.keys, verifierOf(h.keys)
+	o.Metrics = NewMetrics(prometheus.NewRegistry())
+	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
+	t.Cleanup(log.Close)
+	o.Audit = log
+	o.WebhookKeys = true
+	for _, f := range adjust {
+		f(&o)
+	}
+	h.options = o
+	if h.handler, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	h.token = h.mint(&h.company, allScopes)
+	return h
+}
+
+// domainOf is a started domain with loopback receivers allowed.
+func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) Options {
+	t.Helper()
+	return domainBehind(t, client, logger, egress.New(egress.Options{AllowLoopback: true}), nil)
+}
+
+// domainBehind is a started domain whose deliveries go through a guard; resolve
+// judges the hosts of callback URLs, nil takes all.
+func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
+	t.Helper()
+	policy := delivery.Policy{
+		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
+		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
+	}
+	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
+	sender := webhook.NewSender(webhook.SenderOptions{
+		Guard: guard, Timeout: 2 * time.Second, Version: "test",
+	})
+	t.Cleanup(sender.Close)
+	d, err := dispatcher.New(dispatcher.Options{
+		Client: client, Events: store, Subscribers: subs,
+		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
+		Logger: logger, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
+	t.Cleanup(publisher.Close)
+	start(t, d, publisher)
+	return withSpend(openSpend(t, storage.Options{}), Options{
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
+		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
+		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
+	})
+}
+
+// openSpend is a migrated database: SQLite of the test's own, unless o says where.
+func openSpend(tb testing.TB, o storage.Options) *storage.Store {
+	tb.Helper()
+	if o.URL == "" && o.DataDir == "" {
+		o.DataDir = tb.TempDir()
+	}
+	store, err := storage.Open(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = store.Close() })
+	if err := store.Migrate(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	return store
+}
+
+// submitter stores bulk creations and leaves their items to the test.
+type submitter struct{ *storage.Store }
+
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+	return s.CreateCardJob(ctx, company, requests, once)
+}
+
+func withSpend(store *storage.Store, o Options) Options {
+	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, store, submitter{store}, "https://api.spendhook.test/"
+	return o
+}
+
+func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) {
+	t.Helper()
+	if err := d.Start(t.Context(), publisher.Accept); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		d.Stop(ctx)
+	})
+}
+
+func (h *harness) metrics() *prometheus.CounterVec { return h.options.Metrics.requests }
+
+func (h *harness) mint(company *uuid.UUID, scopes string) string {
+	h.t.Helper()
+	return h.mintAs("test", company, scopes)
+}
+
+func (h *harness) mintAs(subject string, company *uuid.UUID, scopes string) string {
+	h.t.Helper()
+	token, err := h.keys.Mint(h.t.Context(), auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return token
+}
+
+// answer is what came back, checked against the document.
+type answer struct {
+	*httptest.ResponseRecorder
+	t *testing.T
+}
+
+type option func(*http.Request)
+
+func header(name, value string) option {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func bearer(token string) option { return header("Authorization", "Bearer "+token) }
+
+func remote(address string) option { return func(r *http.Request) { r.RemoteAddr = address } }
+
+func noToken(r *http.Request) { r.Header.Del("Authorization") }
+
+// call sends a request with the harness's token and a JSON body, if any.
+func (h *harness) call(method, target, body string, options ...option) answer {
+	h.t.Helper()
+	r := httptest.NewRequestWithContext(h.t.Context(), method, target, strings.NewReader(body))
+	bearer(h.token)(r)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, o := range options {
+		o(r)
+	}
+	rec := httptest.NewRecorder()
+	h.handler.ServeHTTP(rec, r)
+	h.seen.add(rec)
+	checkAnswer(h.t, r, rec)
+	return answer{rec, h.t}
+}
+
+// want fails the test when another status, or problem code, was answered.
+func (a answer) want(status int, code ...string) answer {
+	a.t.Helper()
+	if a.Code != status {
+		a.t.Fatalf("status %d, want %d: %s", a.Code, status, a.Body)
+	}
+	if len(code) > 0 && a.problem().Code != code[0] {
+		a.t.Fatalf("code %s, want %s: %s", a.problem().Code, code[0], a.Body)
+	}
+	return a
+}
+
+type problemDoc struct {
+	Code, Detail, RequestID, Instance string
+	Status                            int
+	Errors                            []struct{ Field, Code, Message string }
+}
+
+func (a answer) problem() problemDoc { return as[problemDoc](a) }
+
+// wantField fails the test unless the answer is a 400 that names the field.
+func (a answer) wantField(field, code string) {
+	a.t.Helper()
+	a.want(http.StatusBadRequest)
+	for _, e := range a.problem().Errors {
+		if e.Field == field && e.Code == code {
+			return
+		}
+	}
+	a.t.Fatalf("no %s of %q in %s", code, field, a.Body)
+}
+
+func as[T any](a answer) T {
+	a.t.Helper()
+	var into T
+	if err := json.Unmarshal(a.Body.Bytes(), &into, json.MatchCaseInsensitiveNames(true)); err != nil {
+		a.t.Fatalf("%v: %s", err, a.Body)
+	}
+	return into
+}
+
+// transcript collects logs and bodies.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *transcript) add(rec *httptest.ResponseRecorder) { _, _ = s.Write(rec.Body.Bytes()) }
+
+func (s *transcript) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Count(s.text.Bytes(), []byte(what))
+}
+
+// checker validates answers against the document, made strict: a member that
+// the document does not name is an error.
+var checker = sync.OnceValue(func() routers.Router {
+	doc, err := openapi3.NewLoader().LoadFromData(documentSource)
+	if err != nil {
+		panic(err)
+	}
+	for _, schema := range doc.Components.Schemas {
+		makeStrict(schema.Value)
+	}
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		panic(err)
+	}
+	return router
+})
+
+func makeStrict(s *openapi3.Schema) {
+	parts := s.AllOf
+	s.AllOf = nil
+	for _, part := range parts {
+		if s.Properties == nil {
+			s.Properties = openapi3.Schemas{}
+		}
+		s.Type = part.Value.Type
+		s.Required = append(s.Required, part.Value.Required...)
+		maps.Copy(s.Properties, part.Value.Properties)
+	}
+	if len(s.Properties) > 0 {
+		s.AdditionalProperties = openapi3.AdditionalProperties{Has: new(bool)}
+	}
+}
+
+func checkAnswer(t *testing.T, r *http.Request, rec *httptest.ResponseRecorder) {
+	t.Helper()
+	route, params, err := checker().FindRoute(r)
+	if err != nil || rec.Code == http.StatusMethodNotAllowed {
+		return
+	}
+	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
+		Status:                 rec.Code, Header: rec.Header(),
+		Body:    io.NopCloser(bytes.NewReader(rec.Body.Bytes())),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+	if err != nil {
+		t.Errorf("%s %s is not as documented: %v", r.Method, r.URL, err)
+	}
+}

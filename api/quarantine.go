@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+)
+
+// ListQuarantine is GET /api/v1/quarantine.
+func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.ListQuarantineParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		size, err := sizeOf(p.Size)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyOfList(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		page, err := s.opts.Quarantine.Quarantined(ctx, workqueue.QuarantineFilter{Company: company, Size: size, Cursor: text(p.Cursor)})
+		if err != nil {
+			return reply{}, err
+		}
+		content := make([]gen.QuarantineEntry, len(page.Items))
+		for i, e := range page.Items {
+			content[i] = shownQuarantined(e)
+		}
+		return linked(ok(gen.QuarantineList{Content: content, NextCursor: page.Next}), r, page.Next), nil
+	})
+}
+
+// RetryQuarantined is POST /api/v1/quarantine/{id}/retry.
+func (s *server) RetryQuarantined(w http.ResponseWriter, r *http.Request, id gen.QuarantinePath, p gen.RetryQuarantinedParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		e, err := quarantined(c, id, p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changes(e.Company, "quarantine", id)
+		err = s.opts.Quarantine.RetryQuarantined(ctx, e)
+		return reply{status: http.StatusAccepted, content: gen.QuarantineRef{ID: id, CompanyUUID: e.Company}}, err
+	})
+}
+
+// DropQuarantined is DELETE /api/v1/quarantine/{id}.
+func (s *server) DropQuarantined(w http.ResponseWriter, r *http.Request, id gen.QuarantinePath, p gen.DropQuarantinedParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		e, err := quarantined(c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changes(e.Company, "quarantine", id)
+		return noContent(), s.opts.Quarantine.DropQuarantined(ctx, e)
+	})
+}
+
+// quarantined names the entry that a request is about. What cannot be an id is
+// simply not found.
+func quarantined(c *caller, id string, named ...*uuid.UUID) (workqueue.Quarantined, error) {
+	company, err := c.companyFor(named...)
+	if err != nil {
+		return workqueue.Quarantined{}, err
+	}
+	if isEventID(id) {
+		return workqueue.Quarantined{Company: company, EventID: id}, nil
+	}
+	ref, err := delivery.ParseID(company, id)
+	if err != nil {
+		return workqueue.Quarantined{}, workqueue.ErrNotQuarantined
+	}
+	return workqueue.Quarantined{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+}
+
+func shownQuarantined(e workqueue.Quarantined) gen.QuarantineEntry {
+	shown := gen.QuarantineEntry{
+		ID: e.EventID, CompanyUUID: e.Company, EventID: e.EventID, SubscriberUUID: e.Subscriber, QuarantinedAt: e.At,
+	}
+	if e.Subscriber != nil {
+		shown.ID += "." + e.Subscriber.String()
+	}
+	return shown
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// bystander is companies that send at a steady rate and must not notice what
+// others do. Their load generator and their receiver are processes of their
+// own.
+type bystander struct {
+	st        *stack
+	companies []int
+	rate      float64 // events/s of all of them together
+	load      *paced
+}
+
+// noticed is what came to a bystander's receiver. Latencies are from the moment
+// an event was to be sent until it was received; an event that did not come
+// counts with the time since the run began.
+type noticed struct {
+	tally
+	lost    int64 // events: not accepted, or not received
+	refused int64 // answers 429 and 503
+}
+
+// newBystander subscribes each company once, on an endpoint of the other
+// receiver.
+func (s *stack) newBystander(ctx context.Context, companies []int, rate float64) (*bystander, error) {
+	_, err := s.daemons[0].subscribeAll(ctx, s.other.subscriptions(companies, 1))
+	return &bystander{st: s, companies: companies, rate: rate}, err
+}
+
+const bystanderClients = bareClients
+
+// begin sends events of a run until end, for limit at most.
+func (y *bystander) begin(run int64, limit time.Duration) (err error) {
+	y.load, err = startLoad(loadSpec{
+		Targets: y.st.targets(), Clients: bystanderClients, Run: run, Of: y.companies, Batch: 1,
+		Rate: y.rate, Count: maxEvents, For: limit,
+	})
+	return err
+}
+
+// end stops sending and waits for what is still to come, for everyAttempt at
+// most.
+func (y *bystander) end(ctx context.Context) (n noticed, err error) {
+	load, err := y.load.stop(ctx)
+	if err != nil {
+		return n, err
+	}
+	other := y.st.other
+	err = await(ctx, everyAttempt, func() (bool, error) {
+		got, err := other.tally(ctx)
+		return got.Distinct >= load.Accepted, err
+	})
+	if err != nil && !errors.Is(err, errLate) {
+		return n, err
+	}
+	n.tally, err = other.latency(ctx, 0, len(other.Endpoints), load.Accepted)
+	n.lost, n.refused = load.Lost+max(0, load.Accepted-n.Distinct), load.Refused
+	return n, err
+}
+
+// watched runs f while the bystander sends. What f returns as an error ends it.
+func (y *bystander) watched(ctx context.Context, limit time.Duration, f func(run int64) error) (n noticed, err error) {
+	run, err := y.st.newRun(ctx)
+	if err != nil {
+		return n, err
+	}
+	if err := y.begin(run, limit); err != nil {
+		return n, err
+	}
+	if err := f(run); err != nil {
+		y.load.Kill()
+		return n, err
+	}
+	return y.end(ctx)
+}
+
+// alone is what the bystander notices when nobody else does anything.
+func (y *bystander) alone(ctx context.Context, length time.Duration) (noticed, error) {
+	return y.watched(ctx, length, func(int64) error { return pause(ctx, length) })
+}

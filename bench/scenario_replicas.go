@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// idled is what idle replicas did in one look at them.
+type idled struct {
+	trips         float64 // round trips to Redis a second, each
+	daemon, redis float64 // share of a core: each daemon, all of Redis
+}
+
+// replicas counts what idle replicas ask of Redis.
+func replicas(ctx context.Context, b *bench) error {
+	return errors.Join(
+		b.idleReplicas(ctx, "replicas", stackOptions{}, 60),
+		b.idleReplicas(ctx, "replicas-cluster", stackOptions{masters: clusterMasters}, 300),
+	)
+}
+
+// idleReplicas adds replicas to one stack, and looks at each number of them.
+func (b *bench) idleReplicas(ctx context.Context, name string, o stackOptions, goal float64) error {
+	st, err := startStack(ctx, b.settings, o)
+	if err != nil {
+		return err
+	}
+	defer st.stop()
+	var first, last *figure
+	for _, n := range b.Replicas {
+		rounds, err := b.idleRounds(ctx, st, n)
+		if err != nil {
+			return err
+		}
+		last = addOf(b, name, fmt.Sprintf("%d: round trips/s each", n), "1/s", less, rounds, func(r idled) float64 { return r.trips }).goal(goal)
+		if first == nil {
+			first = last
+		}
+		addOf(b, name, fmt.Sprintf("%d: each daemon", n), "% of a core", less, rounds, func(r idled) float64 { return 100 * r.daemon })
+		addOf(b, name, fmt.Sprintf("%d: redis", n), "% of a core", less, rounds, func(r idled) float64 { return 100 * r.redis })
+	}
+	if first != last {
+		growth := each(last.Values, func(v float64) float64 { return v / first.Median })
+		b.add(name, "round trips/s each, most replicas of fewest", "", less, growth...).goal(noGrowth)
+	}
+	return nil
+}
+
+// noGrowth is what counts as none, with the noise of the counting.
+const noGrowth = 1.1
+
+func (b *bench) idleRounds(ctx context.Context, st *stack, n int) (rounds []idled, err error) {
+	if err := st.addReplicas(ctx, n); err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, idleAfter+b.PacedFor/10); err != nil {
+		return nil, err
+	}
+	for range b.Rounds {
+		before, err := st.reads(ctx)
+		if err != nil {
+			return nil, err
+		}
+		w, err := st.watch(ctx, b.PacedFor/2)
+		if err != nil {
+			return nil, err
+		}
+		after, err := st.reads(ctx)
+		if err != nil {
+			return nil, err
+		}
+		each, seconds := float64(len(st.daemons)), w.took.Seconds()
+		r := idled{float64(after-before) / each / seconds, w.cpu.daemon.Seconds() / each / seconds, w.cpu.redis.Seconds() / seconds}
+		b.note("replicas: %d on %d masters: %.1f round trips/s each, %.2f %% of a core each, redis %.2f %%",
+			n, len(st.masters), r.trips, 100*r.daemon, 100*r.redis)
+		rounds = append(rounds, r)
+	}
+	return rounds, nil
+}
+
+// reads is how often all servers have read from a client's connection. An idle
+// client's request, a pipeline too, is one write of less than a buffer, which
+// the server reads at once: so a read is a round trip. What a server sends
+// unasked, as to a subscriber, is none.
+func (s *stack) reads(ctx context.Context) (sum int64, err error) {
+	for _, m := range s.masters {
+		n, e := m.info(ctx, "stats", "total_reads_processed")
+		sum, err = sum+n, errors.Join(err, e)
+	}
+	return sum, err
+}

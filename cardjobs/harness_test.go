@@ -1,0 +1,307 @@
+package cardjobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/pgtest"
+	"spendhook/internal/redistest"
+	"spendhook/storage"
+)
+
+const retention = 7 * 24 * time.Hour
+
+// acme (EUR, limit 1,000.00) has one user, ann; bolt has none.
+var (
+	acme = uuid.MustParse("a0000000-0000-4000-8000-000000000000")
+	bolt = uuid.MustParse("c0000000-0000-4000-8000-000000000000")
+	ann  = uuid.MustParse("a0000000-0000-4000-8000-000000000001")
+	bob  = uuid.MustParse("b0000000-0000-4000-8000-000000000001") // of nobody's
+)
+
+// harness is a database and a Redis, and what replicas on them have published.
+type harness struct {
+	t       *testing.T
+	options storage.Options
+	store   *storage.Store
+	server  *redistest.Server
+	client  redis.UniversalClient
+	events  *events.Store
+	accept  Publish
+
+	mu       sync.Mutex
+	accepted map[string]int // how often each event was new
+}
+
+// onBoth runs a test on each database.
+func onBoth(t *testing.T, test func(*harness)) {
+	t.Helper()
+	for name, options := range map[string]func(*testing.T) storage.Options{
+		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: t.TempDir()} },
+		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.New(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(build(t, options(t)))
+		})
+	}
+}
+
+func build(t *testing.T, o storage.Options) *harness {
+	t.Helper()
+	o.Timeout = 20 * time.Second // the machine may be busy
+	h := &harness{
+		t: t, options: o, store: openStore(t, o), accepted: map[string]int{},
+		server: redistest.Start(t, redistest.Options{AOF: true}),
+	}
+	load(t, h.store)
+	h.client = h.server.Client()
+	h.events = events.NewStore(events.StoreOptions{Client: h.client, Retention: retention})
+	p := newPublisher(h.events)
+	t.Cleanup(p.Close)
+	h.accept = p.Accept
+	return h
+}
+
+func newPublisher(s *events.Store) *events.Publisher {
+	return events.NewPublisher(events.PublisherOptions{
+		Store: s, Wake: func(context.Context, []int) {},
+	})
+}
+
+func openStore(t *testing.T, o storage.Options) *storage.Store {
+	t.Helper()
+	s, err := storage.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Migrate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func load(t *testing.T, s *storage.Store) {
+	t.Helper()
+	lines := strings.Join([]string{
+		`{"kind":"company","uuid":"` + acme.String() + `","name":"Acme","currency":"EUR","creditLimit":1000.00}`,
+		`{"kind":"company","uuid":"` + bolt.String() + `","name":"Bolt","currency":"EUR","creditLimit":1000.00}`,
+		`{"kind":"user","uuid":"` + ann.String() + `","companyUuid":"` + acme.String() + `","username":"ann","name":"Ann"}`,
+	}, "\n")
+	in := storage.Importer{Store: s, Refused: func(r storage.Refusal) { t.Errorf("refused: %+v", r) }}
+	if _, err := in.Run(t.Context(), strings.NewReader(lines)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publish is the publisher, observed.
+func (h *harness) publish(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+	results, err := h.accept(ctx, batch)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range results {
+		if r.Status == events.Accepted {
+			h.accepted[r.ID]++
+		}
+	}
+	return results, err
+}
+
+// replica is a Runner with its metrics.
+type replica struct {
+	*Runner
+	t        *testing.T
+	registry *prometheus.Registry
+	stopOnce sync.Once
+}
+
+// replica makes one that is not started. adjust may change its options.
+func (h *harness) replica(adjust func(*Options)) *replica {
+	h.t.Helper()
+	registry := prometheus.NewRegistry()
+	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	o := Options{
+		Store: h.store, Publish: h.publish, Registerer: registry, Logger: logger,
+		OutboxEvery: 20 * time.Millisecond, LookEvery: 50 * time.Millisecond,
+	}
+	if adjust != nil {
+		adjust(&o)
+	}
+	return &replica{Runner: New(o), t: h.t, registry: registry}
+}
+
+func (r *replica) start() *replica {
+	r.t.Helper()
+	r.Start(r.t.Context())
+	r.t.Cleanup(func() { r.stop(5 * time.Second) })
+	return r
+}
+
+// stop gives running items some grace, once.
+func (r *replica) stop(grace time.Duration) {
+	r.stopOnce.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		r.Stop(ctx)
+	})
+}
+
+func (r *replica) submit(requests []storage.CardRequest) storage.CardJob {
+	r.t.Helper()
+	return must(r.Submit(r.t.Context(), acme, requests, storage.Once{}))(r.t)
+}
+
+func (r *replica) items(outcome string) float64 {
+	return testutil.ToFloat64(r.metrics.items.WithLabelValues(outcome))
+}
+
+func (r *replica) jobs(s storage.JobStatus) float64 {
+	return testutil.ToFloat64(r.metrics.jobs.WithLabelValues(string(s)))
+}
+
+// bulk asks for n cards, of which the first of each ten is doomed: for a user
+// that there is not, or above the limit.
+func bulk(n int) []storage.CardRequest {
+	list := make([]storage.CardRequest, n)
+	for i := range list {
+		list[i] = storage.CardRequest{Type: "VIRTUAL", Alias: fmt.Sprintf("card %d", i), UserUUID: ann}
+		if i%10 == 0 {
+			list[i].UserUUID = bob
+		}
+	}
+	return list
+}
+
+func doomed(n int) int { return (n + 9) / 10 }
+
+// wantDone waits for the end of a job that bulk asked for, and checks all of it:
+// one card for each item but the doomed, and one event for every item.
+func (h *harness) wantDone(id uuid.UUID) {
+	h.t.Helper()
+	var job storage.CardJob
+	eventually(h.t, "the job ends and its outcomes are published", func() bool {
+		out, err := h.store.PendingOutcomes(h.t.Context(), 1)
+		if err != nil || len(out) > 0 {
+			return false
+		}
+		job, err = h.store.CardJob(h.t.Context(), acme, id)
+		return err == nil && job.Status == storage.JobCompleted
+	})
+	bad := doomed(job.Total)
+	if job.Succeeded != job.Total-bad || job.Failed != bad || job.FinishedAt == nil {
+		h.t.Errorf("%d succeeded and %d failed of %d", job.Succeeded, job.Failed, job.Total)
+	}
+	_, cards, err := h.store.Cards(h.t.Context(), storage.CardFilter{})
+	if err != nil || cards != int64(job.Succeeded) {
+		h.t.Errorf("%d cards, want %d (%v)", cards, job.Succeeded, err)
+	}
+	h.wantEvents(job)
+}
+
+// wantEvents checks that the events are those of the job and nothing else.
+func (h *harness) wantEvents(job storage.CardJob) {
+	h.t.Helper()
+	got := h.published()
+	if len(got) != job.Total {
+		h.t.Errorf("%d events, want %d", len(got), job.Total)
+	}
+	for i := range job.Items {
+		item := &job.Items[i]
+		want := must(event(item))(h.t)
+		e, ok := got[want.ID]
+		if !ok || e.Type != want.Type || e.ErrorCode != want.ErrorCode || !e.Timestamp.Equal(*item.FinishedAt) || !sameJSON(e.Metadata, want.Metadata) {
+			h.t.Errorf("item %d: event %+v, want %+v", i, e, want)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, n := range h.accepted {
+		if n != 1 {
+			h.t.Errorf("event %s was new %d times", id, n)
+		}
+	}
+}
+
+// published reads the company's events back.
+func (h *harness) published() map[string]events.Event {
+	h.t.Helper()
+	got := map[string]events.Event{}
+	var f events.Filter
+	for company := acme; ; {
+		f.Company, f.Size = &company, 100
+		page := must(h.events.List(h.t.Context(), f))(h.t)
+		for _, e := range page.Items {
+			got[e.ID] = e.Event
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return got
+		}
+	}
+}
+
+func sameJSON(a, b []byte) bool {
+	var x, y metadata
+	strict := json.RejectUnknownMembers(true)
+	if json.Unmarshal(a, &x, strict) != nil || json.Unmarshal(b, &y, strict) != nil {
+		return false
+	}
+	sameCard := x.CardUUID == nil && y.CardUUID == nil || x.CardUUID != nil && y.CardUUID != nil && *x.CardUUID == *y.CardUUID
+	x.CardUUID, y.CardUUID = nil, nil
+	return sameCard && x == y
+}
+
+// finished is how many items of the job have an outcome.
+func (h *harness) finished(job uuid.UUID) int {
+	j, err := h.store.CardJob(h.t.Context(), acme, job)
+	if err != nil {
+		return 0
+	}
+	return j.Succeeded + j.Failed
+}
+
+func (h *harness) wantFinished(job uuid.UUID, atLeast int) {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("%d items are finished", atLeast), func() bool { return h.finished(job) >= atLeast })
+}
+
+// patience bounds every wait of the tests.
+const patience = 3 * time.Minute
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	deadline := time.Now().Add(patience)
+	for ; !ok(); <-look.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return value
+	}
+}

@@ -1,0 +1,402 @@
+package dispatcher
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/egress"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+)
+
+// harness is everything between the API and the receivers, on a real Redis, for
+// one company.
+type harness struct {
+	*Dispatcher
+
+	t         *testing.T
+	client    redis.UniversalClient
+	publisher *events.Publisher
+	service   *subscribers.Service
+	company   uuid.UUID
+	seq       int // of the last event emitted
+	stopped   sync.Once
+}
+
+// build makes a harness that is not started. adjust may change the options.
+func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *harness {
+	t.Helper()
+	policy := delivery.Policy{
+		Schedule: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
+		Jitter:   0.2, RetryAfterMax: time.Minute, DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour,
+		FailingAfter: 4, DisableAfter: time.Hour,
+	}
+	eventStore := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true}})
+	o := Options{
+		Client: client, Events: eventStore, Subscribers: subs,
+		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),
+		Policy:   policy, Replica: uuid.NewString(),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	}
+	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
+	if adjust != nil {
+		adjust(&o)
+	}
+	if o.Sender == nil {
+		o.Sender = testSender(10 * time.Second)
+	}
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
+	h.publisher = events.NewPublisher(events.PublisherOptions{Store: eventStore, Wake: d.Wake})
+	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
+	t.Cleanup(h.publisher.Close)
+	t.Cleanup(o.Sender.Close)
+	return h
+}
+
+// testSender reaches loopback.
+func testSender(timeout time.Duration) *webhook.Sender {
+	return webhook.NewSender(webhook.SenderOptions{
+		Guard:   egress.New(egress.Options{AllowLoopback: true}),
+		Timeout: timeout, ConnectTimeout: timeout, Version: "test",
+	})
+}
+
+func (h *harness) start() {
+	h.t.Helper()
+	if err := h.Start(h.t.Context(), h.publisher.Accept); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { h.stop(5 * time.Second) })
+}
+
+// stop gives running attempts some grace, once.
+func (h *harness) stop(grace time.Duration) {
+	h.stopped.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		h.Stop(ctx)
+	})
+}
+
+// setup is a started harness.
+func setup(t *testing.T) *harness {
+	t.Helper()
+	h := build(t, redistest.New(t), nil)
+	h.start()
+	return h
+}
+
+// emit accepts n new events and returns their ids.
+func (h *harness) emit(n int) []string {
+	h.t.Helper()
+	return h.emitOf(h.company, n)
+}
+
+// emitOf is emit for any company.
+func (h *harness) emitOf(company uuid.UUID, n int) []string {
+	h.t.Helper()
+	batch := make([]events.Event, n)
+	ids := make([]string, n)
+	for i := range batch {
+		h.seq++
+		ids[i] = "evt-" + strconv.Itoa(h.seq)
+		batch[i] = events.Event{
+			ID: ids[i], CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now(), Metadata: []byte(`{"n":1}`),
+		}
+	}
+	results, err := h.publisher.Accept(h.t.Context(), batch)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Err != nil || r.Status != events.Accepted {
+			h.t.Fatalf("event %s: %s %v", r.ID, r.Status, r.Err)
+		}
+	}
+	return ids
+}
+
+func (h *harness) subscribe(callback string) subscribers.Subscriber {
+	h.t.Helper()
+	return h.subscribeTo(h.company, callback, "PAYMENT_PAID")
+}
+
+// subscribeTo is subscribe for any company and events.
+func (h *harness) subscribeTo(company uuid.UUID, callback string, types ...string) subscribers.Subscriber {
+	h.t.Helper()
+	s, err := h.opts.Subscribers.Create(h.t.Context(), subscribers.Create{
+		CompanyUUID: company, Name: "receiver", CallbackURL: callback, Events: types,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+// update changes a subscriber with what that means for its deliveries.
+func (h *harness) update(s subscribers.Subscriber, u subscribers.Update) {
+	h.t.Helper()
+	if _, err := h.service.Update(h.t.Context(), s.CompanyUUID, s.UUID, u); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *harness) enable(s subscribers.Subscriber, enabled bool) {
+	h.t.Helper()
+	h.update(s, subscribers.Update{Enabled: &enabled})
+}
+
+// deliveryOf reads one delivery.
+func (h *harness) deliveryOf(event string, sub subscribers.Subscriber) delivery.Delivery {
+	h.t.Helper()
+	d, err := h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, event+"."+sub.UUID.String())
+	if err != nil {
+		h.t.Fatalf("delivery of %s: %v", event, err)
+	}
+	return d
+}
+
+// becomes waits until the delivery is as wanted.
+func (h *harness) becomes(event string, sub subscribers.Subscriber, what string, wanted func(delivery.Delivery) bool) delivery.Delivery {
+	h.t.Helper()
+	var d delivery.Delivery
+	eventually(h.t, func() bool {
+		var err error
+		d, err = h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, event+"."+sub.UUID.String())
+		return err == nil && wanted(d)
+	}, func() string {
+		return "delivery of " + event + " becomes " + what + ", it is " + string(d.Status) + " " + d.Reason
+	})
+	return d
+}
+
+// reaches waits until the delivery stands in status.
+func (h *harness) reaches(event string, sub subscribers.Subscriber, status delivery.Status) delivery.Delivery {
+	h.t.Helper()
+	return h.becomes(event, sub, string(status), func(d delivery.Delivery) bool { return d.Status == status })
+}
+
+// reachAll waits until the deliveries of all events stand in status.
+func (h *harness) reachAll(ids []string, sub subscribers.Subscriber, status delivery.Status) {
+	h.t.Helper()
+	for _, id := range ids {
+		h.reaches(id, sub, status)
+	}
+}
+
+// held reports whether a delivery waits for its subscriber to be enabled.
+func held(d delivery.Delivery) bool {
+	return d.Reason == delivery.ReasonSubscriberDisabled && d.Status.Live() && d.NextAttemptAt == nil
+}
+
+// workKeys are the kinds of keys that hold work: ready queues, endpoint queues,
+// jobs, and what is in flight.
+var workKeys = []string{"q:", "eq:", "dq:", "jq:", "ef:", "n:"}
+
+// work lists the keys that hold work, and what waits for its time.
+func (h *harness) work() []string {
+	h.t.Helper()
+	keys, err := keysOf(h.t.Context(), h.client, "sh:*")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var found []string
+	for _, key := range keys {
+		_, kind, _ := strings.Cut(key, "}:")
+		for _, work := range workKeys {
+			if strings.HasPrefix(kind, work) && !h.onlyNumber(key, work) {
+				found = append(found, key)
+			}
+		}
+		if kind == "due" {
+			for _, member := range h.client.ZRange(h.t.Context(), key, 0, -1).Val() {
+				if len(member) > 1 {
+					found = append(found, key+" "+member)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// onlyNumber reports whether all that a note holds is the number of the last claim.
+func (h *harness) onlyNumber(key, kind string) bool {
+	h.t.Helper()
+	if kind != "n:" {
+		return false
+	}
+	fields, err := h.client.HKeys(h.t.Context(), key).Result()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return len(fields) == 0 || len(fields) == 1 && fields[0] == ""
+}
+
+// keysOf lists the keys of a pattern, of all masters of a Cluster.
+func keysOf(ctx context.Context, client redis.UniversalClient, pattern string) (keys []string, err error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return client.Keys(ctx, pattern).Result()
+	}
+	var mu sync.Mutex
+	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		some, err := c.Keys(ctx, pattern).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		keys = append(keys, some...)
+		return err
+	})
+	return keys, err
+}
+
+// idle waits until no work waits and none is in flight.
+func (h *harness) idle() {
+	h.t.Helper()
+	var left []string
+	eventually(h.t, func() bool { left = h.work(); return len(left) == 0 },
+		func() string { return "no work is left: " + strings.Join(left[:min(5, len(left))], ", ") })
+}
+
+// settled waits until every event is settled and no work is left.
+func (h *harness) settled() {
+	h.t.Helper()
+	h.idle()
+	var pending int64
+	eventually(h.t, func() bool { pending = h.pending(); return pending == 0 },
+		func() string { return "every event is settled, " + strconv.FormatInt(pending, 10) + " are pending" })
+}
+
+// pending counts the events that are not settled, of all companies.
+func (h *harness) pending() int64 {
+	h.t.Helper()
+	keys, err := keysOf(h.t.Context(), h.client, "sh:*:pending")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var sum int64
+	for _, key := range keys {
+		n, err := h.client.Get(h.t.Context(), key).Int64()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// deadLetters counts what the gauge of dead letters shows.
+func (h *harness) deadLetters() int64 {
+	h.t.Helper()
+	n, err := h.deliveries.PurgeDead(h.t.Context(), time.Now(), allPartitions())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return n
+}
+
+// inbox is an endpoint that notes what it received.
+type inbox struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	got    []received
+	answer func(n int, w http.ResponseWriter, r *http.Request) // n counts from 1
+}
+
+type received struct {
+	header http.Header
+	body   []byte
+}
+
+func receive(t *testing.T, answer func(n int, w http.ResponseWriter, r *http.Request)) *inbox {
+	t.Helper()
+	rc := &inbox{answer: answer}
+	rc.Server = httptest.NewServer(rc)
+	t.Cleanup(rc.Close)
+	return rc
+}
+
+func (rc *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	rc.mu.Lock()
+	rc.got = append(rc.got, received{header: r.Header.Clone(), body: body})
+	n, answer := len(rc.got), rc.answer
+	rc.mu.Unlock()
+	if answer != nil {
+		answer(n, w, r)
+	}
+}
+
+func (rc *inbox) count() int {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	return len(rc.got)
+}
+
+// ids counts what was received by webhook-id.
+func (rc *inbox) ids() map[string]int {
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	ids := map[string]int{}
+	for _, g := range rc.got {
+		ids[g.header.Get(webhook.HeaderID)]++
+	}
+	return ids
+}
+
+// once reports the ids of which not exactly one was received.
+func (rc *inbox) once(t *testing.T, ids []string) {
+	t.Helper()
+	got := rc.ids()
+	for _, id := range ids {
+		if got[id] != 1 {
+			t.Errorf("%s was received %d times", id, got[id])
+		}
+	}
+}
+
+func status(code int) func(int, http.ResponseWriter, *http.Request) {
+	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// patience bounds every wait of the tests; nothing takes that long.
+const patience = 2 * time.Minute
+
+// eventually waits for a condition. what says what was waited for: a string, or a
+// function that makes one.
+func eventually(t *testing.T, ok func() bool, what any) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	deadline := time.Now().Add(patience)
+	for ; !ok(); <-look.C {
+		if time.Now().Before(deadline) {
+			continue
+		}
+		if say, ok := what.(func() string); ok {
+			what = say()
+		}
+		t.Fatalf("never: %v", what)
+	}
+}

@@ -1,0 +1,161 @@
+package dispatcher
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/redistest"
+)
+
+// slowly answers after 50 ms, and answers no more than most until it is released.
+type slowly struct {
+	most     int64
+	answered atomic.Int64
+	release  chan struct{}
+}
+
+func newSlowly(most int64) *slowly { return &slowly{most: most, release: make(chan struct{})} }
+
+func (s *slowly) answer(_ int, _ http.ResponseWriter, r *http.Request) {
+	pace := time.NewTimer(50 * time.Millisecond)
+	defer pace.Stop()
+	<-pace.C
+	if s.answered.Add(1) <= s.most {
+		return
+	}
+	select {
+	case <-s.release:
+	case <-r.Context().Done():
+	}
+}
+
+// hasty has attempts that are never cut short by time.
+func hasty(o *Options) { o.Sender = testSender(time.Hour) }
+
+func TestAHungEndpointHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), hasty)
+	h.start()
+	hung, well := newSlowly(0), receive(t, nil)
+	first := h.subscribe(receive(t, hung.answer).URL)
+	sub := h.subscribe(well.URL)
+	ids := h.emit(500)
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	close(hung.release)
+	h.reachAll(ids, first, delivery.StatusDelivered)
+	h.settled()
+	well.once(t, ids)
+}
+
+// A company that posts thousands of events to a slow receiver holds up no other:
+// the other's are delivered while thousands still wait.
+func TestOneCompanysFloodHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), hasty)
+	slow, quick := newSlowly(2000), receive(t, nil)
+	flood := receive(t, slow.answer)
+	loud := h.subscribe(flood.URL)
+	quiet := h.subscribeTo(uuid.New(), quick.URL, "PAYMENT_PAID")
+	ids := h.emit(5000)
+	h.start()
+	eventually(t, func() bool { return flood.count() > 0 }, "the flood is under way")
+	for range 20 {
+		h.reachAll(h.emitOf(quiet.CompanyUUID, 5), quiet, delivery.StatusDelivered)
+	}
+	if n := slow.answered.Load(); n > 2500 {
+		t.Errorf("%d of the flood were answered before", n)
+	}
+	close(slow.release)
+	h.reachAll(ids, loud, delivery.StatusDelivered)
+	h.settled()
+	flood.once(t, ids)
+}
+
+// The same between the endpoints of one company.
+func TestOneEndpointsBacklogHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), hasty)
+	slow, quick := newSlowly(1000), receive(t, nil)
+	x := receive(t, slow.answer)
+	subX, subY := h.subscribe(x.URL), h.subscribe(quick.URL)
+	ids := h.emit(5000)
+	h.start()
+	h.reachAll(ids, subY, delivery.StatusDelivered)
+	more := h.emit(100) // while X has a backlog
+	h.reachAll(more, subY, delivery.StatusDelivered)
+	if n := slow.answered.Load(); n > 1500 {
+		t.Errorf("%d were answered by the slow one", n)
+	}
+	close(slow.release)
+	ids = append(ids, more...)
+	h.reachAll(ids, subX, delivery.StatusDelivered)
+	h.settled()
+	x.once(t, ids)
+	quick.once(t, ids)
+}
+
+// failing is a receiver that breaks connections until it is mended, and notes
+// when each came.
+type failing struct {
+	mended atomic.Bool
+	mu     sync.Mutex
+	came   []time.Time
+}
+
+func (f *failing) answer(_ int, w http.ResponseWriter, _ *http.Request) {
+	if f.mended.Load() {
+		return
+	}
+	f.mu.Lock()
+	f.came = append(f.came, time.Now())
+	f.mu.Unlock()
+	if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		_ = c.Close()
+	}
+}
+
+// probes counts the latest connections that came at least a pause after the one
+// before.
+func (f *failing) probes(pause time.Duration) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for i := len(f.came) - 1; i > 0 && f.came[i].Sub(f.came[i-1]) >= pause; i-- {
+		n++
+	}
+	return n
+}
+
+// While a breaker is open its deliveries wait in the endpoint queue, and one
+// probe goes out in each pause.
+func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
+	t.Parallel()
+	const pause = 200 * time.Millisecond
+	h := build(t, redistest.New(t), func(o *Options) {
+		patient(o)
+		o.BreakerFailures, o.BreakerPause = 3, pause
+	})
+	f := &failing{}
+	rc := receive(t, f.answer)
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(300)
+	h.start()
+	eventually(t, func() bool { return f.probes(pause) >= 5 }, "there are only probes")
+	queue := workqueue.EndpointQueueKey(h.company, sub.UUID)
+	if n := h.client.ZCard(t.Context(), queue).Val(); n < 299 {
+		t.Errorf("%d wait in the endpoint queue", n)
+	}
+	ids = append(ids, h.emit(100)...)
+	before := f.probes(pause)
+	eventually(t, func() bool { return f.probes(pause) >= before+3 }, "there are only probes, whatever is accepted")
+	f.mended.Store(true)
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+}

@@ -1,0 +1,102 @@
+package dispatcher
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/internal/redistest"
+)
+
+// told counts the company's events of a type.
+func (h *harness) told(kind string) int {
+	h.t.Helper()
+	n, cursor := 0, ""
+	for {
+		p, err := h.opts.Events.List(h.t.Context(), events.Filter{Company: &h.company, Type: kind, Size: 100, Cursor: cursor})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		n += len(p.Items)
+		if cursor = p.Next; cursor == "" {
+			return n
+		}
+	}
+}
+
+func TestEachFailingAndRecoveryIsTold(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	var bad atomic.Bool
+	sub := h.subscribe(receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if bad.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}).URL)
+	for round := 1; round <= 2; round++ {
+		bad.Store(true)
+		h.reaches(h.emit(1)[0], sub, delivery.StatusDead)
+		eventually(t, func() bool { return h.told(events.SubscriberFailing) == round }, "failing is told")
+		bad.Store(false)
+		h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
+		eventually(t, func() bool { return h.told(events.SubscriberRecovered) == round }, "recovery is told")
+	}
+}
+
+func mortal(o *Options) { o.Policy.Schedule = nil }
+
+func TestEveryDeathOfManyIsTold(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), mortal)
+	h.start()
+	h.subscribe(receive(t, status(http.StatusInternalServerError)).URL)
+	for range 2 {
+		h.emit(1000)
+	}
+	eventually(t, func() bool { return h.told(events.DeliveryDead) == 2000 }, "every death is told")
+}
+
+func TestDeathsDuringAStopAreTold(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), mortal)
+	h.start()
+	gate := make(chan struct{})
+	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		<-gate
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	h.subscribe(rc.URL)
+	h.emit(20)
+	eventually(t, func() bool { return rc.count() == 20 }, "all are in flight")
+	go func() {
+		<-h.intake.Done()
+		close(gate)
+	}()
+	h.stop(patience)
+	if n := h.told(events.DeliveryDead); n != 20 {
+		t.Errorf("%d of 20 deaths were told", n)
+	}
+}
+
+// Deliveries of one subscriber that are recorded together as held start one job.
+func TestHeldDeliveriesOfASubscriberMakeOneRelease(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	var written []*outcome
+	for i := range 400 {
+		r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: "e" + strconv.Itoa(i)}, Subscriber: sub.UUID}
+		written = append(written, &outcome{
+			work: &work{ref: r, base: &delivery.Record{}},
+			next: &delivery.Record{Status: delivery.StatusPending, Reason: delivery.ReasonSubscriberDisabled},
+		})
+	}
+	h.after.draw(t.Context(), written)
+	keys, err := h.client.Keys(t.Context(), "sh:{*}:job:*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Errorf("%d release jobs, %v", len(keys), err)
+	}
+}

@@ -1,0 +1,134 @@
+package dispatcher
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// quarantined lists what was quarantined of the company.
+func (h *harness) quarantined() map[string]bool {
+	h.t.Helper()
+	all, err := h.client.ZRange(h.t.Context(), partition.Key(h.company, "quarantine"), 0, -1).Result()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	out := make(map[string]bool, len(all))
+	for _, ref := range all {
+		out[ref] = true
+	}
+	return out
+}
+
+// A damaged event is quarantined alone: all others are delivered.
+func TestDamagedEventsAreQuarantinedAlone(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(500)
+	bad := map[string]string{}
+	for i, value := range []string{"garbage", "", "R", "R" + strings.Repeat("x", 40), "M", "a list"} {
+		id := ids[80*i+7]
+		key := events.EventKey(events.Ref{Company: h.company, ID: id})
+		bad[id] = value
+		if err := h.client.Set(t.Context(), key, value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if value == "a list" {
+			h.client.Del(t.Context(), key)
+			h.client.RPush(t.Context(), key, value)
+		}
+	}
+	h.start()
+	var good []string
+	for _, id := range ids {
+		if _, damaged := bad[id]; !damaged {
+			good = append(good, id)
+		}
+	}
+	h.reachAll(good, sub, delivery.StatusDelivered)
+	h.idle()
+	found := h.quarantined()
+	for id, value := range bad {
+		if !found[h.company.String()+"/"+id] {
+			t.Errorf("%s, which is %q, was not quarantined", id, value)
+		}
+	}
+	if n := testutil.ToFloat64(h.metrics.quarantined); len(found) != len(bad) || n != float64(len(bad)) {
+		t.Errorf("quarantined %v, counted %v", found, n)
+	}
+	rc.once(t, good)
+}
+
+// So is a damaged delivery.
+func TestDamagedDeliveriesAreQuarantinedAlone(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(500)
+	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	bad := map[string]string{}
+	for i, value := range []string{"garbage", "", "P", "P1", "P1|", "P1|{", "Px|{}", "Z1|{}"} {
+		id := ids[60*i+7]
+		h.damage(id, sub.UUID.String(), value)
+		bad[id] = value
+	}
+	h.start()
+	var good []string
+	for _, id := range ids {
+		if _, damaged := bad[id]; !damaged {
+			good = append(good, id)
+		}
+	}
+	h.reachAll(good, sub, delivery.StatusDelivered)
+	h.idle()
+	found := h.quarantined()
+	for id, value := range bad {
+		if !found[h.company.String()+"/"+id+"/"+sub.UUID.String()] {
+			t.Errorf("%s, which is %q, was not quarantined", id, value)
+		}
+	}
+	if len(found) != len(bad) {
+		t.Errorf("quarantined %v", found)
+	}
+	rc.once(t, good)
+}
+
+// damage overwrites the record of a delivery.
+func (h *harness) damage(id, sub, value string) {
+	h.t.Helper()
+	key := partition.Key(h.company, "d:"+h.company.String()+"/"+id)
+	if err := h.client.HSet(h.t.Context(), key, sub, value).Err(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// What is damaged while it is in flight is not forgotten when its replica is lost.
+func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	lost := build(t, client, nil)
+	sub := lost.subscribe(receive(t, nil).URL)
+	ids := lost.emit(20)
+	lost.claimAndForget()
+	if err := client.Set(t.Context(), events.EventKey(events.Ref{Company: lost.company, ID: ids[7]}), "garbage", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
+	h.company = lost.company
+	h.start()
+	h.reachAll(append(ids[:7:7], ids[8:]...), sub, delivery.StatusDelivered)
+	h.idle()
+	if found := h.quarantined(); len(found) != 1 || !found[h.company.String()+"/"+ids[7]] {
+		t.Errorf("quarantined %v", found)
+	}
+}

@@ -1,0 +1,142 @@
+package dispatcher
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+func allPartitions() []int {
+	all := make([]int, partition.Count)
+	for p := range all {
+		all[p] = p
+	}
+	return all
+}
+
+// An event that is matched again, its first claim having been cut off by a crash,
+// goes only to those that have no delivery of it.
+func TestEventMatchedAgainSkipsWhoHasADelivery(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	lost := build(t, client, nil) // claims, but begins nothing: as if killed right after the claim
+	served, missing := receive(t, nil), receive(t, nil)
+	first, second := lost.subscribe(served.URL), lost.subscribe(missing.URL)
+	id := lost.emit(1)[0]
+	lost.claimAndForget()
+	lost.writeUnmatched(first.UUID, id)
+
+	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
+	h.company = lost.company
+	h.start()
+	h.reaches(id, second, delivery.StatusDelivered)
+	h.settled()
+	if served.count() != 0 || missing.count() != 1 {
+		t.Errorf("received %d and %d times", served.count(), missing.count())
+	}
+}
+
+// writeUnmatched stores a delivered delivery of an event whose matching is not
+// complete.
+func (h *harness) writeUnmatched(sub uuid.UUID, id string) {
+	h.t.Helper()
+	r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
+	next := &delivery.Record{Status: delivery.StatusDelivered, EventType: "PAYMENT_PAID", Created: time.Now().UnixMilli()}
+	write := delivery.Write{Event: r.Ref, Changes: []delivery.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}}
+	recorded, _, err := h.deliveries.Record(h.t.Context(), time.Now(), "", []delivery.Write{write})
+	if err != nil || recorded[0].Err != nil {
+		h.t.Fatalf("%v, %+v", err, recorded)
+	}
+}
+
+// An outcome that meets a record written meanwhile is applied to that record.
+func TestConflictingOutcomeIsRebased(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	var sub subscribers.Subscriber
+	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		h.write(sub.UUID, []string{"evt-1"}, time.Now(), dead)
+		w.WriteHeader(http.StatusOK)
+	})
+	sub = h.subscribe(rc.URL)
+	h.start()
+	id := h.emit(1)[0]
+	h.reaches(id, sub, delivery.StatusDelivered)
+	h.settled()
+	if n := h.deadLetters(); n != 0 {
+		t.Errorf("%d dead letters counted", n)
+	}
+}
+
+// What is pending has no expiry; what died is kept for as long as dead letters are.
+func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = []time.Duration{time.Hour} })
+	sub := h.subscribe(receive(t, status(http.StatusInternalServerError)).URL)
+	h.start()
+	id := h.emit(1)[0]
+	h.reaches(id, sub, delivery.StatusRetrying)
+	r := events.Ref{Company: h.company, ID: id}
+	keys := []string{events.EventKey(r), partition.Key(h.company, "d:"+r.String())}
+	for _, key := range keys {
+		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != -1 {
+			t.Errorf("%s lives for %s", key, ttl)
+		}
+	}
+	records, err := h.deliveries.Get(t.Context(), []delivery.Ref{{Ref: r, Subscriber: sub.UUID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.record(&outcome{work: &work{ref: delivery.Ref{Ref: r, Subscriber: sub.UUID}, base: records[0]}, apply: func(r delivery.Record, now time.Time) delivery.Record {
+		return delivery.Decide(r, delivery.Result{Outcome: delivery.Gone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
+	}})
+	h.reaches(id, sub, delivery.StatusDead)
+	for _, key := range keys {
+		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl < h.opts.Policy.DeadRetention-time.Hour {
+			t.Errorf("%s of a dead letter lives for %s", key, ttl)
+		}
+	}
+}
+
+func TestEveryKeyHasAnEndOrAnOwner(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	var failed sync.Map // each event fails once
+	rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+		if _, again := failed.LoadOrStore(r.Header.Get(webhook.HeaderID), true); !again {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	sub := h.subscribe(rc.URL)
+	h.reachAll(h.emit(20), sub, delivery.StatusDelivered)
+	h.settled()
+	h.stop(patience)
+	owned := map[string]bool{ // docs/redis.md says who trims them
+		"s": true, "su": true, "sc": true, // with the subscriber
+		"c": true, "v": true, "pending": true, "companies": true, // of a company, of a partition
+		"dead": true, "fenced": true, "quarantine": true,
+		"es": true, // of a subscriber that had an endpoint queue
+	}
+	keys, err := h.client.Keys(t.Context(), "sh:*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		_, kind, _ := strings.Cut(key, "}:")
+		kind, _, _ = strings.Cut(kind, ":")
+		if ttl := h.client.TTL(t.Context(), key).Val(); ttl < 0 && !owned[kind] {
+			t.Errorf("%s never expires", key)
+		}
+	}
+}

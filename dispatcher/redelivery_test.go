@@ -1,0 +1,331 @@
+package dispatcher
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// write stores deliveries as matching their events would have, all of the same
+// moment.
+func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
+	h.t.Helper()
+	for chunk := range slices.Chunk(ids, 500) {
+		var writes []delivery.Write
+		for _, id := range chunk {
+			r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
+			next := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
+			as(next)
+			writes = append(writes, delivery.Write{
+				Event: r.Ref, Matched: true,
+				Changes: []delivery.Change{{Ref: r, Base: &delivery.Record{}, Next: next}},
+			})
+		}
+		recorded, _, err := h.deliveries.Record(h.t.Context(), at, "", writes)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, r := range recorded {
+			if r.Err != nil || r.Found[0] != nil {
+				h.t.Fatalf("not written: %+v", r)
+			}
+		}
+	}
+}
+
+func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
+
+// all reads every page and returns the delivery ids, failing on a repeat.
+func (h *harness) all(f delivery.Filter) []string {
+	h.t.Helper()
+	var ids []string
+	seen := map[string]bool{}
+	for {
+		page, err := h.deliveries.List(h.t.Context(), f)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, d := range page.Items {
+			if seen[d.ID()] {
+				h.t.Fatalf("%s came twice", d.ID())
+			}
+			seen[d.ID()] = true
+			ids = append(ids, d.ID())
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return ids
+		}
+	}
+}
+
+// completes waits until a job has completed.
+func (h *harness) completes(id uuid.UUID) redelivery.Job {
+	h.t.Helper()
+	var j redelivery.Job
+	eventually(h.t, func() bool {
+		var err error
+		if j, err = h.redelivery.Job(h.t.Context(), h.company, id); err != nil {
+			h.t.Fatal(err)
+		}
+		return j.Status == redelivery.JobCompleted
+	}, "the job completes")
+	return j
+}
+
+func (h *harness) recover(r redelivery.RecoverRequest) redelivery.Job {
+	h.t.Helper()
+	j, err := h.redelivery.Recover(h.t.Context(), r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.completes(j.UUID)
+}
+
+func TestReplaySendsTheSameIDAgain(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	id := h.emit(1)[0]
+	h.reaches(id, sub, delivery.StatusDelivered)
+	late := h.subscribe(receive(t, nil).URL)
+	got, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("replay = %+v, %v", got, err)
+	}
+	h.reaches(id, late, delivery.StatusDelivered)
+	h.becomes(id, sub, "attempted twice", func(d delivery.Delivery) bool { return d.AttemptCount == 2 })
+	if n := rc.ids()[id]; n != 2 {
+		t.Errorf("received %d times", n)
+	}
+	if _, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: "unknown"}, nil); !errors.Is(err, events.ErrNotFound) {
+		t.Errorf("replay of an unknown event: %v", err)
+	}
+	h.settled()
+}
+
+func TestDeliveryInFlightIsNotRetried(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	gate := make(chan struct{})
+	rc := receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		<-gate
+	})
+	sub := h.subscribe(rc.URL)
+	id := h.emit(1)[0]
+	d := h.reaches(id, sub, delivery.StatusDelivering) // the second attempt, of the endpoint queue
+	if _, err := h.redelivery.Retry(t.Context(), h.company, d.ID()); !errors.Is(err, delivery.ErrInFlight) {
+		t.Errorf("retry: %v", err)
+	}
+	if got, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil); err != nil || len(got) != 1 {
+		t.Errorf("replay = %+v, %v", got, err)
+	}
+	close(gate)
+	h.reaches(id, sub, delivery.StatusDelivered)
+	h.settled()
+	if n := rc.count(); n != 2 {
+		t.Errorf("received %d times", n)
+	}
+}
+
+func TestRecoverDeliversWhatFailedAndWhatWasMissed(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	var healed atomic.Bool
+	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if !healed.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	sub := h.subscribe(rc.URL)
+	since := time.Now().Add(-time.Minute)
+	failed := h.emit(3)
+	h.reachAll(failed, sub, delivery.StatusDead)
+	h.enable(sub, false)
+	missed := h.emit(700)
+	h.settled()
+	request := redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: since}
+	if _, err := h.redelivery.Recover(t.Context(), request); !errors.Is(err, delivery.ErrSubscriberDisabled) {
+		t.Errorf("recover of a disabled subscriber: %v", err)
+	}
+	healed.Store(true)
+	h.enable(sub, true)
+
+	request.DryRun = true
+	if dry := h.recover(request); dry.Redelivered != 703 || rc.count() != 12 {
+		t.Errorf("dry run would redeliver %d, %d received", dry.Redelivered, rc.count())
+	}
+	request.DryRun = false
+	if job := h.recover(request); job.Redelivered != 703 {
+		t.Errorf("redelivered %d", job.Redelivered)
+	}
+	h.reachAll(append(failed, missed...), sub, delivery.StatusDelivered)
+	h.settled()
+	if again := h.recover(request); again.Redelivered != 0 {
+		t.Errorf("a second recover redelivers %d", again.Redelivered)
+	}
+}
+
+// However many jobs there are, deliveries and retries go on.
+func TestJobsHoldUpNoDelivery(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for range maxJobs {
+		h.jobs <- struct{}{}
+	}
+	var healed atomic.Bool
+	sub := h.subscribe(receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if !healed.Swap(true) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}).URL)
+	jobs := make([]redelivery.Job, 20)
+	for i := range jobs {
+		var err error
+		jobs[i], err = h.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
+	for _, j := range jobs {
+		if got, err := h.redelivery.Job(t.Context(), h.company, j.UUID); err != nil || got.Status != redelivery.JobQueued {
+			t.Fatalf("a job has begun: %+v, %v", got, err)
+		}
+	}
+	for range maxJobs {
+		<-h.jobs
+	}
+	for _, j := range jobs {
+		h.completes(j.UUID)
+	}
+	h.settled()
+}
+
+func TestTenThousandAndOneDeadLettersAreListedAndRecovered(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	const n = 10_001
+	var ids []string
+	for range n / 73 {
+		ids = append(ids, h.emit(73)...)
+	}
+	h.write(sub.UUID, ids, time.Now(), dead)
+
+	for name, f := range map[string]delivery.Filter{
+		"subscriber": {Company: &h.company, Subscriber: &sub.UUID, Status: delivery.StatusDead, Size: 100},
+		"company":    {Company: &h.company, Status: delivery.StatusDead, Size: 100},
+		"platform":   {Status: delivery.StatusDead, Size: 100},
+	} {
+		if got := h.all(f); len(got) != n {
+			t.Errorf("%s: %d listed of %d", name, len(got), n)
+		}
+	}
+	if got := h.deadLetters(); got != n {
+		t.Errorf("%d counted", got)
+	}
+	h.start()
+	job := h.recover(redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
+	if job.Redelivered != n {
+		t.Errorf("%d redelivered", job.Redelivered)
+	}
+	h.settled()
+	rc.once(t, ids)
+	if got := h.all(delivery.Filter{Company: &h.company, Status: delivery.StatusDead}); len(got) != 0 {
+		t.Errorf("%d dead letters are left", len(got))
+	}
+}
+
+func TestDeletingASubscriberCancelsManyDeliveries(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	ids := h.emit(1200) // more than two pages of the job
+	later := time.Now().Add(time.Hour)
+	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = later.UnixMilli() })
+	h.start()
+	if err := h.service.Delete(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.settled()
+	for _, id := range ids {
+		if d := h.deliveryOf(id, sub); d.Status != delivery.StatusCancelled {
+			t.Fatalf("%s is %s", id, d.Status)
+		}
+	}
+}
+
+// A subscriber that was not deleted after all keeps its deliveries.
+func TestDeletingThatFailedCancelsNothing(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	id := h.emit(1)[0]
+	later := time.Now().Add(time.Hour)
+	h.write(sub.UUID, []string{id}, time.Now(), func(r *delivery.Record) { r.Due = later.UnixMilli() })
+	h.start()
+	if err := h.redelivery.SubscriberDeleting(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		left := h.work()
+		return len(left) == 2 // the delivery's endpoint queue and when it is due
+	}, "the job ends")
+	if d := h.deliveryOf(id, sub); d.Status != delivery.StatusPending {
+		t.Errorf("the delivery is %s", d.Status)
+	}
+}
+
+// A subscriber may be enabled between an attempt's look at it and the hold that
+// follows: the release has then not seen the delivery, and it must not stay held.
+func TestHoldThatRacesWithEnablingIsUndone(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	id := h.emit(1)[0]
+	h.reaches(id, sub, delivery.StatusDelivered)
+	r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub.UUID}
+	records, err := h.deliveries.Get(t.Context(), []delivery.Ref{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.record(&outcome{work: &work{ref: r, base: records[0]}, apply: delivery.Hold})
+	eventually(t, func() bool { return rc.count() == 2 }, "it is released and delivered")
+	h.settled()
+}
+
+func TestAnothersSubscriberTellsNothing(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := h.subscribe(receive(t, nil).URL)
+	for range 11 { // more than one page looks at
+		h.emit(100)
+	}
+	h.settled()
+	spy := uuid.New()
+	for partition.Of(spy) != partition.Of(h.company) {
+		spy = uuid.New()
+	}
+	p, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &spy, Subscriber: &sub.UUID})
+	if err != nil || len(p.Items) > 0 || p.Next != "" {
+		t.Errorf("another company sees %+v, %v", p, err)
+	}
+}

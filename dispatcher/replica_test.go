@@ -1,0 +1,297 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// claimAndForget claims all events of the company under the harness's replica and
+// begins nothing, as a process does that is killed right after its claim.
+func (h *harness) claimAndForget() {
+	h.t.Helper()
+	options := *h.client.(*redis.Client).Options()
+	client := redis.NewClient(&options)
+	q := workqueue.New(workqueue.Options{
+		Client: client, Replica: h.opts.Replica, Admission: h.admission, Logger: slog.New(slog.DiscardHandler),
+		Take: func(context.Context, string, []workqueue.Batch) {},
+	})
+	if err := q.Start(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	ready := partition.Key(h.company, "q:"+h.company.String())
+	eventually(h.t, func() bool { return h.client.Exists(h.t.Context(), ready).Val() == 0 }, "all are claimed")
+	q.StopClaiming()
+	_ = client.Close()
+	if err := q.Release(h.t.Context()); err == nil {
+		h.t.Fatal("a replica without Redis has released its work")
+	}
+	if !slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, "}:n:") }) {
+		h.t.Fatal("nothing is in flight")
+	}
+}
+
+// replicas lists the ids that have a heartbeat.
+func (h *harness) replicas() []string {
+	h.t.Helper()
+	all, err := h.client.ZRange(h.t.Context(), partition.Prefix(0)+"replicas", 0, -1).Result()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+func TestWorkOfALostReplicaIsTakenOver(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	lost := build(t, client, nil)
+	rc := receive(t, nil)
+	sub := lost.subscribe(rc.URL)
+	ids := lost.emit(700) // more than one page of notes
+	lost.claimAndForget()
+	names := lost.replicas()
+	deleteWakeups(t, client)
+
+	h := build(t, client, nil)
+	h.company = lost.company
+	h.start()
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, ids)
+	eventually(t, func() bool { return !slices.Contains(h.replicas(), names[0]) }, "the lost replica is forgotten")
+}
+
+// A restarted replica requeues what it left in flight before anybody could find
+// it lost.
+func TestRestartedReplicaTakesItsOwnWorkAtOnce(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	former := build(t, client, nil)
+	rc := receive(t, nil)
+	sub := former.subscribe(rc.URL)
+	ids := former.emit(20)
+	former.claimAndForget()
+
+	h := build(t, client, func(o *Options) {
+		o.Replica = former.opts.Replica
+		o.Queue.HeartbeatEvery = time.Hour // none after the first
+	})
+	h.company = former.company
+	h.start()
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, ids)
+}
+
+// The names of replicas may have dots: what stands before the last one is the
+// process, and no other process is taken for its former run.
+func TestReplicasWithSimilarNamesLeaveEachOtherAlone(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	gate := make(chan struct{})
+	rc := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
+	h := build(t, client, func(o *Options) { o.Replica = "host.first" })
+	sub := h.subscribe(rc.URL)
+	h.start()
+	ids := h.emit(5)
+	eventually(t, func() bool { return rc.count() == 5 }, "all are in flight")
+	other := build(t, client, func(o *Options) { o.Replica = "host.second" })
+	other.start()
+	close(gate)
+	h.reachAll(ids, sub, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, ids)
+}
+
+// A stop while 2,000 events are in flight and wait, in memory, in endpoint queues
+// and in the ready queue: what is in flight ends, and nothing is sent twice.
+func TestStoppingSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]bool{"slow receivers": true, "fast receivers": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stopAmidst(t, hold)
+		})
+	}
+}
+
+func stopAmidst(t *testing.T, hold bool) {
+	t.Helper()
+	client := redistest.New(t)
+	h := build(t, client, hasty)
+	gate := make(chan struct{})
+	answer := func(int, http.ResponseWriter, *http.Request) {
+		if hold {
+			<-gate
+		}
+	}
+	a, b := receive(t, answer), receive(t, answer)
+	subA, subB := h.subscribe(a.URL), h.subscribe(b.URL)
+	ids := h.emit(2000)
+	h.start()
+	eventually(t, func() bool {
+		queued := client.ZCard(t.Context(), workqueue.EndpointQueueKey(h.company, subA.UUID)).Val() +
+			client.ZCard(t.Context(), workqueue.EndpointQueueKey(h.company, subB.UUID)).Val()
+		return a.count() > 30 && b.count() > 30 && (!hold || queued > 0 && h.admission.Counts().Waiting > 0)
+	}, "some are in flight and others wait")
+	go func() {
+		<-h.intake.Done()
+		close(gate)
+	}()
+	h.stop(patience)
+	for _, key := range h.work() {
+		if strings.Contains(key, "}:n:") || strings.Contains(key, "}:ef:") {
+			t.Errorf("after the stop there is %s", key)
+		}
+	}
+	next := build(t, client, nil)
+	next.company = h.company
+	next.start()
+	next.reachAll(ids, subA, delivery.StatusDelivered)
+	next.reachAll(ids, subB, delivery.StatusDelivered)
+	next.settled()
+	a.once(t, ids)
+	b.once(t, ids)
+}
+
+func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, func(o *Options) { o.Sender = testSender(time.Hour) })
+	entered := make(chan struct{}, 10)
+	var hang atomic.Bool
+	hang.Store(true)
+	sub := h.subscribe(receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		if hang.Load() {
+			<-r.Context().Done()
+		}
+	}).URL)
+	h.start()
+	id := h.emit(1)[0]
+	<-entered
+	h.stop(50 * time.Millisecond)
+	hang.Store(false)
+	next := build(t, client, nil)
+	next.company = h.company
+	next.start()
+	if d := next.reaches(id, sub, delivery.StatusDelivered); d.AttemptCount != 1 {
+		t.Errorf("delivered with %d attempts", d.AttemptCount)
+	}
+	next.settled()
+}
+
+// A stop while Redis hangs ends all the same; what is in flight is taken over.
+func TestStopEndsThoughRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	h := build(t, server.Client(), nil)
+	rc := receive(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
+		if n == 300 {
+			server.Pause()
+		}
+	})
+	sub := h.subscribe(rc.URL)
+	ids := h.emit(2000)
+	h.start()
+	eventually(t, func() bool { return rc.count() >= 300 }, "Redis is paused")
+	h.stop(2 * time.Second)
+	server.Resume()
+
+	next := build(t, server.Client(), func(o *Options) { o.Replica = h.opts.Replica })
+	next.company = h.company
+	next.start()
+	next.reachAll(ids, sub, delivery.StatusDelivered)
+	next.settled()
+}
+
+// A replica that stands still for so long that its work is taken over is fenced:
+// it goes on under a new id, nothing is lost, and nothing is settled twice.
+func TestReplicaThatWasTakenOverIsFenced(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, server)
+	options, err := redis.ParseURL(proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := redis.NewClient(options)
+	t.Cleanup(func() { _ = slow.Close() })
+
+	h := build(t, slow, nil)
+	other := build(t, server.Client(), nil)
+	other.company = h.company
+	gate := make(chan struct{})
+	rc := receive(t, func(n int, _ http.ResponseWriter, _ *http.Request) {
+		if n <= 10 {
+			<-gate
+		}
+	})
+	sub := other.subscribe(rc.URL)
+	h.start()
+	ids := other.emit(10)
+	eventually(t, func() bool { return rc.count() == 10 }, "all are in flight")
+	name := other.replicas()[0]
+
+	hang := make(chan struct{})
+	proxy.Follow(func(_ [][]string, reply []byte) bool {
+		if reply == nil {
+			<-hang
+		}
+		return true
+	})
+	other.start()
+	other.reachAll(ids, sub, delivery.StatusDelivered)
+	close(gate) // the attempts of the first replica end now
+	close(hang)
+	proxy.Follow(nil)
+	eventually(t, func() bool {
+		ids = append(ids, other.emit(20)...) // so that it claims
+		return h.queueCounter("spendhook_fenced_total") == 1
+	}, "the first replica is fenced")
+	other.reachAll(ids, sub, delivery.StatusDelivered)
+	other.settled()
+	eventually(t, func() bool {
+		all := other.replicas()
+		return len(all) == 2 && !slices.Contains(all, name)
+	}, "the fenced id is gone, and both replicas are there")
+	ended := func(h *harness) float64 {
+		return testutil.ToFloat64(h.metrics.ended.WithLabelValues(string(delivery.StatusDelivered)))
+	}
+	eventually(t, func() bool { return ended(h)+ended(other) >= float64(len(ids)) }, "all ends are counted")
+	h.stop(patience)
+	other.stop(patience)
+	if n := ended(h) + ended(other); n != float64(len(ids)) {
+		t.Errorf("%v deliveries ended, of %d", n, len(ids))
+	}
+}
+
+// queueCounter finds a counter of the work queue by its name.
+func (h *harness) queueCounter(name string) float64 {
+	h.t.Helper()
+	families, err := h.opts.Registerer.(*prometheus.Registry).Gather()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	h.t.Fatalf("there is no counter %s", name)
+	return 0
+}

@@ -1,0 +1,160 @@
+package workqueue_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/redistest"
+)
+
+// taker is a replica's admission and what it was given to do.
+type taker struct {
+	mu      sync.Mutex
+	shares  map[uuid.UUID]int
+	others  int
+	refused map[uuid.UUID]int
+	batches []workqueue.Batch
+	names   []string
+}
+
+func (k *taker) Holding() (map[uuid.UUID]int, int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.shares, k.others
+}
+
+func (k *taker) Refused(company uuid.UUID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refused == nil {
+		k.refused = make(map[uuid.UUID]int)
+	}
+	k.refused[company]++
+	return false
+}
+
+func (k *taker) take(_ context.Context, replica string, batches []workqueue.Batch) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.batches, k.names = append(k.batches, batches...), append(k.names, replica)
+}
+
+// set changes what the replica has places for.
+func (k *taker) set(shares map[uuid.UUID]int, others int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.shares, k.others = shares, others
+}
+
+// events lists the events that were taken.
+func (k *taker) events() (out []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, b := range k.batches {
+		for _, e := range b.Events {
+			out = append(out, e.ID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// start runs a replica that claims by itself, until the test ends.
+func start(t *testing.T, client redis.UniversalClient, k *taker, change func(*workqueue.Options)) *workqueue.Queue {
+	t.Helper()
+	o := workqueue.Options{
+		Client: client, Replica: "r", Admission: k, Take: k.take, EndpointLimit: testLimit, BreakerFailures: testFailures,
+		HeartbeatEvery: 20 * time.Millisecond, ServiceEvery: 10 * time.Millisecond,
+	}
+	if change != nil {
+		change(&o)
+	}
+	q := workqueue.New(o)
+	if err := q.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		q.StopClaiming()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = q.Release(ctx) // a test may have broken its Redis
+	})
+	return q
+}
+
+// proxied is a client through a proxy that tries each command again as often as
+// told.
+func proxied(t *testing.T, p *redistest.Proxy, retries int) redis.UniversalClient {
+	t.Helper()
+	o, err := redis.ParseURL(p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.MaxRetries = retries
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// What a claim took whose answer was lost is claimed again soon.
+func TestAnswerOfAClaimIsLost(t *testing.T) {
+	t.Parallel()
+	for name, retries := range map[string]int{"sent again": 1, "not sent again": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, redistest.Options{})
+			proxy := redistest.NewProxy(t, server)
+			client := proxied(t, proxy, retries)
+			b := newBench(t, server.Client())
+			b.claim(b.queue("other")) // so that Redis knows the script
+			company := companies(testPartition, 1)[0]
+			b.accept(company, ids("e", 10)...)
+			var once sync.Once
+			proxy.Follow(func(request [][]string, reply []byte) (pass bool) {
+				pass = true
+				if reply != nil && len(request[0]) > 1 && request[0][1] == workqueue.ClaimHash() {
+					once.Do(func() { pass = false })
+				}
+				return pass
+			})
+			k := &taker{others: 100}
+			q := start(t, client, k, nil)
+			q.Kick(testPartition)
+			eventually(t, "all events are claimed", func() bool { return len(k.events()) == 10 })
+			b.mustBeRight()
+		})
+	}
+}
+
+// A claim that Redis runs after its caller has given up claims nothing.
+func TestClaimComesLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("r"), companies(testPartition, 1)[0]
+	b.accept(company, "a", "b")
+	if err := q.Recover(t.Context(), testPartition, 5); err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []uint64{4, 5} {
+		if c := q.Repeat(t.Context(), testPartition, number); c.Err == nil {
+			t.Errorf("claim %d took %+v", number, c)
+		}
+	}
+	if c := q.Repeat(t.Context(), testPartition, 6); c.Err != nil || len(c.Batches) != 1 {
+		t.Errorf("claim 6 answered %+v", c)
+	}
+	b.mustBeRight()
+	if n := b.takeOver(b.queue("s"), q.Name()); n != 2 {
+		t.Errorf("%d notes were taken over", n)
+	}
+	if left := b.mustBeRight().under("n:"); len(left) > 0 {
+		t.Errorf("notes of %v are left", left)
+	}
+}

@@ -1,0 +1,210 @@
+package workqueue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+)
+
+// overflowed makes a backlog without ever claiming from it.
+func (b *bench) overflowed(q *workqueue.Queue, company uuid.UUID, n int) {
+	b.tb.Helper()
+	b.accept(company, ids("e", n)...)
+	var writes []delivery.Write
+	for _, batch := range b.claim(q) {
+		for _, e := range batch.Events {
+			writes = append(writes, b.overflow(company, e.ID, subscriber(company, 0)))
+		}
+	}
+	b.record(q.Name(), writes...)
+}
+
+// An endpoint queue's limit holds over all replicas, and whoever frees a place
+// has the queue served again.
+func TestEndpointLimitHoldsOverReplicas(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	first, second, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+	b.overflowed(first, company, 20)
+	got := deliveriesOf(b.claimMost(first, 2).Batches)
+	got = append(got, deliveriesOf(b.claimMost(second, 50).Batches)...)
+	if len(got) != testLimit {
+		t.Fatalf("%d deliveries are in flight", len(got))
+	}
+	es := "es:" + company.String() + "/" + got[0].Subscriber.String()
+	if b.do("HGET", es, "full") != "1" {
+		t.Error("the queue is at its limit and is not marked")
+	}
+	if c := b.claimMost(second, 50); len(c.Batches) > 0 || c.Wake {
+		t.Errorf("at the limit a claim gave %+v", c)
+	}
+	b.mustBeRight()
+	b.record(first.Name(), b.attempted(company, got[0], delivery.Succeeded, delivery.Reached))
+	b.mustBeRight()
+	if b.do("HGET", es, "full") != nil {
+		t.Error("a place is free and the queue is marked as full")
+	}
+	if got := deliveriesOf(b.claimMost(second, 50).Batches); len(got) != 1 {
+		t.Errorf("one place was free, %d were claimed", len(got))
+	}
+}
+
+// The count in flight is kept for an hour. Without it nothing holds the queue.
+func TestEndpointQueueOutlivesItsCount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	b.overflowed(q, company, 20)
+	got := deliveriesOf(b.claim(q))
+	b.do("DEL", "ef:"+company.String()+"/"+got[0].Subscriber.String())
+	for _, d := range got {
+		b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+	}
+	b.mustBeRight()
+	if got := deliveriesOf(b.claim(q)); len(got) != testLimit {
+		t.Errorf("%d were claimed", len(got))
+	}
+}
+
+// Deliveries of a lost replica are due at once, and their places are free.
+func TestTakeoverFreesPlaces(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	lost, q, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+	b.overflowed(lost, company, 20)
+	late := deliveriesOf(b.claim(lost))
+	if n := b.takeOver(q, lost.Name()); n != testLimit {
+		t.Errorf("%d notes were requeued", n)
+	}
+	b.mustBeRight()
+	got := deliveriesOf(b.claim(q))
+	if len(got) != testLimit {
+		t.Fatalf("%d were claimed after the takeover", len(got))
+	}
+	for _, d := range late { // its late outcomes free nothing of its successor's
+		b.record(lost.Name(), b.attempted(company, d, delivery.Failed, delivery.Unreachable))
+	}
+	s := b.mustBeRight()
+	e := company.String() + "/" + late[0].Subscriber.String()
+	if n := len(s.pairs("ef:" + e)); n != testLimit {
+		t.Errorf("%d are in flight", n)
+	}
+	if c := b.claimMost(q, 10); len(deliveriesOf(c.Batches)) > 0 {
+		t.Errorf("claimed beyond the limit: %+v", c)
+	}
+}
+
+// An open breaker lets one delivery through for each pause. What waits behind
+// it is one entry of the due set, whatever its number.
+func TestBreakerOfAnEndpointQueue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	b.breaker(time.Hour)
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	b.overflowed(q, company, 300)
+	e := company.String() + "/" + subscriber(company, 0).String()
+	for _, d := range deliveriesOf(b.claim(q)) {
+		b.record(q.Name(), b.attempted(company, d, delivery.Failed, delivery.Unreachable))
+	}
+	for probe := range 3 {
+		b.claim(q)
+		s := b.mustBeRight()
+		if n := len(s.pairs("due")); n > 2 || s.pairs("due")["e:"+e] == "" {
+			t.Fatalf("the due set is %v", s.pairs("due"))
+		}
+		b.promote(q)
+		if got := deliveriesOf(b.claim(q)); len(got) > 0 {
+			t.Fatalf("%d were claimed within the pause", len(got))
+		}
+		b.do("HSET", "es:"+e, "until", 0) // the pause has passed
+		b.do("ZADD", "due", 0, "e:"+e)
+		b.promote(q)
+		got := deliveriesOf(b.claim(q))
+		if len(got) != 1 {
+			t.Fatalf("probe %d: %d were claimed", probe, len(got))
+		}
+		if more := deliveriesOf(b.claim(q)); len(more) > 0 {
+			t.Fatalf("%d were claimed beside the probe", len(more))
+		}
+		outcome, reach := delivery.Failed, delivery.Unreachable
+		if probe == 2 {
+			outcome, reach = delivery.Succeeded, delivery.Reached
+		}
+		b.record(q.Name(), b.attempted(company, got[0], outcome, reach))
+	}
+	b.mustBeRight()
+	if got := deliveriesOf(b.claim(q)); len(got) != testLimit {
+		t.Errorf("after a probe that succeeded %d were claimed", len(got))
+	}
+}
+
+// A replica that finds the breaker open says how long.
+func TestBreakerOpensByAnOverflow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	b.accept(company, ids("e", 5)...)
+	for _, e := range b.claim(q)[0].Events {
+		w := b.overflow(company, e.ID, subscriber(company, 0))
+		w.Changes[0].Open, w.Changes[0].Pause = true, time.Hour
+		b.record(q.Name(), w)
+	}
+	if got := deliveriesOf(b.claim(q)); len(got) > 0 {
+		t.Errorf("%d were claimed", len(got))
+	}
+	if s := b.mustBeRight(); len(s.pairs("due")) > 2 {
+		t.Errorf("the due set is %v", s.pairs("due"))
+	}
+}
+
+// The mark of a backlog lasts as long as there is work that is due.
+func TestBacklogMark(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	b.overflowed(q, company, testLimit+1)
+	b.accept(company, "new")
+	marked := func() bool {
+		for _, batch := range b.claim(q) {
+			for _, d := range batch.Deliveries {
+				b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+			}
+			return len(batch.Backlogged) == 1
+		}
+		return false
+	}
+	if !marked() {
+		t.Error("a company with a backlog was claimed without its mark")
+	}
+	marked()
+	if n := b.do("EXISTS", "bl:"+company.String()); n != int64(0) {
+		t.Error("the queue is empty and the mark is there")
+	}
+}
+
+// A page of what is due is promoted in one call, and the rest by the next.
+func TestPromotePages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	p := partition.Prefix(testPartition)
+	for i := range 450 {
+		e := company.String() + "/" + uuid.NewSHA1(company, fmt.Append(nil, i)).String()
+		b.client.ZAdd(t.Context(), p+"eq:"+e, z(0, "e"))
+		b.client.ZAdd(t.Context(), p+"due", z(float64(i), "e:"+e))
+	}
+	for i, want := range []int64{200, 400, 450} {
+		if woke := b.promote(q); woke != (i == 0) {
+			t.Errorf("call %d wakes: %v", i, woke)
+		}
+		if n := b.do("ZCARD", "dq:"+company.String()); n != want {
+			t.Errorf("after call %d %v are in turn", i, n)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package workqueue
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+// Claimed is the answer of one claim.
+type Claimed struct {
+	Wake    bool
+	Fenced  bool
+	Passed  []uuid.UUID
+	Batches []Batch
+	Err     error
+}
+
+// ClaimOnce claims of one partition under the current name, as a wake-up does.
+func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID]int, others int) Claimed {
+	return exported(q.claim(ctx, q.Name(), q.calls.Add(1), []int{p}, most, shares, others)[0])
+}
+
+func exported(c claimed) Claimed {
+	return Claimed{Wake: c.wake, Fenced: c.err == errFenced, Passed: c.passed, Batches: c.batches, Err: c.err}
+}
+
+// Name is what claims are noted under now.
+func (q *Queue) Name() string { return *q.replica.Load() }
+
+// Rename takes a new name, as a process that was started anew does.
+func (q *Queue) Rename() { q.rename() }
+
+// Promote runs promote.lua.
+func (q *Queue) Promote(ctx context.Context, p, most int) (bool, error) {
+	call := &script.Call{Script: promoteScript, Keys: Keys(p), Args: []any{partition.Prefix(p), most}}
+	err := script.Run(ctx, q.opts.Client, nil, call)
+	return err == nil && call.Reply() == int64(1), err
+}
+
+// TakeOver fences a replica in one partition and requeues its notes.
+func (q *Queue) TakeOver(ctx context.Context, p int, replica string) (int, error) {
+	return q.requeue(ctx, []int{p}, replica)
+}
+
+// ClaimHash names claim.lua to Redis.
+func ClaimHash() string { return claimScript.Hash() }
+
+// Recover requeues what the claim with a number took, and Repeat claims under it.
+func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
+	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: []any{partition.Prefix(p), q.Name(), requeuePage, "0", number}}
+	return script.Run(ctx, q.opts.Client, nil, call)
+}
+
+// Repeat claims under a number.
+func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
+	return exported(q.claim(ctx, q.Name(), number, []int{p}, 400, nil, 400)[0])
+}
+
+// RequeueHash names requeue.lua to Redis.
+func RequeueHash() string { return requeueScript.Hash() }
+
+// ReplicasKey is the heartbeats of a Redis that is no Cluster.
+func ReplicasKey() string { return replicasKey(0) }
+
+// Takeovers counts the replicas that this one took over, and Fenced how often it
+// was taken over itself.
+func (q *Queue) Takeovers() float64 { return valueOf(q.metrics.takeovers) }
+func (q *Queue) Fenced() float64    { return valueOf(q.metrics.fenced) }
+
+func valueOf(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		return -1
+	}
+	return m.GetCounter().GetValue()
+}

@@ -1,0 +1,22 @@
+-- Requeues what is in the quarantine, so that it is tried again: an event to the
+-- ready queue of its company, a delivery to its endpoint queue. What has come to
+-- its end meanwhile, or is under way, only leaves the quarantine.
+-- KEYS: 1 the partition's due set, 2 a key that never exists
+-- ARGV: 1 key prefix, 2 company, 3 event id, 4 subscriber, '' for the event itself
+-- Returns {1 when it was in the quarantine else 0, what wake does}.
+local P, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local member = company .. '/' .. id
+if sub ~= '' then member = reference(company, id, sub) end
+if redis.call('ZREM', P .. 'quarantine', member) == 0 then return {0, 0} end
+
+local now = clock()
+if sub == '' then
+  redis.call('RPUSH', P .. 'q:' .. company, '!' .. id)
+  return {1, join(P, company, now)}
+end
+local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
+local ended = type(record) == 'string' and string.find(record, '^[DXC]%d+|')
+if not ended and not in_flight(P, company, sub, id) then
+  redis.call('ZADD', P .. 'eq:' .. company .. '/' .. sub, 'NX', now, id)
+end
+return {1, offer(P, company, sub, now)}

@@ -1,0 +1,598 @@
+package workqueue_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/partition"
+)
+
+const (
+	modelCompanies   = 3
+	modelReplicas    = 3
+	modelSubscribers = 2 // of each company
+)
+
+// model follows what becomes of work in one partition.
+type model struct {
+	*bench
+	t         *rapid.T
+	companies []uuid.UUID
+	replicas  []*replica
+	ended     []string // names whose process has ended, not taken over yet
+	fenced    map[string]bool
+	accepted  []events.Ref
+	seen      map[delivery.Ref]map[delivery.Status]bool // what was written of each delivery
+	jobs      map[uuid.UUID]bool                        // not done
+	tries     []*try                                    // writes whose answer was lost
+	v         float64
+}
+
+// replica is a process and what it has claimed.
+type replica struct {
+	*workqueue.Queue
+	work []*item
+}
+
+// item is an event, a delivery of an endpoint queue, or a job, that was claimed.
+type item struct {
+	replica string
+	ref     events.Ref
+	todo    []uuid.UUID      // subscribers without an outcome, of an event
+	sub     uuid.UUID        // of a delivery
+	base    *delivery.Record // of a delivery
+	job     uuid.UUID
+}
+
+// try is a write that may be sent again, as the recorder does.
+type try struct {
+	replica string
+	write   delivery.Write
+	results []*delivery.Result // nil: nothing was sent
+	applies []apply
+}
+
+type apply func(delivery.Record) delivery.Record
+
+func TestWorkIsInOnePlace(t *testing.T) {
+	for name, value := range map[string]string{"rapid.checks": "40", "rapid.steps": "60", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBench(t, redisOf(t))
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := b.client.FlushDB(b.ctx).Err(); err != nil {
+			rt.Fatalf("flush: %v", err)
+		}
+		m := newModel(rt, b)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":             m.check,
+			"accept":       m.accepts,
+			"claim":        m.claims,
+			"claim again":  m.claims,
+			"finish":       m.finishes,
+			"finish again": m.finishes,
+			"answer":       m.answers,
+			"give up":      m.givesUp,
+			"end":          m.ends,
+			"take over":    m.takesOver,
+			"change":       m.changes,
+			"add job":      m.addsJob,
+			"promote":      func(t *rapid.T) { m.t = t; m.promote(m.draw().Queue) },
+			"claim all":    m.claimsAll,
+		})
+		m.drain()
+	})
+}
+
+func newModel(t *rapid.T, b *bench) *model {
+	copied := *b
+	copied.tb = t
+	m := &model{
+		bench: &copied, t: t, companies: companies(testPartition, modelCompanies),
+		fenced: map[string]bool{}, seen: map[delivery.Ref]map[delivery.Status]bool{}, jobs: map[uuid.UUID]bool{},
+	}
+	for i := range modelReplicas {
+		m.replicas = append(m.replicas, &replica{Queue: m.queue(fmt.Sprint("r", i))})
+	}
+	return m
+}
+
+func (m *model) draw() *replica {
+	return m.replicas[rapid.IntRange(0, modelReplicas-1).Draw(m.t, "replica")]
+}
+
+func (m *model) check(t *rapid.T) {
+	m.t = t
+	s, _ := m.read()
+	if err := s.check(); err != nil {
+		t.Fatalf("%v\n%v", err, s)
+	}
+	for _, e := range s.under("ef:") {
+		if n := len(s.pairs("ef:" + e)); n > testLimit {
+			t.Fatalf("%d deliveries of %s are in flight", n, e)
+		}
+	}
+	if v := s.number("v"); v < m.v {
+		t.Fatalf("virtual time fell from %v to %v", m.v, v)
+	} else {
+		m.v = v
+	}
+	places := s.places()
+	for job := range m.jobs {
+		if !slices.ContainsFunc(m.companies, func(c uuid.UUID) bool {
+			return len(places["j:"+c.String()+"/"+job.String()]) == 1
+		}) {
+			t.Fatalf("job %s is lost", job)
+		}
+	}
+}
+
+func (m *model) accepts(t *rapid.T) {
+	m.t = t
+	company := m.companies[rapid.IntRange(0, modelCompanies-1).Draw(t, "company")]
+	var batch []string
+	for range rapid.IntRange(1, 6).Draw(t, "events") {
+		ref := events.Ref{Company: company, ID: fmt.Sprint("e", len(m.accepted))}
+		m.accepted = append(m.accepted, ref)
+		batch = append(batch, ref.ID)
+	}
+	m.accept(company, batch...)
+}
+
+func (m *model) claims(t *rapid.T) {
+	m.t = t
+	r := m.draw()
+	shares := make(map[uuid.UUID]int)
+	for _, c := range m.companies {
+		if rapid.Bool().Draw(t, "holds") {
+			shares[c] = rapid.IntRange(0, 6).Draw(t, "share")
+		}
+	}
+	m.claimed(r, r.ClaimOnce(m.ctx, testPartition, rapid.IntRange(1, 12).Draw(t, "most"), shares, rapid.IntRange(0, 8).Draw(t, "others")))
+}
+
+// claimsAll claims as much as there is.
+func (m *model) claimsAll(t *rapid.T) {
+	m.t = t
+	r := m.draw()
+	m.claimed(r, r.ClaimOnce(m.ctx, testPartition, 400, nil, 400))
+}
+
+func (m *model) claimed(r *replica, c workqueue.Claimed) {
+	name := r.Name()
+	if c.Fenced != m.fenced[name] {
+		m.t.Fatalf("claim of %s, fenced %v, answered %+v", name, m.fenced[name], c)
+	}
+	if c.Fenced {
+		r.Rename()
+		return
+	}
+	if c.Err != nil {
+		m.t.Fatalf("claim: %v", c.Err)
+	}
+	for _, b := range c.Batches {
+		for _, e := range b.Events {
+			it := &item{replica: name, ref: events.Ref{Company: b.Company, ID: e.ID}}
+			for i := range modelSubscribers {
+				if sub := subscriber(b.Company, i); !slices.Contains(e.Known, sub) {
+					it.todo = append(it.todo, sub)
+				}
+			}
+			r.work = append(r.work, it)
+		}
+		for _, d := range b.Deliveries {
+			rec, err := delivery.Decode(d.Record)
+			if err != nil {
+				m.t.Fatalf("claimed %q: %v", d.Record, err)
+			}
+			r.work = append(r.work, &item{replica: name, ref: events.Ref{Company: b.Company, ID: d.EventID}, sub: d.Subscriber, base: rec})
+		}
+		for _, j := range b.Jobs {
+			r.work = append(r.work, &item{replica: name, ref: events.Ref{Company: b.Company}, job: j})
+		}
+	}
+}
+
+// finishes writes outcomes of something that was claimed.
+func (m *model) finishes(t *rapid.T) {
+	m.t = t
+	r := m.draw()
+	if len(r.work) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(r.work)-1).Draw(t, "item")
+	it := r.work[i]
+	if it.job != uuid.Nil {
+		r.work = slices.Delete(r.work, i, i+1)
+		m.endsJob(r, it, time.Duration(rapid.IntRange(-1, 2).Draw(t, "again"))*time.Millisecond)
+		return
+	}
+	n := 0
+	if it.sub == uuid.Nil && len(it.todo) > 0 {
+		n = rapid.IntRange(1, len(it.todo)).Draw(t, "outcomes")
+	}
+	w := m.outcomes(it, n)
+	if it.sub != uuid.Nil || len(it.todo) == 0 {
+		r.work = slices.Delete(r.work, i, i+1)
+	}
+	m.write(w, rapid.IntRange(0, 3).Draw(t, "lost") == 0)
+}
+
+func (m *model) endsJob(r *replica, it *item, again time.Duration) {
+	places, _ := m.read()
+	ours := slices.Contains(places.places()["j:"+it.ref.Company.String()+"/"+it.job.String()], "note of "+it.replica)
+	if err := r.EndJob(m.ctx, it.replica, it.ref.Company, it.job, again); err != nil {
+		m.t.Fatalf("end job: %v", err)
+	}
+	if again < 0 && ours {
+		delete(m.jobs, it.job)
+	}
+}
+
+// outcomes makes a write of a claimed delivery, or of the next n deliveries of
+// a claimed event.
+func (m *model) outcomes(it *item, n int) *try {
+	w := &try{replica: it.replica, write: delivery.Write{Event: it.ref}}
+	if it.sub != uuid.Nil {
+		kinds := []string{"delivered", "delivered", "failed", "unreachable", "interrupted", "hold", "cancel"}
+		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), delivery.Change{
+			Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true,
+		})
+		return w
+	}
+	for _, sub := range it.todo[:n] {
+		kinds := []string{"delivered", "delivered", "failed", "overflow", "breaker"}
+		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), delivery.Change{
+			Ref: delivery.Ref{Ref: it.ref, Subscriber: sub}, Base: &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()},
+		})
+	}
+	it.todo = it.todo[n:]
+	w.write.Matched = len(it.todo) == 0
+	return w
+}
+
+// outcome adds one change to a write.
+func (m *model) outcome(w *try, kind string, c delivery.Change) {
+	now := time.Now()
+	res := &delivery.Result{StartedAt: now, Duration: time.Duration(len(m.accepted)) * time.Millisecond}
+	decide := func(r delivery.Record) delivery.Record {
+		return delivery.Decide(r, *res, testPolicy, now, func() float64 { return 0 })
+	}
+	var do apply
+	switch kind {
+	case "delivered":
+		res.Outcome, do = delivery.Succeeded, decide
+		c.Reach = delivery.Reached
+	case "failed":
+		do, c.Reach = decide, delivery.Reached
+	case "unreachable":
+		do, c.Reach = decide, delivery.Unreachable
+	case "interrupted":
+		res.Outcome, do = delivery.Interrupted, decide
+	case "overflow", "breaker":
+		res, c.Backlog = nil, true
+		do = func(r delivery.Record) delivery.Record { return delivery.Queue(r, delivery.ReasonBusy, now) }
+		if kind == "breaker" {
+			c.Open, c.Pause = true, testPause
+		}
+	case "hold":
+		res = nil
+		do = func(r delivery.Record) delivery.Record { return delivery.Hold(r, now) }
+	case "cancel":
+		res = nil
+		do = func(r delivery.Record) delivery.Record { return delivery.Cancel(r, now) }
+	}
+	if !c.Claimed {
+		c.Reach = delivery.ReachUnknown
+	}
+	next := do(*c.Base)
+	next.Version = c.Base.Version
+	c.Next = &next
+	w.write.Changes = append(w.write.Changes, c)
+	w.results, w.applies = append(w.results, res), append(w.applies, do)
+}
+
+// write records, and with lost keeps the write to be sent again.
+func (m *model) write(w *try, lost bool) {
+	for _, c := range w.write.Changes {
+		if m.seen[c.Ref] == nil {
+			m.seen[c.Ref] = map[delivery.Status]bool{}
+		}
+		m.seen[c.Ref][c.Next.Status] = true
+	}
+	found := m.record(w.replica, w.write)[0]
+	if lost {
+		m.tries = append(m.tries, w)
+		return
+	}
+	if rest := w.settle(found); rest != nil {
+		m.write(rest, false)
+	}
+}
+
+// settle is what the recorder does with an answer.
+func (w *try) settle(found []*delivery.Found) *try {
+	rest := &try{replica: w.replica, write: delivery.Write{Event: w.write.Event}}
+	for i, f := range found {
+		c, res := w.write.Changes[i], w.results[i]
+		switch {
+		case f == nil, res != nil && f.Record.Has(*res),
+			f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled,
+			res == nil && f.Record.Version > 0:
+			continue
+		}
+		c.Base, c.Reach = f.Record, delivery.ReachUnknown
+		if c.Base.Version == 0 {
+			c.Base = &delivery.Record{Status: delivery.StatusPending, Created: c.Next.Created}
+		}
+		next := w.applies[i](*c.Base)
+		next.Version = c.Base.Version
+		c.Next = &next
+		rest.write.Changes = append(rest.write.Changes, c)
+		rest.results, rest.applies = append(rest.results, res), append(rest.applies, w.applies[i])
+	}
+	if len(rest.results) == 0 {
+		return nil
+	}
+	return rest
+}
+
+// answers sends a write again whose answer was lost.
+func (m *model) answers(t *rapid.T) {
+	m.t = t
+	if len(m.tries) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(m.tries)-1).Draw(t, "write")
+	w := m.tries[i]
+	m.tries = slices.Delete(m.tries, i, i+1)
+	m.write(w, false)
+}
+
+// givesUp requeues something that was claimed and not begun.
+func (m *model) givesUp(t *rapid.T) {
+	m.t = t
+	r := m.draw()
+	if len(r.work) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(r.work)-1).Draw(t, "item")
+	it := r.work[i]
+	b := workqueue.Batch{Company: it.ref.Company}
+	switch {
+	case it.job != uuid.Nil:
+		b.Jobs = []uuid.UUID{it.job}
+	case it.sub != uuid.Nil:
+		b.Deliveries = []workqueue.Delivery{{Subscriber: it.sub, EventID: it.ref.ID}}
+	case len(it.todo) == modelSubscribers:
+		b.Events = []workqueue.Event{{ID: it.ref.ID}}
+	default:
+		return
+	}
+	r.work = slices.Delete(r.work, i, i+1)
+	if err := r.Requeue(m.ctx, it.replica, b); err != nil {
+		t.Fatalf("requeue: %v", err)
+	}
+}
+
+// ends ends a process: what it had in flight is noted, and nobody knows of it.
+func (m *model) ends(t *rapid.T) {
+	m.t = t
+	if rapid.IntRange(0, 3).Draw(t, "really") != 0 {
+		return
+	}
+	r := m.draw()
+	for _, it := range r.work {
+		if !slices.Contains(m.ended, it.replica) {
+			m.ended = append(m.ended, it.replica)
+		}
+	}
+	m.ended = append(m.ended, r.Name())
+	m.tries = slices.DeleteFunc(m.tries, func(w *try) bool { return slices.Contains(m.ended, w.replica) })
+	r.work = nil
+	r.Rename()
+}
+
+// takesOver takes over a process that has ended, or one that is merely slow.
+func (m *model) takesOver(t *rapid.T) {
+	m.t = t
+	name := m.draw().Name()
+	if len(m.ended) > 0 && rapid.Bool().Draw(t, "ended") {
+		name, m.ended = m.ended[0], m.ended[1:]
+	}
+	m.takeOver(m.draw().Queue, name)
+	m.fenced[name] = true
+}
+
+// changes holds, cancels, releases or replays a delivery, unless an attempt is
+// under way.
+func (m *model) changes(t *rapid.T) {
+	m.t = t
+	if len(m.seen) == 0 {
+		return
+	}
+	ref := delivery.Ref{Ref: rapid.SampledFrom(m.accepted).Draw(t, "event")}
+	ref.Subscriber = subscriber(ref.Company, rapid.IntRange(0, modelSubscribers-1).Draw(t, "subscriber"))
+	records, err := m.deliveries.Get(m.ctx, []delivery.Ref{ref})
+	if err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	rec := records[0]
+	if rec == nil {
+		return
+	}
+	var next delivery.Record
+	now := time.Now()
+	switch kind := rapid.SampledFrom([]string{"hold", "cancel", "release", "replay"}).Draw(t, "change"); {
+	case kind == "hold" && rec.Status.Live():
+		next = delivery.Hold(*rec, now)
+	case kind == "cancel" && rec.Status.Live():
+		next = delivery.Cancel(*rec, now)
+	case kind == "release" && rec.Status.Live() && rec.Due == 0:
+		next = delivery.Requeue(*rec, now)
+		next.Reason = ""
+	case kind == "replay":
+		next = delivery.Restart(*rec, delivery.ReasonReplay, now)
+	default:
+		return
+	}
+	m.guarded(ref, rec, &next)
+}
+
+func (m *model) guarded(ref delivery.Ref, rec, next *delivery.Record) {
+	base := *rec
+	if base.Status == delivery.StatusDelivering {
+		return
+	}
+	w := delivery.Write{Event: ref.Ref, Changes: []delivery.Change{{Ref: ref, Base: &base, Next: next, Guarded: true}}}
+	if found := m.record("", w)[0][0]; found == nil {
+		m.seen[ref] = map[delivery.Status]bool{next.Status: true}
+	}
+}
+
+func (m *model) addsJob(t *rapid.T) {
+	m.t = t
+	company := m.companies[rapid.IntRange(0, modelCompanies-1).Draw(t, "company")]
+	s := m.bench.jobs(m.draw().Queue)
+	id := uuid.New()
+	s.NewID = func() uuid.UUID { return id }
+	add := s.SubscriberEnabled
+	if rapid.Bool().Draw(t, "later") {
+		add = s.SubscriberDeleting
+	}
+	if err := add(m.ctx, company, subscriber(company, 0)); err != nil {
+		t.Fatalf("add job: %v", err)
+	}
+	m.jobs[id] = true
+}
+
+// drain finishes all there is and checks the end.
+func (m *model) drain() {
+	for _, r := range m.replicas {
+		for _, it := range r.work {
+			m.deliver(r, it)
+		}
+		r.work = nil
+	}
+	for _, w := range m.tries {
+		m.write(w, false)
+	}
+	for _, name := range m.ended {
+		m.takeOver(m.replicas[0].Queue, name)
+		m.fenced[name] = true
+	}
+	for range 1000 {
+		m.hasten()
+		r := m.replicas[0]
+		m.promote(r.Queue)
+		m.claimed(r, r.ClaimOnce(m.ctx, testPartition, 400, nil, 400))
+		for _, it := range r.work {
+			m.deliver(r, it)
+		}
+		r.work = nil
+		m.check(m.t)
+		if s, _ := m.read(); len(s.places()) == 0 && m.release() == 0 {
+			m.finished(s)
+			return
+		}
+	}
+	s, _ := m.read()
+	m.t.Fatalf("the partition is not drained:\n%v", s)
+}
+
+// deliver finishes an item.
+func (m *model) deliver(r *replica, it *item) {
+	if it.job != uuid.Nil {
+		m.endsJob(r, it, -1)
+		return
+	}
+	w := &try{replica: it.replica, write: delivery.Write{Event: it.ref, Matched: it.sub == uuid.Nil}}
+	if it.sub != uuid.Nil {
+		m.outcome(w, "delivered", delivery.Change{Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true})
+	}
+	for _, sub := range it.todo {
+		m.outcome(w, "delivered", delivery.Change{
+			Ref: delivery.Ref{Ref: it.ref, Subscriber: sub}, Base: &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()},
+		})
+	}
+	m.write(w, false)
+}
+
+// hasten makes all work due now.
+func (m *model) hasten() {
+	s, _ := m.read()
+	pipe := m.client.Pipeline()
+	p := partition.Prefix(testPartition)
+	for _, e := range s.under("eq:") {
+		for id := range s.pairs("eq:" + e) {
+			pipe.Do(m.ctx, "ZADD", p+"eq:"+e, 0, id)
+		}
+	}
+	for _, e := range s.under("es:") {
+		pipe.HDel(m.ctx, p+"es:"+e, "until")
+	}
+	for member := range s.pairs("due") {
+		pipe.Do(m.ctx, "ZADD", p+"due", 0, member)
+	}
+	if pipe.Len() == 0 {
+		return
+	}
+	if _, err := pipe.Exec(m.ctx); err != nil {
+		m.t.Fatalf("make all due: %v", err)
+	}
+}
+
+// release lets go of all deliveries that are held, and counts them.
+func (m *model) release() int {
+	n := 0
+	for ref := range m.seen {
+		records, err := m.deliveries.Get(m.ctx, []delivery.Ref{ref})
+		if err != nil {
+			m.t.Fatalf("read: %v", err)
+		}
+		if rec := records[0]; rec != nil && rec.Status.Live() {
+			n++
+			next := delivery.Requeue(*rec, time.Now())
+			next.Reason = ""
+			m.guarded(ref, rec, &next)
+		}
+	}
+	return n
+}
+
+// finished looks whether each delivery came to an end that was written.
+func (m *model) finished(s state) {
+	for _, ref := range m.accepted {
+		for i := range modelSubscribers {
+			r := delivery.Ref{Ref: ref, Subscriber: subscriber(ref.Company, i)}
+			records, err := m.deliveries.Get(m.ctx, []delivery.Ref{r})
+			if err != nil || records[0] == nil || !m.seen[r][records[0].Status] {
+				m.t.Fatalf("delivery %s ended as %+v, written was %v, %v", r, records[0], m.seen[r], err)
+			}
+		}
+	}
+	for _, key := range []string{"pending", "sched"} {
+		if s.number(key) != 0 {
+			m.t.Fatalf("%s = %v at the end", key, s[key])
+		}
+	}
+	for _, kind := range []string{"q:", "eq:", "ef:", "jq:", "dq:", "bl:"} {
+		if left := s.under(kind); len(left) > 0 {
+			m.t.Fatalf("%s%v is left at the end", kind, left)
+		}
+	}
+	if len(m.jobs) > 0 {
+		m.t.Fatalf("jobs %v were never done", m.jobs)
+	}
+}

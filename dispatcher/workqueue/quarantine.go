@@ -1,0 +1,235 @@
+package workqueue
+
+import (
+	"context"
+	_ "embed" // the script
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+var (
+	//go:embed lua/retry.lua
+	retrySource string
+
+	retryScript = Script(retrySource, true)
+)
+
+var (
+	// ErrNotQuarantined says that the quarantine has no such entry.
+	ErrNotQuarantined = errors.New("not in the quarantine")
+	// ErrBadCursor says that a cursor was not made by Quarantined for the same filter.
+	ErrBadCursor = errors.New("the cursor is not valid")
+)
+
+// Quarantined is an event or a delivery that could not be read.
+type Quarantined struct {
+	Company    uuid.UUID
+	EventID    string
+	Subscriber *uuid.UUID // nil: the event itself
+	At         time.Time  // when it was quarantined
+}
+
+// Member is the entry's member of the sorted set at QuarantineKey.
+func (e Quarantined) Member() string {
+	member := e.Company.String() + "/" + e.EventID
+	if e.Subscriber != nil {
+		member += "/" + e.Subscriber.String()
+	}
+	return member
+}
+
+// QuarantineFilter selects entries. Size is 1..100, 0 meaning 20.
+type QuarantineFilter struct {
+	Company *uuid.UUID // nil: of all
+	Size    int
+	Cursor  string // QuarantinePage.Next of the page before
+}
+
+// QuarantinePage is a part of the quarantine. A page may be short while there are
+// more; Next is "" on the last.
+type QuarantinePage struct {
+	Items []Quarantined
+	Next  string
+}
+
+// Bounds of one page.
+const (
+	quarantineSize    = 20
+	quarantineMaxSize = 100
+	quarantineRead    = 1000 // entries of one read: more than are added in a millisecond
+	quarantineReads   = 20
+)
+
+// Quarantined lists what is in the quarantine, for each company the oldest first.
+func (q *Queue) Quarantined(ctx context.Context, f QuarantineFilter) (QuarantinePage, error) {
+	first, last := 0, partition.Count-1
+	if f.Company != nil {
+		first = partition.Of(*f.Company)
+		last = first
+	}
+	at, err := parseSpot(f.Cursor, first, last)
+	if err != nil {
+		return QuarantinePage{}, err
+	}
+	l := &quarantineList{q: q, filter: f, at: at, size: quarantineSize, reads: quarantineReads}
+	if f.Size > 0 {
+		l.size = min(f.Size, quarantineMaxSize)
+	}
+	partitions, err := q.quarantinedIn(ctx, at.partition, last)
+	if err != nil {
+		return QuarantinePage{}, err
+	}
+	for _, p := range partitions {
+		if p != l.at.partition {
+			l.at = spot{partition: p}
+		}
+		if more, err := l.read(ctx); err != nil || more {
+			return QuarantinePage{Items: l.items, Next: l.at.cursor()}, err
+		}
+	}
+	return QuarantinePage{Items: l.items}, nil
+}
+
+// quarantinedIn lists the partitions from first to last that have entries.
+func (q *Queue) quarantinedIn(ctx context.Context, first, last int) ([]int, error) {
+	pipe := q.opts.Client.Pipeline()
+	counts := make([]*redis.IntCmd, 0, last-first+1)
+	for p := first; p <= last; p++ {
+		counts = append(counts, pipe.ZCard(ctx, QuarantineKey(p)))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("count quarantine: %w", err)
+	}
+	var found []int
+	for i, n := range counts {
+		if n.Val() > 0 {
+			found = append(found, first+i)
+		}
+	}
+	return found, nil
+}
+
+// quarantineList is one page under way.
+type quarantineList struct {
+	q      *Queue
+	filter QuarantineFilter
+	at     spot
+	items  []Quarantined
+	size   int
+	reads  int // that may still be made
+}
+
+// read goes on after l.at in its partition. more says that the page is full, or
+// that it took enough, before all was read.
+func (l *quarantineList) read(ctx context.Context) (more bool, err error) {
+	for {
+		if l.reads--; l.reads < 0 {
+			return true, nil
+		}
+		entries, err := l.q.opts.Client.ZRangeByScoreWithScores(ctx, QuarantineKey(l.at.partition), &redis.ZRangeBy{
+			Min: strconv.FormatInt(l.at.ms, 10), Max: "+inf", Count: quarantineRead,
+		}).Result()
+		if err != nil {
+			return false, fmt.Errorf("read quarantine: %w", err)
+		}
+		for _, z := range entries {
+			member, _ := z.Member.(string)
+			next := spot{partition: l.at.partition, ms: int64(z.Score), member: member}
+			if next.ms == l.at.ms && member <= l.at.member {
+				continue
+			}
+			if len(l.items) == l.size {
+				return true, nil
+			}
+			l.at = next
+			e, ok := parseQuarantined(member, next.ms)
+			if ok && (l.filter.Company == nil || e.Company == *l.filter.Company) {
+				l.items = append(l.items, e)
+			}
+		}
+		if len(entries) < quarantineRead {
+			return false, nil
+		}
+	}
+}
+
+func parseQuarantined(member string, ms int64) (Quarantined, bool) {
+	parts := strings.Split(member, "/")
+	if len(parts) < 2 || len(parts) > 3 {
+		return Quarantined{}, false
+	}
+	company, err := uuid.Parse(parts[0])
+	if err != nil {
+		return Quarantined{}, false
+	}
+	e := Quarantined{Company: company, EventID: parts[1], At: time.UnixMilli(ms).UTC()}
+	if len(parts) == 3 {
+		subscriber, err := uuid.Parse(parts[2])
+		if err != nil {
+			return Quarantined{}, false
+		}
+		e.Subscriber = &subscriber
+	}
+	return e, true
+}
+
+// spot is a place in the quarantine: just after a member, which may be gone, or
+// at the start of a partition.
+type spot struct {
+	partition int
+	ms        int64
+	member    string
+}
+
+func (s spot) cursor() string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d/%d/%s", s.partition, s.ms, s.member))
+}
+
+// parseSpot reads what cursor wrote, for a list of the partitions first to last;
+// "" is the start.
+func parseSpot(text string, first, last int) (spot, error) {
+	if text == "" {
+		return spot{partition: first}, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	parts := strings.SplitN(string(raw), "/", 3)
+	if err != nil || len(parts) != 3 {
+		return spot{}, ErrBadCursor
+	}
+	p, err := strconv.Atoi(parts[0])
+	ms, err2 := strconv.ParseUint(parts[1], 10, 53)
+	if err != nil || err2 != nil || p < first || p > last {
+		return spot{}, ErrBadCursor
+	}
+	return spot{partition: p, ms: int64(ms), member: parts[2]}, nil
+}
+
+// RetryQuarantined has an entry tried again. ErrNotQuarantined when there is none.
+func (q *Queue) RetryQuarantined(ctx context.Context, e Quarantined) error {
+	p, sub := partition.Of(e.Company), ""
+	if e.Subscriber != nil {
+		sub = e.Subscriber.String()
+	}
+	call := &script.Call{Script: retryScript, Keys: Keys(p), Args: []any{partition.Prefix(p), e.Company.String(), e.EventID, sub}}
+	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
+		return fmt.Errorf("retry quarantined: %w", err)
+	}
+	reply, _ := call.Reply().([]any)
+	if len(reply) != 2 || reply[0] != int64(1) {
+		return ErrNotQuarantined
+	}
+	if reply[1] == int64(1) {
+		q.Wake(ctx, []int{p})
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package workqueue_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// quarantine is a queue and the Redis that it is on. What it claims arrives at
+// taken, with the name that it was claimed under.
+type quarantine struct {
+	*workqueue.Queue
+
+	t      *testing.T
+	client redis.UniversalClient
+	taken  chan takenBatch
+}
+
+type takenBatch struct {
+	replica string
+	workqueue.Batch
+}
+
+// everything lets each company claim as much as it likes.
+type everything struct{}
+
+func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
+func (everything) Refused(uuid.UUID) bool            { return false }
+
+func newQuarantine(t *testing.T) *quarantine {
+	t.Helper()
+	q := &quarantine{t: t, client: redistest.New(t), taken: make(chan takenBatch, 100)}
+	q.Queue = workqueue.New(workqueue.Options{
+		Client: q.client, Replica: "one", Admission: everything{}, ServiceEvery: 10 * time.Millisecond,
+		Take: func(_ context.Context, replica string, batches []workqueue.Batch) {
+			for _, b := range batches {
+				q.taken <- takenBatch{replica, b}
+			}
+		},
+	})
+	return q
+}
+
+// start begins to claim, until the test ends.
+func (q *quarantine) start() {
+	q.t.Helper()
+	if err := q.Start(q.t.Context()); err != nil {
+		q.t.Fatal(err)
+	}
+	q.t.Cleanup(func() {
+		q.StopClaiming()
+		if err := q.Release(context.Background()); err != nil {
+			q.t.Error(err)
+		}
+	})
+}
+
+// next is the next batch that is claimed.
+func (q *quarantine) next() takenBatch {
+	q.t.Helper()
+	select {
+	case b := <-q.taken:
+		return b
+	case <-time.After(10 * time.Second):
+		q.t.Fatal("nothing is claimed")
+		return takenBatch{}
+	}
+}
+
+func (q *quarantine) add(at int64, entries ...workqueue.Quarantined) {
+	q.t.Helper()
+	for _, e := range entries {
+		if err := q.client.ZAdd(q.t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: float64(at), Member: e.Member()}).Err(); err != nil {
+			q.t.Fatal(err)
+		}
+	}
+}
+
+// list reads all pages, each of the given size.
+func (q *quarantine) list(company *uuid.UUID, size int) []string {
+	q.t.Helper()
+	var all []string
+	f := workqueue.QuarantineFilter{Company: company, Size: size}
+	for {
+		page, err := q.Quarantined(q.t.Context(), f)
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		if len(page.Items) > size {
+			q.t.Fatalf("a page of %d", len(page.Items))
+		}
+		for _, e := range page.Items {
+			all = append(all, e.Member())
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return all
+		}
+	}
+}
+
+func companyKey(company uuid.UUID, kind, more string) string {
+	return partition.Key(company, kind+":"+company.String()+more)
+}
+
+func TestQuarantineIsListed(t *testing.T) {
+	t.Parallel()
+	q := newQuarantine(t)
+	companies := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
+	sub := uuid.New()
+	want := map[uuid.UUID][]string{}
+	for i := range 5 {
+		for _, c := range companies {
+			event := workqueue.Quarantined{Company: c, EventID: fmt.Sprintf("e-%d", i)}
+			delivery := workqueue.Quarantined{Company: c, EventID: event.EventID, Subscriber: &sub}
+			q.add(int64(1000+i/2), event, delivery) // some at the same moment
+			want[c] = append(want[c], event.Member(), delivery.Member())
+		}
+	}
+	for size := range 12 {
+		all := q.list(nil, size+1)
+		for _, c := range companies {
+			if got := q.list(&c, size+1); !slices.Equal(got, want[c]) {
+				t.Errorf("size %d: %v, want %v", size+1, got, want[c])
+			}
+			mine := slices.DeleteFunc(slices.Clone(all), func(m string) bool { return m[:36] != c.String() })
+			if !slices.Equal(mine, want[c]) {
+				t.Errorf("of all, size %d: %v, want %v", size+1, mine, want[c])
+			}
+		}
+	}
+
+	page, err := q.Quarantined(t.Context(), workqueue.QuarantineFilter{Company: &companies[0], Size: 3})
+	if err != nil || page.Items[1].Subscriber == nil || *page.Items[1].Subscriber != sub || !page.Items[1].At.Equal(time.UnixMilli(1000)) {
+		t.Errorf("%+v %v", page, err)
+	}
+	elsewhere := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d/0/", (partition.Of(companies[0])+1)%partition.Count))
+	for _, cursor := range []string{"!", "AAAA", elsewhere} {
+		if _, err := q.Quarantined(t.Context(), workqueue.QuarantineFilter{Company: &companies[0], Cursor: cursor}); !errors.Is(err, workqueue.ErrBadCursor) {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+	b, err := q.Backlog(t.Context(), []int{partition.Of(companies[0])})
+	if err != nil || b.Quarantined < 10 {
+		t.Errorf("backlog %+v %v", b, err)
+	}
+}
+
+// A list of one company goes on where many entries of another stand between.
+func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
+	t.Parallel()
+	q := newQuarantine(t)
+	company := uuid.New()
+	loud := uuid.New()
+	for partition.Of(loud) != partition.Of(company) {
+		loud = uuid.New()
+	}
+	first, last := workqueue.Quarantined{Company: company, EventID: "first"}, workqueue.Quarantined{Company: company, EventID: "last"}
+	q.add(1, first)
+	others := make([]redis.Z, 3000)
+	for i := range others {
+		others[i] = redis.Z{Score: float64(2 + i/7), Member: workqueue.Quarantined{Company: loud, EventID: fmt.Sprint(i)}.Member()}
+	}
+	if err := q.client.ZAdd(t.Context(), workqueue.QuarantineKey(partition.Of(company)), others...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.add(10_000, last)
+	if got := q.list(&company, 100); !slices.Equal(got, []string{first.Member(), last.Member()}) {
+		t.Errorf("listed %v", got)
+	}
+	if got := q.list(&loud, 100); len(got) != len(others) {
+		t.Errorf("listed %d of %d", len(got), len(others))
+	}
+}
+
+func TestRetriedEventIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	q := newQuarantine(t)
+	e := workqueue.Quarantined{Company: uuid.New(), EventID: "e"}
+	if err := q.RetryQuarantined(t.Context(), e); !errors.Is(err, workqueue.ErrNotQuarantined) {
+		t.Fatal(err)
+	}
+	q.add(1000, e)
+	sub := uuid.New()
+	if err := q.client.Set(t.Context(), companyKey(e.Company, "e", ":e"), "Rmended", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.client.HSet(t.Context(), companyKey(e.Company, "d", "/e"), sub.String(), "D1|{}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.start()
+	if err := q.RetryQuarantined(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	b := q.next()
+	if len(b.Events) != 1 || b.Company != e.Company || b.Events[0].Value != "Rmended" || !slices.Equal(b.Events[0].Known, []uuid.UUID{sub}) {
+		t.Errorf("claimed %+v", b)
+	}
+	if err := q.RetryQuarantined(t.Context(), e); !errors.Is(err, workqueue.ErrNotQuarantined) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	q := newQuarantine(t)
+	company, sub := uuid.New(), uuid.New()
+	for id, record := range map[string]string{"waits": "P1|{}", "damaged": "}", "delivered": "D2|{}", "flies": "R3|{}"} {
+		if err := q.client.HSet(t.Context(), companyKey(company, "d", "/"+id), sub.String(), record).Err(); err != nil {
+			t.Fatal(err)
+		}
+		q.add(1000, workqueue.Quarantined{Company: company, EventID: id, Subscriber: &sub})
+	}
+	if err := q.client.HSet(t.Context(), workqueue.InFlightKey(company, sub), "flies", "another").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"waits", "damaged", "delivered", "flies"} {
+		if err := q.RetryQuarantined(t.Context(), workqueue.Quarantined{Company: company, EventID: id, Subscriber: &sub}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queued, err := q.client.ZRange(t.Context(), workqueue.EndpointQueueKey(company, sub), 0, -1).Result()
+	slices.Sort(queued)
+	if err != nil || !slices.Equal(queued, []string{"damaged", "waits"}) {
+		t.Errorf("queued %v %v", queued, err)
+	}
+	if left := q.list(&company, 10); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+	q.start()
+	var claimed []string
+	for len(claimed) < 2 {
+		for _, d := range q.next().Deliveries {
+			claimed = append(claimed, d.EventID)
+		}
+	}
+	slices.Sort(claimed)
+	if !slices.Equal(claimed, []string{"damaged", "waits"}) {
+		t.Errorf("claimed %v", claimed)
+	}
+}

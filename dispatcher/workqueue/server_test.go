@@ -1,0 +1,202 @@
+package workqueue_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// While Redis is at its memory limit what was accepted is worked off, and
+// nothing more is accepted.
+func TestRedisIsFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	b := newBench(t, server.Client())
+	q, all := b.queue("r"), companies(testPartition, 2)
+	s := b.jobs(q)
+	b.overflowed(q, all[0], 3)
+	b.accept(all[1], "direct", "damaged", "other")
+	if err := s.SubscriberEnabled(t.Context(), all[0], subscriber(all[0], 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.events.Accept(t.Context(), []events.Event{{ID: "late", CompanyUUID: all[0], Type: "PAYMENT_PAID", Timestamp: time.Now()}})
+	if err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("accepting answered %v", err)
+	}
+	beating := workqueue.New(workqueue.Options{Client: b.client, Replica: "b", Admission: &taker{}, Take: (&taker{}).take})
+	if err := beating.Start(t.Context()); err != nil {
+		t.Errorf("start: %v", err)
+	}
+	beating.StopClaiming()
+	if err := beating.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.claim(q)
+	b.takeOver(b.queue("s"), q.Name())
+	q.Rename()
+	left := map[string]bool{}
+	for range 6 {
+		b.promote(q)
+		for _, batch := range b.claim(q) {
+			for _, d := range batch.Deliveries {
+				b.record(q.Name(), b.attempted(batch.Company, d, delivery.Succeeded, delivery.Reached))
+			}
+			for _, job := range batch.Jobs {
+				if err := q.EndJob(t.Context(), q.Name(), batch.Company, job, -1); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, e := range batch.Events {
+				left[e.ID] = true
+				if e.ID == "damaged" {
+					if err := q.Quarantine(t.Context(), q.Name(), batch.Company, e.ID, nil); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				one := workqueue.Batch{Company: batch.Company, Events: []workqueue.Event{e}}
+				b.match(q, []workqueue.Batch{one}, map[uuid.UUID]int{batch.Company: 1})
+			}
+		}
+	}
+	if state, _ := b.read(); len(state.places()) > 0 || len(left) != 3 {
+		t.Errorf("%v were claimed, %v is left", left, state.places())
+	}
+	if _, err := q.Backlog(t.Context(), []int{testPartition}); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a slot is being moved each call is refused before it runs: whatever it
+// needs may be on either server.
+func TestSlotIsBeingMoved(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}, MaxRedirects: 3})
+	t.Cleanup(func() { _ = client.Close() })
+	b := newBench(t, client)
+	q, company := b.queue("r"), companies(testPartition, 1)[0]
+	b.overflowed(q, company, 3)
+	d := deliveriesOf(b.claim(q))[0]
+	b.accept(company, "a", "b")
+	done := halfMoved(t, servers, partition.Prefix(testPartition)+"q:"+company.String())
+	before := contentsOf(t, servers)
+	w := b.attempted(company, d, delivery.Failed, delivery.Reached)
+	for name, refused := range map[string]error{
+		"claim":      q.ClaimOnce(t.Context(), testPartition, 10, nil, 10).Err,
+		"record":     b.recordErr(q, w),
+		"delivered":  b.recordErr(q, delivery.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
+		"end job":    q.EndJob(t.Context(), q.Name(), company, uuid.New(), 0),
+		"give up":    q.Requeue(t.Context(), q.Name(), workqueue.Batch{Company: company, Deliveries: []workqueue.Delivery{d}}),
+		"quarantine": q.Quarantine(t.Context(), q.Name(), company, d.EventID, &d.Subscriber),
+		"take over":  second(q.TakeOver(t.Context(), testPartition, q.Name())),
+		"promote":    second(q.Promote(t.Context(), testPartition, 10)),
+		"accept":     b.acceptErr(company, "late"),
+	} {
+		if refused == nil {
+			t.Errorf("%s ran", name)
+		} else if !strings.Contains(refused.Error(), "TRYAGAIN") && !strings.Contains(refused.Error(), "ASK") {
+			t.Errorf("%s was refused by %v", name, refused)
+		}
+	}
+	if after := contentsOf(t, servers); !slices.Equal(before, after) {
+		t.Errorf("something ran half-way: %v is not %v", after, before)
+	}
+	done()
+	eventually(t, "the new server answers", func() bool { return b.recordErr(q, w) == nil })
+	if len(b.claim(q)) == 0 {
+		t.Error("after the move nothing is claimed")
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func (b *bench) recordErr(q *workqueue.Queue, w delivery.Write) error {
+	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), q.Name(), []delivery.Write{w})
+	if err != nil {
+		return err
+	}
+	return recorded[0].Err
+}
+
+func (b *bench) acceptErr(company uuid.UUID, id string) error {
+	return second(b.events.Accept(b.ctx, []events.Event{{ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now()}}))
+}
+
+// halfMoved begins to move the slot of a key, which goes first, and returns what
+// ends the move.
+func halfMoved(t *testing.T, servers []*redistest.Server, key string) (done func()) {
+	t.Helper()
+	slot := redistest.SlotOf(t, servers[0], key)
+	from, to := servers[0], servers[1]
+	if slot >= 8192 {
+		from, to = to, from
+	}
+	f, g := from.Client(), to.Client()
+	run := func(c redis.UniversalClient, args ...any) string {
+		text, err := c.Do(t.Context(), args...).Text()
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return text
+	}
+	source, target := run(f, "CLUSTER", "MYID"), run(g, "CLUSTER", "MYID")
+	run(g, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
+	run(f, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
+	host, port, _ := strings.Cut(to.Addr(), ":")
+	migrate := func(keys ...string) {
+		args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
+		for _, k := range keys {
+			args = append(args, k)
+		}
+		run(f, args...)
+	}
+	migrate(key)
+	return func() {
+		for {
+			keys, err := f.ClusterGetKeysInSlot(t.Context(), slot, 100).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(keys) == 0 {
+				break
+			}
+			migrate(keys...)
+		}
+		for _, c := range []redis.UniversalClient{g, f} {
+			run(c, "CLUSTER", "SETSLOT", slot, "NODE", target)
+		}
+	}
+}
+
+// contentsOf is every key and its value, of all servers.
+func contentsOf(t *testing.T, servers []*redistest.Server) (out []string) {
+	t.Helper()
+	for i, s := range servers {
+		c := s.Client()
+		keys, err := c.Keys(t.Context(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range keys {
+			dump, _ := c.Dump(t.Context(), k).Result() // a key in the slot that moves is refused by its new server
+			out = append(out, fmt.Sprintf("%d %s %q", i, k, dump))
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,150 @@
+package workqueue_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+)
+
+// A partition has one wake-up, whatever is added to it.
+func TestOneWakeUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	var mu sync.Mutex
+	var woken []int
+	p := events.NewPublisher(events.PublisherOptions{Store: b.stored, Wake: func(_ context.Context, partitions []int) {
+		mu.Lock()
+		defer mu.Unlock()
+		woken = append(woken, partitions...)
+	}})
+	b.events = p
+	for i, c := range companies(testPartition, 3) {
+		b.accept(c, ids("e"+strconv.Itoa(i), 100)...)
+	}
+	p.Close() // every commit has called Wake
+	if !slices.Equal(woken, []int{testPartition}) {
+		t.Errorf("partitions %v were woken", woken)
+	}
+	b.events = events.NewPublisher(events.PublisherOptions{Store: b.stored, Wake: func(context.Context, []int) {}})
+	t.Cleanup(b.events.Close)
+	q := b.queue("r")
+	for left := 300; left > 0; {
+		c := b.claimMost(q, 100)
+		for _, n := range byCompany(c.Batches) {
+			left -= n
+		}
+		flag := b.do("ZSCORE", "due", "") != nil
+		if c.Wake != (left > 0) || flag != c.Wake {
+			t.Errorf("with %d events left a claim wakes %v, the flag stands %v", left, c.Wake, flag)
+		}
+	}
+}
+
+// Of several who find a wake-up that nobody came for, one serves it.
+func TestStaleWakeUpIsServedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q := b.queue("r")
+	b.accept(companies(testPartition, 1)[0], "e")
+	if b.promote(q) {
+		t.Error("a wake-up that is under way was served")
+	}
+	b.do("ZADD", "due", 0, "")
+	if !b.promote(q) || b.promote(q) || b.promote(q) {
+		t.Error("a stale wake-up was not served once")
+	}
+	b.mustBeRight()
+}
+
+// What is accepted and announced to nobody is served by the partition's owner.
+func TestOwnerServesWhatNobodyCameFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	k := &taker{others: 100}
+	start(t, b.client, k, nil)
+	b.accept(companies(testPartition, 1)[0], ids("e", 10)...)
+	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 10 })
+}
+
+// A wake-up is enough, and a backlog makes its own.
+func TestWakeUpServesABacklog(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	k := &taker{others: 100}
+	q := start(t, b.client, k, slowly("r"))
+	b.accept(companies(testPartition, 1)[0], ids("e", 1000)...)
+	q.Wake(t.Context(), []int{testPartition})
+	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 1000 })
+	b.mustBeRight()
+}
+
+// Work that was passed by is reported, and served by the owner should the
+// replica that passed it by not come back.
+func TestPassedByWorkIsServed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	company := companies(testPartition, 1)[0]
+	full := b.queue("full")
+	b.accept(company, "e")
+	c := full.ClaimOnce(t.Context(), testPartition, 10, map[uuid.UUID]int{company: 0}, 10)
+	if c.Err != nil || c.Wake || !slices.Equal(c.Passed, []uuid.UUID{company}) {
+		t.Fatalf("the claim answered %+v", c)
+	}
+	b.mustBeRight()
+	b.do("ZADD", "due", 0, "~") // the second has passed
+	if !b.promote(b.queue("owner")) {
+		t.Error("the owner serves nothing")
+	}
+	if c := b.claimMost(b.queue("owner"), 10); len(c.Batches) != 1 {
+		t.Errorf("the owner claimed %+v", c)
+	}
+	if b.do("ZSCORE", "due", "~") != nil {
+		t.Error("the mark stands and nothing is left")
+	}
+	b.mustBeRight()
+}
+
+// A replica notes the companies that it passes by, and claims what it had no
+// places for once it has some.
+func TestPlacesAreFreed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	company := companies(testPartition, 1)[0]
+	k := &taker{others: 100, shares: map[uuid.UUID]int{company: 0}}
+	q := start(t, b.client, k, slowly("r"))
+	b.accept(company, "a")
+	q.Kick(testPartition)
+	eventually(t, "the company is passed by", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.refused[company] > 0
+	})
+	k.set(nil, 0)
+	q.Kick(testPartition)
+	b.accept(company, "b")
+	k.set(nil, 100)
+	eventually(t, "the work is claimed", func() bool { q.Freed(); return len(k.events()) == 2 })
+}
+
+// A replica without places leaves a wake-up to others, also when it owns the
+// partition.
+func TestFullReplicaLeavesWorkToOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	full, free := &taker{}, &taker{others: 100}
+	queues := []*workqueue.Queue{start(t, b.client, full, slowly("full")), start(t, b.client, free, slowly("free"))}
+	for p := range 64 {
+		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
+	}
+	for _, q := range queues {
+		eventually(t, "both own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < 256 })
+	}
+	eventually(t, "all is claimed", func() bool { return len(free.events()) == 64 })
+}

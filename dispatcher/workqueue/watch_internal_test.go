@@ -1,0 +1,91 @@
+package workqueue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// beats is a heartbeat reply: Redis's clock, and when each replica beat last.
+func beats(now int64, last map[string]int64) []any {
+	out := []any{now}
+	for replica, at := range last {
+		out = append(out, replica, fmt.Sprint(at))
+	}
+	return out
+}
+
+// replay feeds one answer a heartbeat to a shard: with lives, the other replica
+// has beaten since.
+func replay(t *testing.T, s *shard, from, n int, lives bool, last int64) int64 {
+	t.Helper()
+	for i := range n {
+		now := int64(from + i)
+		if lives {
+			last = now
+		}
+		if err := s.count(beats(now, map[string]int64{"self": now, "other": last}), "self", time.UnixMilli(now)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return last
+}
+
+// A replica is lost by what this one saw, not by time; and the patience that
+// follows a failure of Redis ends once the other was seen for long enough.
+func TestLossIsCounted(t *testing.T) {
+	t.Parallel()
+	s := &shard{seen: make(map[string]*other)}
+	last := replay(t, s, 0, 10, true, 0)
+	last = replay(t, s, 10, lostBeats-1, false, last)
+	if s.seen["other"].lost() {
+		t.Error("lost after too few heartbeats")
+	}
+	last = replay(t, s, 20, 1, true, last) // merely late
+	last = replay(t, s, 21, lostBeats-1, false, last)
+	if s.seen["other"].lost() {
+		t.Error("one that was late is lost too soon")
+	}
+	s.forgive() // Redis answered nobody
+	last = replay(t, s, 30, lostBeats+graceBeats-1, false, last)
+	if s.seen["other"].lost() {
+		t.Error("lost too soon after Redis was away")
+	}
+	s.forgive()
+	last = replay(t, s, 50, graceBeats, true, last)
+	replay(t, s, 70, lostBeats, false, last)
+	if !s.seen["other"].lost() {
+		t.Error("long after Redis was away a lost replica is still waited for")
+	}
+}
+
+// The same replicas choose the same owner, and each owns about its part.
+func TestOwnersAgree(t *testing.T) {
+	t.Parallel()
+	owned := make(map[string]int)
+	for p := range 256 {
+		a := owner([]string{"a.1", "b.2", "c.3", "d.4"}, fmt.Sprint(p))
+		if b := owner([]string{"d.4", "c.3", "b.2", "a.1"}, fmt.Sprint(p)); a != b {
+			t.Fatalf("partition %d: %s or %s", p, a, b)
+		}
+		owned[a]++
+		if without := owner([]string{"a.1", "b.2", "c.3"}, fmt.Sprint(p)); a != "d.4" && without != a {
+			t.Errorf("partition %d went from %s to %s, both of which are there", p, a, without)
+		}
+	}
+	for replica, n := range owned {
+		if n < 32 || n > 128 {
+			t.Errorf("%s owns %d of 256", replica, n)
+		}
+	}
+}
+
+func TestParsePartitions(t *testing.T) {
+	t.Parallel()
+	if got := fmt.Sprint(parsePartitions("0 255 256 -1 x 7 ")); got != "[0 255 7]" {
+		t.Errorf("read %s", got)
+	}
+	if got := fmt.Sprint(parsePartitions(string(formatPartitions([]int{3, 200})))); got != "[3 200]" {
+		t.Errorf("read %s", got)
+	}
+}

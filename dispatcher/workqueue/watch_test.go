@@ -1,0 +1,311 @@
+package workqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// beat writes one heartbeat of a replica that makes no other.
+func (b *bench) beat(replica string) {
+	b.tb.Helper()
+	if err := b.client.ZAdd(b.ctx, workqueue.ReplicasKey(), redis.Z{Score: 1, Member: replica}).Err(); err != nil {
+		b.tb.Fatalf("beat: %v", err)
+	}
+}
+
+// score is the last heartbeat of a replica.
+func (b *bench) score(replica string) float64 {
+	return b.client.ZScore(b.ctx, workqueue.ReplicasKey(), replica).Val()
+}
+
+// slowly has heartbeats seldom enough that a busy machine loses nobody.
+func slowly(replica string) func(*workqueue.Options) {
+	return func(o *workqueue.Options) {
+		o.Replica, o.HeartbeatEvery, o.ServiceEvery = replica, 200*time.Millisecond, 50*time.Millisecond
+	}
+}
+
+// What a lost replica had in flight is claimed by one that lives, which is not
+// lost itself.
+func TestLostReplicaIsTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	lost, company := b.queue("lost"), companies(testPartition, 1)[0]
+	b.accept(company, ids("e", 10)...)
+	b.beat(lost.Name())
+	b.claim(lost)
+	k := &taker{others: 100}
+	one, two := start(t, b.client, k, slowly("one")), start(t, b.client, k, slowly("two"))
+	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 10 })
+	eventually(t, "the lost replica is forgotten", func() bool { return b.score(lost.Name()) == 0 })
+	if c := lost.ClaimOnce(t.Context(), testPartition, 10, nil, 10); !c.Fenced {
+		t.Errorf("a claim of the lost replica answered %+v", c)
+	}
+	if n := one.Takeovers() + two.Takeovers(); n != 1 {
+		t.Errorf("%v replicas were taken over", n)
+	}
+	b.mustBeRight()
+}
+
+// A replica takes over the work of its former run when it starts.
+func TestFormerRunIsTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	former, company := b.queue("r"), companies(testPartition, 1)[0]
+	b.accept(company, ids("e", 10)...)
+	b.beat(former.Name())
+	b.claim(former)
+	b.beat("other.1") // may live: not looked at yet
+	q := workqueue.New(workqueue.Options{
+		Client: b.client, Replica: "r", Admission: &taker{}, Take: (&taker{}).take, HeartbeatEvery: time.Hour,
+	})
+	if err := q.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b.score(former.Name()) != 0 || b.score("other.1") == 0 || len(b.mustBeRight().under("n:")) > 0 {
+		t.Error("the former run was not taken over, or another replica was")
+	}
+	q.StopClaiming()
+	if err := q.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A replica that was taken over while it slept claims under a new name.
+func TestFencedReplicaTakesANewName(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	company := companies(testPartition, 1)[0]
+	k := &taker{others: 100}
+	q := start(t, b.client, k, nil)
+	old := q.Name()
+	b.takeOver(b.queue("other"), old)
+	b.accept(company, ids("e", 10)...)
+	q.Kick(testPartition)
+	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 10 })
+	if k.names[0] == old || k.names[0] != q.Name() || q.Fenced() != 1 {
+		t.Errorf("claimed as %v, %v before, fenced %v times", k.names, old, q.Fenced())
+	}
+	b.mustBeRight()
+}
+
+// failures counts the heartbeats that failed.
+type failures struct {
+	slog.Handler
+	n atomic.Int64
+}
+
+func (f *failures) Enabled(context.Context, slog.Level) bool { return true }
+func (f *failures) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "heartbeat failed" {
+		f.n.Add(1)
+	}
+	return nil
+}
+
+// While Redis answers nobody, nobody is lost.
+func TestRedisAnswersNobody(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	b := newBench(t, server.Client())
+	o := &redis.Options{Network: "unix", Addr: server.Socket(), ReadTimeout: 20 * time.Millisecond, MaxRetries: -1, ContextTimeoutEnabled: true}
+	var failed [2]failures
+	var queues []*workqueue.Queue
+	for i := range failed {
+		client := redis.NewClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		queues = append(queues, start(t, client, &taker{}, func(o *workqueue.Options) {
+			slowly(fmt.Sprint("r", i))(o)
+			o.Logger = slog.New(&failed[i])
+		}))
+	}
+	beaten := func(times int) {
+		var last [2]float64
+		for range times {
+			eventually(t, "both have beaten", func() bool {
+				now := [2]float64{b.score(queues[0].Name()), b.score(queues[1].Name())}
+				if now[0] <= last[0] || now[1] <= last[1] {
+					return false
+				}
+				last = now
+				return true
+			})
+		}
+	}
+	beaten(2)
+	server.Pause()
+	for i := range failed {
+		before := failed[i].n.Load()
+		eventually(t, "heartbeats fail", func() bool { return failed[i].n.Load() > before+8 })
+	}
+	server.Resume()
+	beaten(10)
+	for i, q := range queues {
+		if q.Takeovers() > 0 || q.Fenced() > 0 {
+			t.Errorf("replica %d took over %v and was fenced %v times", i, q.Takeovers(), q.Fenced())
+		}
+	}
+}
+
+// holdUp delays the calls that take a replica over until something has happened.
+type holdUp struct {
+	replica string
+	until   func(context.Context) bool
+}
+
+func (h holdUp) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+func (h holdUp) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h holdUp) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		args := cmds[0].Args()
+		if len(args) > 6 && args[1] == workqueue.RequeueHash() && args[6] == h.replica && !h.until(ctx) {
+			return ctx.Err()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A replica that is busy with a takeover goes on to beat: else it is lost as well.
+func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	b := newBench(t, server.Client())
+	lost, client := b.queue("lost"), server.Client()
+	b.beat(lost.Name())
+	b.accept(companies(testPartition, 1)[0], "e")
+	b.claim(lost)
+	var name atomic.Pointer[string]
+	beats := func(ctx context.Context) bool {
+		for first := b.score(*name.Load()); b.score(*name.Load()) == first; {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return true
+	}
+	client.AddHook(holdUp{replica: lost.Name(), until: func(ctx context.Context) bool { return beats(ctx) && beats(ctx) }})
+	k := &taker{others: 100}
+	none := ""
+	name.Store(&none)
+	q := start(t, client, k, nil)
+	own := q.Name()
+	name.Store(&own)
+	eventually(t, "the work is claimed", func() bool { return len(k.events()) == 1 })
+}
+
+const manyNotes = `for i = ARGV[3], ARGV[4] do
+  redis.call('SET', ARGV[1] .. 'e:' .. ARGV[2] .. ':e' .. i, 'R')
+  redis.call('HSET', ARGV[1] .. 'n:lost', ARGV[2] .. '/e' .. i, 1)
+end`
+
+// 100,000 notes are taken over in pages, so that no call holds up Redis.
+func TestManyNotesAreTakenOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redistest.Start(t, redistest.Options{}).Client())
+	const notes, page = 100_000, 500
+	company := companies(testPartition, 1)[0]
+	for i := 0; i < notes; i += page {
+		args := []any{partition.Prefix(testPartition), company.String(), i, i + page - 1}
+		if err := b.client.Eval(t.Context(), manyNotes, nil, args...).Err(); !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+	h := &calls{hash: workqueue.RequeueHash()}
+	b.client.AddHook(h)
+	if n := b.takeOver(b.queue("r"), "lost"); n != notes {
+		t.Errorf("%d notes were taken over", n)
+	}
+	if n := h.n.Load(); n < notes/page || n > notes/page+2 {
+		t.Errorf("in %d calls", n)
+	}
+	if n := b.do("LLEN", "q:"+company.String()); n != int64(notes) {
+		t.Errorf("%v events are ready", n)
+	}
+	if n := b.do("EXISTS", "n:lost"); n != int64(0) {
+		t.Error("notes are left")
+	}
+}
+
+// calls counts the pipelines that run a script.
+type calls struct {
+	hash string
+	n    atomic.Int64
+}
+
+func (c *calls) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if args := cmds[0].Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == c.hash {
+			c.n.Add(1)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Replicas that disagree who owns a partition do no harm.
+func TestTwoOwners(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	lost, all := b.queue("lost"), companies(testPartition, 3)
+	for _, c := range all {
+		b.accept(c, ids("e", 500)...)
+	}
+	for range 4 {
+		b.claimMost(lost, 400)
+	}
+	noted := len(slices.Collect(keysOf(b.mustBeRight().pairs("n:" + lost.Name()))))
+	var owners sync.WaitGroup
+	var taken atomic.Int64
+	var woken atomic.Int64
+	for i := range 2 {
+		q := b.queue(fmt.Sprint("r", i))
+		owners.Go(func() {
+			n, err := q.TakeOver(t.Context(), testPartition, lost.Name())
+			if err != nil {
+				t.Error(err)
+			}
+			taken.Add(int64(n))
+			for range 20 {
+				if wake, err := q.Promote(t.Context(), testPartition, 200); err != nil {
+					t.Error(err)
+				} else if wake {
+					woken.Add(1)
+				}
+			}
+		})
+	}
+	owners.Wait()
+	if int(taken.Load()) != noted-1 { // one field is the number of the last claim
+		t.Errorf("%d of %d notes were taken over", taken.Load(), noted-1)
+	}
+	b.mustBeRight()
+}
+
+func keysOf(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
