@@ -228,6 +228,7 @@ func TestAnArrayIsAnsweredInOrder(t *testing.T) {
 	const metrics = `# HELP spendhook_events_total Events submitted, by result.
 # TYPE spendhook_events_total counter
 spendhook_events_total{result="accepted"} 2
+spendhook_events_total{result="backlog_full"} 0
 spendhook_events_total{result="conflict"} 1
 spendhook_events_total{result="duplicate"} 1
 spendhook_events_total{result="invalid"} 4

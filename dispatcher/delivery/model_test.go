@@ -274,7 +274,8 @@ func (m *model) check() {
 	for _, e := range m.events {
 		m.checkEvent(e, ofCompany)
 	}
-	m.same("notes", m.h.client.HKeys(m.t.Context(), partition.Key(m.h.company, "n:"+testReplica)).Val(), notes)
+	noted := m.h.client.HKeys(m.t.Context(), partition.Key(m.h.company, "n:"+testReplica)).Val()
+	m.same("notes", references(noted), notes)
 	m.checkIndexes()
 }
 

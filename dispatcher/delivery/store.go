@@ -220,8 +220,12 @@ func (c *Change) flags() string {
 		on   bool
 		flag byte
 	}{
-		{c.Claimed, 'c'}, {c.Reach == Reached, 's'}, {c.Reach == Unreachable, 'u'},
-		{c.Open, 'o'}, {c.Backlog, 'b'}, {c.Guarded, 'g'},
+		{c.Claimed, 'c'},
+		{c.Reach == Reached, 's'},
+		{c.Reach == Unreachable, 'u'},
+		{c.Open, 'o'},
+		{c.Backlog, 'b'},
+		{c.Guarded, 'g'},
 	} {
 		if f.on {
 			out = append(out, f.flag)
