@@ -20,20 +20,11 @@ func absentKey(p int) string { return partition.Prefix(p) + "absent" }
 // partition p stands for.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
-func noteKey(p int, replica string) string { return partition.Prefix(p) + "n:" + replica }
-
-// scheduleKey: zset company -> virtual start time.
-func scheduleKey(p int) string { return partition.Prefix(p) + "sched" }
-
 // QuarantineKey is the work of a partition that could not be read. Type: sorted
 // set, "company/event id" or "company/event id/subscriber" by the unix ms of its
 // quarantine. Writer: the scripts of this package and of package delivery. TTL:
 // none, an operator retries or drops each entry.
 func QuarantineKey(p int) string { return partition.Prefix(p) + "quarantine" }
-
-func readyKey(company uuid.UUID) string {
-	return partition.Key(company, "q:"+company.String())
-}
 
 // EndpointQueueKey is the deliveries that wait for one endpoint. Type: sorted
 // set, event id by the unix ms it is due. Writer: the scripts of this package and
