@@ -107,7 +107,7 @@ func shownDetail(d delivery.Delivery) gen.DeliveryDetail {
 
 func shownAttempt(eventID string, a delivery.Attempt) gen.Attempt {
 	shown := gen.Attempt{
-		Number: a.Number, StartedAt: a.StartedAt, DurationMs: a.Duration.Milliseconds(), Error: string(a.Error),
+		Number: a.Number, StartedAt: a.StartedAt, DurationMs: a.Duration.Milliseconds(), Error: a.Error,
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: requestHeaders(eventID, a),
 	}
 	if a.StatusCode != 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -169,7 +170,7 @@ func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
 	q.add(1, first)
 	others := make([]redis.Z, 3000)
 	for i := range others {
-		others[i] = redis.Z{Score: float64(2 + i/7), Member: workqueue.Quarantined{Company: loud, EventID: fmt.Sprint(i)}.Member()}
+		others[i] = redis.Z{Score: float64(2 + i/7), Member: workqueue.Quarantined{Company: loud, EventID: strconv.Itoa(i)}.Member()}
 	}
 	if err := q.client.ZAdd(t.Context(), workqueue.QuarantineKey(partition.Of(company)), others...).Err(); err != nil {
 		t.Fatal(err)
