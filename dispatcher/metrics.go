@@ -80,7 +80,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "open"}, func(c endpoint.Counts) int { return c.Open }},
 	} {
 		reg.MustRegister(prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: g.labels},
+			prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: g.labels}, //nolint:promlinter // the names stand above
 			func() float64 { return float64(g.value(admission.Counts())) },
 		))
 	}

@@ -1,10 +1,11 @@
 package subscribers
 
 import (
-	"spendhook/internal/partition"
 	"strconv"
 
 	"github.com/google/uuid"
+
+	"spendhook/internal/partition"
 )
 
 // VersionField is the field of CompanyKey with the version of the company's

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"spendhook/internal/partition"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,6 +14,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 )
 

@@ -6,13 +6,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"spendhook/internal/partition"
 	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 // ErrNoCertificate says that the company has no egress certificate.

@@ -75,7 +75,7 @@ func (s *Store) cancelReadable(ctx context.Context, r Ref) (unreadable bool, err
 		}
 		rec, err := Decode(text)
 		if err != nil {
-			return true, nil
+			return true, nil //nolint:nilerr // that it cannot be read is the answer
 		}
 		if !rec.Status.Live() {
 			return false, nil

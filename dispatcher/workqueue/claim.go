@@ -84,8 +84,9 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 	}
 	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call tells its own error
 	out := make([]claimed, len(calls))
-	for i, c := range calls {
-		out[i] = claimed{partition: partitions[i]}
+	for i, p := range partitions {
+		c := calls[i]
+		out[i] = claimed{partition: p}
 		if reply, err := c.Result(); err != nil {
 			out[i].err = fmt.Errorf("claim work: %w", err)
 		} else {

@@ -171,13 +171,14 @@ func TestBacklogMark(t *testing.T) {
 	b.overflowed(q, company, testLimit+1)
 	b.accept(company, "new")
 	marked := func() bool {
-		for _, batch := range b.claim(q) {
-			for _, d := range batch.Deliveries {
-				b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
-			}
-			return len(batch.Backlogged) == 1
+		claimed := b.claim(q)
+		if len(claimed) == 0 {
+			return false
 		}
-		return false
+		for _, d := range claimed[0].Deliveries {
+			b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+		}
+		return len(claimed[0].Backlogged) == 1
 	}
 	if !marked() {
 		t.Error("a company with a backlog was claimed without its mark")

@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +27,7 @@ func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID
 }
 
 func exported(c claimed) Claimed {
-	return Claimed{Wake: c.wake, Fenced: c.err == errFenced, Passed: c.passed, Batches: c.batches, Err: c.err}
+	return Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Batches: c.batches, Err: c.err}
 }
 
 // Name is what claims are noted under now.

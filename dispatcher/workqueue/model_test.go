@@ -114,7 +114,7 @@ func (m *model) draw() *replica {
 
 func (m *model) check(t *rapid.T) {
 	m.t = t
-	s, _ := m.read()
+	s := m.read()
 	if err := s.check(); err != nil {
 		t.Fatalf("%v\n%v", err, s)
 	}
@@ -230,7 +230,7 @@ func (m *model) finishes(t *rapid.T) {
 }
 
 func (m *model) endsJob(r *replica, it *item, again time.Duration) {
-	places, _ := m.read()
+	places := m.read()
 	ours := slices.Contains(places.places()["j:"+it.ref.Company.String()+"/"+it.job.String()], "note of "+it.replica)
 	if err := r.EndJob(m.ctx, it.replica, it.ref.Company, it.job, again); err != nil {
 		m.t.Fatalf("end job: %v", err)
@@ -502,12 +502,12 @@ func (m *model) drain() {
 		}
 		r.work = nil
 		m.check(m.t)
-		if s, _ := m.read(); len(s.places()) == 0 && m.release() == 0 {
+		if s := m.read(); len(s.places()) == 0 && m.release() == 0 {
 			m.finished(s)
 			return
 		}
 	}
-	s, _ := m.read()
+	s := m.read()
 	m.t.Fatalf("the partition is not drained:\n%v", s)
 }
 
@@ -531,7 +531,7 @@ func (m *model) deliver(r *replica, it *item) {
 
 // hasten makes all work due now.
 func (m *model) hasten() {
-	s, _ := m.read()
+	s := m.read()
 	pipe := m.client.Pipeline()
 	p := partition.Prefix(testPartition)
 	for _, e := range s.under("eq:") {

@@ -75,7 +75,7 @@ func (b *bench) claimOne(q *workqueue.Queue) workqueue.Delivery {
 
 func (b *bench) mustBeRight() state {
 	b.tb.Helper()
-	s, _ := b.read()
+	s := b.read()
 	if err := s.check(); err != nil {
 		b.tb.Fatalf("%v\n%v", err, s)
 	}

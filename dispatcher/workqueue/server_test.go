@@ -73,7 +73,7 @@ func TestRedisIsFull(t *testing.T) {
 			}
 		}
 	}
-	if state, _ := b.read(); len(state.places()) > 0 || len(left) != 3 {
+	if state := b.read(); len(state.places()) > 0 || len(left) != 3 {
 		t.Errorf("%v were claimed, %v is left", left, state.places())
 	}
 	if _, err := q.Backlog(t.Context(), []int{testPartition}); err != nil {

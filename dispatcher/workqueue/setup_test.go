@@ -3,6 +3,7 @@ package workqueue_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -193,7 +194,7 @@ func (b *bench) takeOver(q *workqueue.Queue, replica string) int {
 func (b *bench) do(command, key string, args ...any) any {
 	b.tb.Helper()
 	v, err := b.client.Do(b.ctx, append([]any{command, partition.Prefix(testPartition) + key}, args...)...).Result()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		b.tb.Fatalf("%s %s: %v", command, key, err)
 	}
 	return v

@@ -21,26 +21,23 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   else value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end
   out[#out + 1] = {string.sub(key, #ARGV[1] + 1), value}
 end
-return {redis.call('TIME'), out}`
+return out`
 
-// read reads the state of the test partition and Redis's clock in ms.
-func (b *bench) read() (state, int64) {
+// read reads the state of the test partition.
+func (b *bench) read() state {
 	b.tb.Helper()
 	reply, err := b.client.Eval(b.ctx, readState, nil, partition.Prefix(testPartition)).Slice()
 	if err != nil {
 		b.tb.Fatalf("read the state: %v", err)
 	}
-	clock := reply[0].([]any)
-	s, _ := strconv.ParseInt(clock[0].(string), 10, 64)
-	us, _ := strconv.ParseInt(clock[1].(string), 10, 64)
 	out := make(state)
-	for _, entry := range reply[1].([]any) {
+	for _, entry := range reply {
 		pair := entry.([]any)
 		for _, v := range pair[1].([]any) {
 			out[pair[0].(string)] = append(out[pair[0].(string)], v.(string))
 		}
 	}
-	return out, s*1000 + us/1000
+	return out
 }
 
 // pairs reads a hash or a sorted set.

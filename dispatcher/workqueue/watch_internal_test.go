@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -10,7 +11,7 @@ import (
 func beats(now int64, last map[string]int64) []any {
 	out := []any{now}
 	for replica, at := range last {
-		out = append(out, replica, fmt.Sprint(at))
+		out = append(out, replica, strconv.FormatInt(at, 10))
 	}
 	return out
 }
@@ -64,12 +65,12 @@ func TestOwnersAgree(t *testing.T) {
 	t.Parallel()
 	owned := make(map[string]int)
 	for p := range 256 {
-		a := owner([]string{"a.1", "b.2", "c.3", "d.4"}, fmt.Sprint(p))
-		if b := owner([]string{"d.4", "c.3", "b.2", "a.1"}, fmt.Sprint(p)); a != b {
+		a := owner([]string{"a.1", "b.2", "c.3", "d.4"}, strconv.Itoa(p))
+		if b := owner([]string{"d.4", "c.3", "b.2", "a.1"}, strconv.Itoa(p)); a != b {
 			t.Fatalf("partition %d: %s or %s", p, a, b)
 		}
 		owned[a]++
-		if without := owner([]string{"a.1", "b.2", "c.3"}, fmt.Sprint(p)); a != "d.4" && without != a {
+		if without := owner([]string{"a.1", "b.2", "c.3"}, strconv.Itoa(p)); a != "d.4" && without != a {
 			t.Errorf("partition %d went from %s to %s, both of which are there", p, a, without)
 		}
 	}

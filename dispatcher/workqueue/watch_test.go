@@ -201,7 +201,10 @@ func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
 		}
 		return true
 	}
-	client.AddHook(holdUp{replica: lost.Name(), until: func(ctx context.Context) bool { return beats(ctx) && beats(ctx) }})
+	client.AddHook(holdUp{replica: lost.Name(), until: func(ctx context.Context) bool {
+		return beats(ctx) && // twice
+			beats(ctx)
+	}})
 	k := &taker{others: 100}
 	none := ""
 	name.Store(&none)
