@@ -166,6 +166,9 @@ func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
 	})
 	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"]})
 	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
+	other := uuid.New() // of a delivery that no attempt is under way of
+	c.things["quarantined"] = c.things["event"] + "." + other.String()
+	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &other})
 	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
 	c.things["recoverJob"] = job.UUID.String()
 	eventually(w.t, func() bool {

@@ -78,7 +78,7 @@ var table = []access{
 	{route: "POST /api/v1/subscribers/{uuid}/test", kind: thing, target: "/api/v1/subscribers/{subscriber}/test", status: 200},
 	{route: "POST /api/v1/deliveries/{id}/retry", kind: thing, target: "/api/v1/deliveries/{delivery}/retry", status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/quarantine/{id}/retry", kind: thing, target: "/api/v1/quarantine/{event}/retry", status: 202, shows: []string{"company"}},
-	{route: "DELETE /api/v1/quarantine/{id}", kind: thing, target: "/api/v1/quarantine/{delivery}", status: 204},
+	{route: "DELETE /api/v1/quarantine/{id}", kind: thing, target: "/api/v1/quarantine/{quarantined}", status: 204},
 	{route: "POST /api/v1/events/{id}/replay", kind: thing, target: "/api/v1/events/{event}/replay", body: `{"subscriberUuids":["{subscriber}"]}`, status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/subscribers/{uuid}/recover", kind: thing, target: "/api/v1/subscribers/{subscriber}/recover", body: `{"since":"2026-01-01T00:00:00Z","dryRun":true}`, status: 202, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/events", kind: makes, body: `{"id":"another","event":"PAYMENT_PAID","timestamp":"2026-11-21T00:00:00Z"}`, status: 202},

@@ -43,11 +43,17 @@ func (w *damaged) ref(id string) events.Ref { return events.Ref{Company: w.compa
 // pending is how many events of the company are not settled.
 func (w *damaged) pending() int {
 	w.t.Helper()
-	n, err := w.client.HGet(w.t.Context(), partition.Key(w.company, "c:"+w.company.String()), "pending").Int()
+	read := w.client.TxPipeline()
+	ofCompany := read.HGet(w.t.Context(), partition.Key(w.company, "c:"+w.company.String()), "pending")
+	ofPartition := read.Get(w.t.Context(), partition.Key(w.company, "pending"))
+	if _, err := read.Exec(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	n, err := ofCompany.Int()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	total, err := w.client.Get(w.t.Context(), partition.Prefix(partition.Of(w.company))+"pending").Int()
+	total, err := ofPartition.Int()
 	if err != nil || total != n {
 		w.t.Errorf("%d pending of the company, %d of the partition, %v", n, total, err)
 	}
