@@ -171,10 +171,10 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	q.cancel()
 	defer context.AfterFunc(ctx, q.endAsking)()
 	stopped := make(chan struct{})
-	go func() {
+	q.background.Go(func() {
 		q.wakeups.stop()
 		close(stopped)
-	}()
+	})
 	select {
 	case <-stopped:
 	case <-ctx.Done(): // asynq waits for Redis; what it may still take is not served
@@ -183,7 +183,8 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 }
 
 // Release requeues what is still noted as in flight by this replica, takes its
-// heartbeat away and returns. Call it after StopClaiming, once everything that
+// heartbeat away and returns once nothing uses Redis any more, which asynq may do
+// for longer than ctx while Redis hangs. Call it after StopClaiming, once everything that
 // is known was recorded.
 func (q *Queue) Release(ctx context.Context) error {
 	if q.endBeats != nil {
