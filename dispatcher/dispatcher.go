@@ -176,10 +176,11 @@ var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
 // attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
-	d.queue.StopClaiming()
-	d.admission.Stop()
 	attempts, last, cancel := graces(ctx)
 	defer cancel()
+	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()
+	d.stopClaiming(last)
+	d.admission.Stop()
 	waitFor(attempts, &d.working)
 	d.endSending(errStopping)
 	clean := waitFor(last, &d.working)
@@ -188,7 +189,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 		d.working.Wait()
 	}
 	clean = d.records.close(last) && clean
-	d.after.close()
+	d.after.close(last)
 	d.endLoops()
 	d.background.Wait()
 	if !clean {
@@ -198,6 +199,17 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	if err := d.queue.Release(last); err != nil {
 		d.opts.Logger.Warn("work in flight not requeued, another replica will", "error", err)
+	}
+}
+
+// stopClaiming returns when nothing is claimed any more. What was claimed last may
+// wait for recorders that wait for Redis: when ctx ends they give up.
+func (d *Dispatcher) stopClaiming(ctx context.Context) {
+	var stopping sync.WaitGroup
+	stopping.Go(func() { d.queue.StopClaiming(ctx) })
+	if !waitFor(ctx, &stopping) {
+		d.records.giveUp()
+		stopping.Wait()
 	}
 }
 

@@ -339,7 +339,7 @@ func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
 	}
 	var failed atomic.Int64
 	proxy.Follow(func(request [][]string, reply []byte) bool {
-		if reply == nil && failed.Load() < 50 && concerns(request, h.company.String(), job.UUID.String()) {
+		if reply == nil && failed.Load() < 20 && concerns(request, h.company.String(), job.UUID.String()) {
 			failed.Add(1)
 			return false
 		}

@@ -84,6 +84,7 @@ type consequences struct {
 	health *healthKeeper
 	in     chan []*outcome
 	done   chan struct{}
+	end    context.CancelFunc // gives up what waits for Redis
 }
 
 func newConsequences(d *Dispatcher) (*consequences, error) {
@@ -94,6 +95,7 @@ func newConsequences(d *Dispatcher) (*consequences, error) {
 }
 
 func (c *consequences) start(ctx context.Context) {
+	ctx, c.end = context.WithCancel(ctx)
 	go func() {
 		defer close(c.done)
 		for written := range c.in {
@@ -109,10 +111,13 @@ func (c *consequences) add(written []*outcome) {
 	}
 }
 
-// close returns when all consequences are drawn.
-func (c *consequences) close() {
+// close returns when all consequences are drawn, or Redis took none before ctx
+// ended.
+func (c *consequences) close(ctx context.Context) {
 	close(c.in)
+	defer context.AfterFunc(ctx, c.end)()
 	<-c.done
+	c.end()
 }
 
 func (c *consequences) draw(ctx context.Context, written []*outcome) {

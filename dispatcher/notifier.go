@@ -46,7 +46,9 @@ func (n *notifier) run(ctx context.Context, publish Publish) {
 			n.publish(ctx, publish, n.gather(e))
 		case <-ctx.Done():
 			for len(n.in) > 0 {
-				n.publish(ctx, publish, n.gather(<-n.in))
+				if !n.publish(ctx, publish, n.gather(<-n.in)) {
+					return // nor would the others be taken
+				}
 			}
 			return
 		}
@@ -62,19 +64,21 @@ func (n *notifier) gather(first events.Event) []events.Event {
 	return batch
 }
 
-func (n *notifier) publish(ctx context.Context, publish Publish, batch []events.Event) {
+// publish reports whether the events were taken.
+func (n *notifier) publish(ctx context.Context, publish Publish, batch []events.Event) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 	defer cancel()
 	results, err := publish(ctx, batch)
 	if err != nil {
 		n.logger.Error("operational events not published", "events", len(batch), "error", err)
-		return
+		return false
 	}
 	for i, r := range results {
 		if r.Err != nil {
 			n.logger.Error("operational event not published", "event", batch[i].Type, "event_id", r.ID, "error", r.Err)
 		}
 	}
+	return true
 }
 
 func (n *notifier) failing(t subscribers.Transition) {

@@ -1,10 +1,12 @@
 package dispatcher
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,7 +37,7 @@ func (h *harness) claimAndForget() {
 	}
 	ready := partition.Key(h.company, "q:"+h.company.String())
 	eventually(h.t, func() bool { return h.client.Exists(h.t.Context(), ready).Val() == 0 }, "all are claimed")
-	q.StopClaiming()
+	q.StopClaiming(h.t.Context())
 	_ = client.Close()
 	if err := q.Release(h.t.Context()); err == nil {
 		h.t.Fatal("a replica without Redis has released its work")
@@ -297,4 +299,45 @@ func (h *harness) queueCounter(name string) float64 {
 	}
 	h.t.Fatalf("there is no counter %s", name)
 	return 0
+}
+
+// A stop ends also when what was claimed last waits for a recorder that waits for
+// Redis.
+func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, server)
+	options, err := redis.ParseURL(proxy.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	h := build(t, client, nil)
+	h.start()
+	unreachable := receive(t, (&failing{}).answer)
+	sub := h.subscribe(unreachable.URL)
+	for i := range 20 {
+		h.subscribe(unreachable.URL + "/" + strconv.Itoa(i))
+	}
+	h.reaches(h.emit(1)[0], sub, delivery.StatusDead) // so that the subscribers are known
+
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	var claimed atomic.Bool
+	proxy.Follow(func(_ [][]string, reply []byte) bool {
+		if bytes.Contains(reply, []byte("PAYMENT_PAID")) { // it gives claimed events
+			claimed.Store(true)
+		}
+		if reply == nil && claimed.Load() {
+			<-hang
+		}
+		return true
+	})
+	other := build(t, server.Client(), nil)
+	other.company, other.seq = h.company, 1
+	other.emit(200)
+	h.Wake(t.Context(), []int{partition.Of(h.company)})
+	eventually(t, claimed.Load, "the events are claimed")
+	h.stop(2 * time.Second)
 }

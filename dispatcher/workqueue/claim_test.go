@@ -81,7 +81,7 @@ func start(t *testing.T, client redis.UniversalClient, k *taker, change func(*wo
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		q.StopClaiming()
+		q.StopClaiming(context.Background())
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = q.Release(ctx) // a test may have broken its Redis

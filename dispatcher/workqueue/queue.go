@@ -112,6 +112,8 @@ type Queue struct {
 	stopped    atomic.Bool
 	ctx        context.Context //nolint:containedctx // ends with StopClaiming: no claim begins
 	cancel     context.CancelFunc
+	asking     context.Context //nolint:containedctx // ends when claims under way are given up
+	endAsking  context.CancelFunc
 	endBeats   context.CancelFunc
 }
 
@@ -126,6 +128,7 @@ func New(o Options) *Queue {
 	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.watch = newWatch(q)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.asking, q.endAsking = context.WithCancel(context.Background())
 	q.rename()
 	return q
 }
@@ -150,7 +153,7 @@ func (q *Queue) Start(ctx context.Context) error {
 	q.background.Go(func() { q.watch.run(beats) })
 	q.background.Go(q.serveKicked)
 	if err := q.wakeups.start(q.serve); err != nil {
-		q.StopClaiming()
+		q.StopClaiming(ctx)
 		endBeats()
 		q.background.Wait()
 		return err
@@ -158,18 +161,30 @@ func (q *Queue) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopClaiming returns when no claim is under way and none will begin.
-func (q *Queue) StopClaiming() {
+// StopClaiming returns when no claim is under way and none will begin. When ctx
+// ends, claims that Redis has not answered are given up: Release requeues what
+// they took.
+func (q *Queue) StopClaiming(ctx context.Context) {
 	if q.stopped.Swap(true) {
 		return
 	}
 	q.cancel()
-	q.wakeups.stop()
+	defer context.AfterFunc(ctx, q.endAsking)()
+	stopped := make(chan struct{})
+	q.background.Go(func() {
+		q.wakeups.stop()
+		close(stopped)
+	})
+	select {
+	case <-stopped:
+	case <-ctx.Done(): // asynq waits for Redis; what it may still take is not served
+	}
 	q.claiming.Wait()
 }
 
 // Release requeues what is still noted as in flight by this replica, takes its
-// heartbeat away and returns. Call it after StopClaiming, once everything that
+// heartbeat away and returns once nothing uses Redis any more, which asynq may do
+// for longer than ctx while Redis hangs. Call it after StopClaiming, once everything that
 // is known was recorded.
 func (q *Queue) Release(ctx context.Context) error {
 	if q.endBeats != nil {
@@ -282,7 +297,7 @@ func (q *Queue) serveShard(partitions []int) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), claimTimeout)
+	ctx, cancel := context.WithTimeout(q.asking, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()
 	var batches []Batch
