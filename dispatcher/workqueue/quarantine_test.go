@@ -60,7 +60,7 @@ func (q *quarantine) start() {
 		q.t.Fatal(err)
 	}
 	q.t.Cleanup(func() {
-		q.StopClaiming()
+		q.StopClaiming(context.Background())
 		if err := q.Release(context.Background()); err != nil {
 			q.t.Error(err)
 		}

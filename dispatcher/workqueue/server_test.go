@@ -41,7 +41,7 @@ func TestRedisIsFull(t *testing.T) {
 	if err := beating.Start(t.Context()); err != nil {
 		t.Errorf("start: %v", err)
 	}
-	beating.StopClaiming()
+	beating.StopClaiming(context.Background())
 	if err := beating.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
