@@ -79,7 +79,7 @@ func TestFormerRunIsTakenOver(t *testing.T) {
 	if b.score(former.Name()) != 0 || b.score("other.1") == 0 || len(b.mustBeRight().under("n:")) > 0 {
 		t.Error("the former run was not taken over, or another replica was")
 	}
-	q.StopClaiming()
+	q.StopClaiming(context.Background())
 	if err := q.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
