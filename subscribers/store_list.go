@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"spendhook/internal/partition"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 // Companies in one round trip.

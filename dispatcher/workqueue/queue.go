@@ -128,7 +128,7 @@ func New(o Options) *Queue {
 	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.watch = newWatch(q)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.asking, q.endAsking = context.WithCancel(context.Background())
+	q.asking, q.endAsking = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
 	q.rename()
 	return q
 }

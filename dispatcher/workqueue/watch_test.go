@@ -202,8 +202,12 @@ func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
 		return true
 	}
 	client.AddHook(holdUp{replica: lost.Name(), until: func(ctx context.Context) bool {
-		return beats(ctx) && // twice
-			beats(ctx)
+		for range 2 {
+			if !beats(ctx) {
+				return false
+			}
+		}
+		return true
 	}})
 	k := &taker{others: 100}
 	none := ""
