@@ -90,6 +90,10 @@ func problemOf(err error) *problem {
 	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
+	if errors.Is(err, events.ErrStorageFull) {
+		return newProblem(http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again once some are delivered.").
+			with("Retry-After", storageRetryAfter)
+	}
 	if unavailable(err) {
 		p := newProblem(http.StatusServiceUnavailable, "UNAVAILABLE", "The service cannot answer now; try again.")
 		p.cause = err
@@ -99,6 +103,9 @@ func problemOf(err error) *problem {
 	p.cause = err
 	return p
 }
+
+// storageRetryAfter is in seconds.
+const storageRetryAfter = "30"
 
 // The rules of the contract that have a code of their own.
 var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "CALLBACK_URL_REFUSED": true}

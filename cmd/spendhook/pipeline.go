@@ -52,7 +52,7 @@ func (d *daemon) openStores(context.Context) error {
 		d.audit.Close()
 		return nil
 	})
-	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention})
+	d.events = events.NewStore(events.StoreOptions{Client: client, Retention: d.cfg.Events.Retention, Memory: d.memory})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
 		Keyring:       d.keyring,
