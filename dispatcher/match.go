@@ -30,7 +30,8 @@ type work struct {
 // outcome. The recorder owns left.
 type matching struct {
 	ref  events.Ref
-	left int // outcomes still to be written
+	held bool // a disabled subscriber was to have it
+	left int  // outcomes still to be written
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -92,7 +93,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 	ev := &matching{ref: ref}
 	var todo []*work
 	for _, sub := range subs {
-		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+			continue
+		}
+		if !sub.Enabled {
+			ev.held = true
 			continue
 		}
 		to, err := d.targets.of(ctx, sub)

@@ -170,6 +170,7 @@ type pendingWrite struct {
 	event    events.Ref
 	replica  string
 	matched  bool
+	held     bool
 	outcomes []*outcome
 }
 
@@ -191,7 +192,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		}
 		if o.event != nil {
 			if o.event.left--; o.event.left == 0 {
-				w.matched = true
+				w.matched, w.held = true, o.event.held
 			}
 		}
 		if o.apply != nil {
@@ -243,7 +244,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 
 // write is what the store is to write.
 func (w *pendingWrite) write(now time.Time) delivery.Write {
-	out := delivery.Write{Event: w.event, Matched: w.matched, Changes: make([]delivery.Change, len(w.outcomes))}
+	out := delivery.Write{Event: w.event, Matched: w.matched, Held: w.held, Changes: make([]delivery.Change, len(w.outcomes))}
 	for i, o := range w.outcomes {
 		if o.next == nil { // else it is tried again as it was
 			next := o.apply(*o.base, now)
@@ -270,6 +271,8 @@ func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done
 		switch {
 		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
+		case f.Compacted:
+			// It was settled long ago: there is nothing left to add this to.
 		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:
 			// Another replica brought it to its end: it stays there.
 		case o.result == nil && f.Record.Version > 0:

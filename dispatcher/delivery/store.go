@@ -81,11 +81,23 @@ type Change struct {
 
 // Write is what one step writes of one event. Matched ends its matching: with
 // these changes, and those written before, every subscriber it matches has a
-// delivery.
+// delivery, except disabled ones when it is Held.
 type Write struct {
 	Event   events.Ref
 	Changes []Change
 	Matched bool
+	Held    bool
+}
+
+// matched is what the scripts take of the event's matching.
+func (w *Write) matched() string {
+	switch {
+	case !w.Matched:
+		return "0"
+	case w.Held:
+		return "h"
+	}
+	return "1"
 }
 
 // smooth reports whether all that the write has is deliveries that were
@@ -103,6 +115,8 @@ func (w *Write) smooth() bool {
 type Found struct {
 	Record   *Record // what is kept instead; one with Version 0 when there is none
 	InFlight bool    // an attempt is under way, and the change was guarded
+	// Compacted says that the event was compacted: no delivery of it can be new.
+	Compacted bool
 }
 
 // Recorded is the answer of Record for one Write. Found holds nil for each of
@@ -185,7 +199,7 @@ func (s *Store) recordCall(group []*Write, now time.Time, replica string) *scrip
 	args := append(s.keeps(now, replica), s.opts.BreakerPause.Milliseconds(), s.opts.BreakerFailures, len(group))
 	for _, w := range group {
 		args = append(args, partition.Prefix(partition.Of(w.Event.Company)), w.Event.Company.String(), w.Event.ID,
-			flag(w.Matched), len(w.Changes))
+			w.matched(), len(w.Changes))
 		for i := range w.Changes {
 			c := &w.Changes[i]
 			args = append(args, c.Ref.Subscriber.String(), c.Base.expects(), c.text, c.Next.Created,
@@ -227,13 +241,6 @@ func millis(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-func flag(on bool) string {
-	if on {
-		return "1"
-	}
-	return "0"
-}
-
 // numbered gives things numbers from 1, in the order in which they are first met.
 type numbered[T comparable] struct {
 	number map[T]int
@@ -264,7 +271,7 @@ func (s *Store) deliveredCall(group []*Write, now time.Time, replica string) *sc
 	aboutDeliveries := make([]any, 0, 4*len(group))
 	for i, w := range group {
 		company := companies.of(w.Event.Company)
-		aboutEvents = append(aboutEvents, company, w.Event.ID, flag(w.Matched))
+		aboutEvents = append(aboutEvents, company, w.Event.ID, w.matched())
 		for j := range w.Changes {
 			c := &w.Changes[j]
 			aboutDeliveries = append(aboutDeliveries, i+1, subs.of(companySubscriber{company, c.Ref.Subscriber}), c.Next.Created, c.text)
@@ -331,6 +338,8 @@ func readFound(c *Change, reply any) (*Found, error) {
 	switch {
 	case !conflict && reply == int64(0):
 		return &Found{Record: c.Base, InFlight: true}, nil
+	case !conflict && reply == int64(-1):
+		return &Found{Record: &Record{}, Compacted: true}, nil
 	case !conflict, text == c.text:
 		return nil, nil
 	case text == "":

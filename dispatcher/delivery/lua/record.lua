@@ -4,7 +4,7 @@
 -- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
 --   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker
 --   in ms, 7 unreachable attempts in a row that open it, 8 number of events; then
---   for each event: key prefix, company, id, '1' when its matching is complete,
+--   for each event: key prefix, company, id, what settle takes of its matching,
 --   number of changes; and for each of its changes: subscriber, expected version
 --   ('' for none), record, created ms, ms until it is due ('' for never), flags,
 --   ms for which its endpoint is not served ('' for none)
@@ -12,8 +12,8 @@
 --   was not, o its breaker is open, b the delivery is backlog, g leave it when an
 --   attempt is under way
 -- Returns the numbers of events whose partition needs a wake-up; then for each
--- change 1, or 0 for an attempt under way, or the record found when its version
--- differs.
+-- change 1, or 0 for an attempt under way, or -1 when the event is compacted, or
+-- the record found when its version differs.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
@@ -70,7 +70,7 @@ end
 local out, wakes = {0}, {}
 local a = 9
 for e = 1, tonumber(ARGV[8]) do
-  local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3] == '1', tonumber(ARGV[a + 4])
+  local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
   a = a + 5
   local key, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
   local opened, dead, wake_up = 0, false, 0
@@ -85,6 +85,8 @@ for e = 1, tonumber(ARGV[8]) do
     local version = found and string.sub(found, 2, string.find(found, '|', 1, true) - 1) or ''
     if version ~= expected then
       out[#out + 1] = found or ''
+    elseif expected == '' and redis.call('GETRANGE', event, 0, 0) == COMPACTED then
+      out[#out + 1] = -1
     elseif string.find(flags, 'g', 1, true) and in_flight(P, company, sub, id) then
       out[#out + 1] = 0
     else
@@ -108,5 +110,6 @@ for e = 1, tonumber(ARGV[8]) do
   count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
   if wake_up > 0 then wakes[#wakes + 1] = e end
 end
+remember_ended(now)
 out[1] = wakes
 return out
