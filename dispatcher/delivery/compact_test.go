@@ -314,12 +314,8 @@ func TestCompactionPassesDamagedEvents(t *testing.T) {
 // delivered, and compacted.
 func TestBytesPerEvent(t *testing.T) {
 	t.Parallel()
-	const n = 20_000
-	server := redistest.Start(t, redistest.Options{})
-	s := newSettled(t, server.Client())
-	sub := uuid.New()
-	per := func(before int64) int64 { return (used(t, s.client) - before) / n }
-	empty := used(t, s.client)
+	const n = 30_000
+	s := newSettled(t, redistest.Start(t, redistest.Options{}).Client())
 	batch := make([]events.Event, n)
 	for i := range batch {
 		batch[i] = events.Event{ID: fmt.Sprintf("evt_%012d", rand.Int64N(1e12)), CompanyUUID: s.company, Type: "PAYMENT_PAID", Timestamp: s.began}
@@ -332,29 +328,42 @@ func TestBytesPerEvent(t *testing.T) {
 	if _, err := s.publisher.Accept(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
-	pending := per(empty)
-	var writes []delivery.Write
-	for i := range batch {
-		r := delivery.Ref{Ref: s.ref(batch[i].ID), Subscriber: sub}
-		rec := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now})
-		next := delivery.Decide(*rec, delivery.Result{Outcome: delivery.Succeeded, StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond},
-			delivery.Policy{}, s.now, rand.Float64)
-		writes = append(writes, delivery.Write{Event: r.Ref, Matched: true, Changes: []delivery.Change{{Ref: r, Base: rec, Next: &next}}})
-	}
-	if _, _, err := s.deliveries.Record(t.Context(), s.now, "replica", writes); err != nil {
+	pending := used(t, s.client)
+	if _, _, err := s.deliveries.Record(t.Context(), s.now, "replica", s.delivered(batch)); err != nil {
 		t.Fatal(err)
 	}
 	s.client.Del(t.Context(), partition.Key(s.company, "q:"+s.company.String())) // they were claimed
-	delivered := per(empty)
+	delivered := used(t, s.client)
 	s.now = s.began.Add(keepDelivered)
 	if compacted := s.compact(t); compacted != n {
 		t.Fatalf("%d of %d were compacted", compacted, n)
 	}
-	compacted := per(empty)
-	t.Logf("bytes of Redis for an event of 512: %d pending, %d delivered, %d compacted", pending, delivered, compacted)
-	if pending > 950 || delivered > 1400 || compacted > 250 {
-		t.Errorf("more than 950, 1,400, 250")
+	compacted := used(t, s.client)
+	if err := s.client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
 	}
+	empty := used(t, s.client) // with the server's own, for connections and scripts
+	got := [3]int64{(pending - empty) / n, (delivered - empty) / n, (compacted - empty) / n}
+	t.Logf("bytes of Redis for an event of 512, pending, delivered and compacted: %d", got)
+	// An allocator with steps of 16 bytes takes 50 more of a delivered event than
+	// one with steps of 8.
+	if got[0] > 800 || got[1] > 1450 || got[2] > 250 {
+		t.Errorf("%d bytes, want at most 800, 1,450 and 250", got)
+	}
+}
+
+// delivered is what is recorded of events that were delivered at once.
+func (s *settled) delivered(batch []events.Event) []delivery.Write {
+	subscriber := uuid.New()
+	writes := make([]delivery.Write, len(batch))
+	for i := range batch {
+		r := delivery.Ref{Ref: s.ref(batch[i].ID), Subscriber: subscriber}
+		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now})
+		result := delivery.Result{Outcome: delivery.Succeeded, StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
+		next := delivery.Decide(*base, result, delivery.Policy{}, s.now, rand.Float64)
+		writes[i] = delivery.Write{Event: r.Ref, Matched: true, Changes: []delivery.Change{{Ref: r, Base: base, Next: &next}}}
+	}
+	return writes
 }
 
 // used is what Redis uses, once it has dropped what it drops in the background.
@@ -366,7 +375,8 @@ func used(t *testing.T, client redis.UniversalClient) int64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now, lazy := infoNumber(text, "used_memory:"), infoNumber(text, "lazyfree_pending_objects:")
+		now := infoNumber(text, "used_memory:") - infoNumber(text, "mem_clients_normal:")
+		lazy := infoNumber(text, "lazyfree_pending_objects:")
 		if lazy == 0 && now == last {
 			return now
 		}

@@ -11,8 +11,7 @@
 -- event ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or
 -- STORAGE_FULL. Nothing is written for a known id. The nonce tells a commit that
 -- was sent again after its reply was lost, which is still ACCEPTED, from the same
--- event sent twice. What a company keeps is counted by the hour in which it was
--- accepted. A company that keeps more than is free gets no more.
+-- event sent twice. A company that keeps more than is free gets no more.
 local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[7])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
 
@@ -20,7 +19,7 @@ local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- the digest is kept.
 local function same(known, body)
   local kept = string.sub(known, HEADER + 1)
-  if string.sub(known, 1, 1) == COMPACTED then return kept == redis.sha1hex(body) end
+  if string.sub(known, 1, 1) == COMPACTED then return kept == digest(body) end
   return kept == body
 end
 

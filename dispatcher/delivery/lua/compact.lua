@@ -46,7 +46,7 @@ local function compact_company(company)
       local body, subs = string.sub(value, HEADER + 1), delivered(deliveries)
       bytes = bytes - #value
       if subs then
-        redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. redis.sha1hex(body), 'KEEPTTL')
+        redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(body), 'KEEPTTL')
         redis.call('UNLINK', deliveries)
         left, ids[#ids + 1] = left - #subs, id
         for _, sub in ipairs(subs) do add(of_sub, sub, id) end
