@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/events"
 	"spendhook/internal/redistest"
 )
 
@@ -239,4 +240,40 @@ func (r *running) as(tb testing.TB, in installation, company uuid.UUID) *running
 		"--scope", "events:read events:write subscribers:read subscribers:write deliveries:read")
 	minted.want(tb, exitOK, "ey", "")
 	return &running{api: r.api, admin: r.admin, token: strings.TrimSpace(minted.stdout)}
+}
+
+// The daemon compacts what all subscribers have, and keeps what one that was
+// disabled may still ask for.
+func TestDeliveredEventsAreCompacted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	d := newInstallation(t, server.URL(), "events: {keep_delivered: 1s}\n").start(t)
+	client := server.Client()
+	state := func(id string) string {
+		return client.GetRange(t.Context(), events.EventKey(events.Ref{Company: developerCompany, ID: id}), 0, 0).Val()
+	}
+	tn := &tenant{daemon: d, endpoint: newEndpoint(t, nil)}
+	tn.endpoint.subscribe(t, d, "PAYMENT_PAID")
+	disabled := newEndpoint(t, nil).subscribe(t, d, "PAYMENT_PAID")
+	if status, _, answer := d.do(t, http.MethodPatch, "/api/v1/subscribers/"+disabled.UUID.String(), `{"enabled":false}`); status != http.StatusOK {
+		t.Fatalf("disable: %d %s", status, answer)
+	}
+	tn.one(t, "held")
+	tn.awaitAll(t, "the event is delivered")
+	if status, _, answer := d.do(t, http.MethodDelete, "/api/v1/subscribers/"+disabled.UUID.String(), ""); status != http.StatusNoContent {
+		t.Fatalf("delete: %d %s", status, answer)
+	}
+	tn.one(t, "delivered")
+	tn.awaitAll(t, "both are delivered")
+	eventually(t, patience, "the event is compacted", func() bool { return state("delivered") == "C" })
+	if state("held") != "S" {
+		t.Errorf("the event that a disabled subscriber was to have is %s", state("held"))
+	}
+	if metric(t, d, "spendhook_events_compacted_total") != 1 {
+		t.Error("it was not counted")
+	}
+	if status, _, _ := tn.one(t, "delivered"); status != http.StatusOK {
+		t.Errorf("it was sent again: %d", status)
+	}
+	d.stop(t)
 }
