@@ -102,14 +102,36 @@ func (m *Memory) Read(ctx context.Context) {
 		m.read(ctx, "", m.redis.client)
 		return
 	}
-	_ = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+	var mu sync.Mutex
+	masters := make(map[string]bool)
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		mu.Lock()
+		masters[master.Options().Addr] = true
+		mu.Unlock()
 		m.read(ctx, master.Options().Addr, master)
 		return nil
 	})
+	if err == nil {
+		m.keep(masters)
+	}
+}
+
+// keep forgets the servers that are no masters any more.
+func (m *Memory) keep(masters map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shard := range m.shards {
+		if !masters[shard] {
+			delete(m.shards, shard)
+		}
+	}
 }
 
 func (m *Memory) read(ctx context.Context, shard string, server redis.Cmdable) {
 	text, err := server.Info(ctx, "memory").Result()
+	if err != nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.shards[shard]
@@ -118,9 +140,6 @@ func (m *Memory) read(ctx context.Context, shard string, server redis.Cmdable) {
 		m.shards[shard] = s
 	}
 	s.server, s.asked = server, m.opts.Now()
-	if err != nil {
-		return
-	}
 	s.use = m.opts.use(parseInfo(text))
 	s.free = max(0, s.use.HighWater-s.use.Used)
 	s.part = s.free / parts
@@ -187,8 +206,9 @@ func (m *Memory) Reserve(ctx context.Context, shard string, n int64) (reserved, 
 	s := m.shards[shard]
 	if s != nil && s.use.Limit > 0 && s.part < n && m.opts.Now().Sub(s.asked) >= rereadAfter {
 		s.asked = m.opts.Now() // the others need not read as well
+		server := s.server
 		m.mu.Unlock()
-		m.read(ctx, shard, s.server)
+		m.read(ctx, shard, server)
 		m.mu.Lock()
 	}
 	if s == nil || s.use.Limit == 0 {

@@ -2,6 +2,7 @@ package redisx_test
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,35 @@ func TestMemoryOfAServerThatIsAway(t *testing.T) {
 	}
 	if reserved, _, _ := g.Reserve(t.Context(), "", math.MaxInt64); reserved != (before.HighWater-before.Used)/8-1000 {
 		t.Errorf("a part of %d", reserved)
+	}
+}
+
+// Each master of a Cluster has its own limit, and one that is down keeps its own.
+func TestMemoryOfACluster(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 3)
+	for i, s := range servers {
+		if err := s.Client().ConfigSet(t.Context(), "maxmemory", strconv.Itoa((i+1)*100<<20)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := redisx.Open(t.Context(), redisx.Options{URL: strings.Replace(servers[0].URL(), "redis://", "redis+cluster://", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	m := redisx.NewMemory(r, redisx.MemoryOptions{HighWater: 0.5})
+	m.Read(t.Context())
+	if u := m.Fullest(); u.Limit != 100<<20 {
+		t.Errorf("the fullest is %+v", u)
+	}
+	servers[2].Kill()
+	m.Read(t.Context())
+	for i, s := range servers {
+		_, free, _ := m.Reserve(t.Context(), s.Addr(), 1)
+		if most := int64(i+1) * 50 << 20; free > most || free < most*3/4 {
+			t.Errorf("master %d has %d bytes free of %d", i, free, most)
+		}
 	}
 }
 
