@@ -207,7 +207,10 @@ func TestSomeEventsAreNeverCompacted(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
 	sub, other := uuid.New(), uuid.New()
-	s.accept(t, "it", "dead", "revived", "held", "held-alone", "half")
+	s.accept(t, "it", "dead", "revived", "held", "held-alone", "half", "relapsed")
+	for _, status := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusDelivered} {
+		s.record(t, "relapsed", sub, status, false, false)
+	}
 	s.record(t, "dead", sub, delivery.StatusDead, false, false)
 	s.record(t, "revived", sub, delivery.StatusDead, false, false)
 	s.record(t, "revived", sub, delivery.StatusDelivered, false, true)
@@ -221,6 +224,7 @@ func TestSomeEventsAreNeverCompacted(t *testing.T) {
 	}
 	s.wantStates(t, map[string]events.State{
 		"dead": events.Settled, "revived": events.Settled, "held": events.Settled, "held-alone": events.Settled, "half": events.Settled,
+		"relapsed": events.Settled,
 	})
 }
 
