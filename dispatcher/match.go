@@ -31,8 +31,9 @@ type work struct {
 // outcome. The recorder owns left.
 type matching struct {
 	ref    events.Ref
-	left   int // outcomes still to be written
-	fanout int // deliveries in all
+	left   int  // outcomes still to be written
+	fanout int  // deliveries in all
+	held   bool // a disabled subscriber was to have it
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -95,7 +96,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 	ev := &matching{ref: ref}
 	var todo []*work
 	for _, sub := range subs {
-		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+			continue
+		}
+		if !sub.Enabled {
+			ev.held = true
 			continue
 		}
 		to, err := d.targets.of(ctx, sub)

@@ -41,6 +41,7 @@ type harness struct {
 	company   uuid.UUID
 	now       time.Time
 	claim     *redis.Script
+	calls     int // of claim
 }
 
 func newHarness(t *testing.T) *harness {
@@ -81,7 +82,8 @@ type claimed struct {
 func (h *harness) claimOnce(t tester, n int) (out claimed) {
 	t.Helper()
 	p := partition.Of(h.company)
-	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, n, 1<<20, n, 100, 1000, 4, n).Slice()
+	h.calls++
+	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, h.calls, n, 1<<20, n, 100, 1000, 4, n).Slice()
 	if err != nil || len(reply) < 2 {
 		t.Fatalf("claim: %v, %v", reply, err)
 	}
@@ -146,7 +148,7 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
 	eventFor, deliveriesFor := pipe.PTTL(ctx, events.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
 	live, all := pipe.HGet(ctx, deliveriesKey(r), "#"), pipe.HKeys(ctx, deliveriesKey(r))
-	notes := pipe.HLen(ctx, partition.Key(r.Company, "n:"+testReplica))
+	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
 		t.Fatalf("read how %s stands: %v", r, err)
 	}
@@ -160,7 +162,11 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 			s.deliveries++
 		}
 	}
-	s.inFlight = int(notes.Val())
+	for _, note := range notes.Val() {
+		if note != "" { // the number of the last claim
+			s.inFlight++
+		}
+	}
 	return s
 }
 
