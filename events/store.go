@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -62,16 +63,20 @@ type StoreOptions struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
-	Now       func() time.Time
+	// Operations is a company that hears of the operational events of all others;
+	// the zero UUID is none.
+	Operations uuid.UUID
+	Now        func() time.Time
 }
 
 // Store keeps events in Redis. It is safe for concurrent use; every error of
 // Redis is returned wrapping ErrUnavailable.
 type Store struct {
-	client    redis.UniversalClient
-	retention time.Duration
-	backlog   int
-	now       func() time.Time
+	client     redis.UniversalClient
+	retention  time.Duration
+	backlog    int
+	operations uuid.UUID
+	now        func() time.Time
 }
 
 // NewStore returns a Store on the client, which it does not close.
@@ -82,7 +87,7 @@ func NewStore(o StoreOptions) *Store {
 	if o.Backlog <= 0 {
 		o.Backlog = 1_000_000
 	}
-	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, now: o.Now}
+	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, operations: o.Operations, now: o.Now}
 }
 
 // Get reads one event, or ErrNotFound.

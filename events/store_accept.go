@@ -21,7 +21,7 @@ var (
 	acceptSource string
 )
 
-var acceptScript = workqueue.Script(lib+acceptSource, false)
+var acceptScript = workqueue.Script(Lua()+appendLua+acceptSource, false)
 
 // Lua is how scripts of other packages find an event's state: names of its parts
 // and of the states.

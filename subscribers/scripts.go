@@ -4,6 +4,9 @@ import (
 	_ "embed"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
 )
 
 var (
@@ -29,9 +32,9 @@ var (
 	resealKeyLua string
 
 	createScript     = redis.NewScript(versionLua + createLua)
-	updateScript     = redis.NewScript(versionLua + updateLua)
+	updateScript     = workqueue.Script(versionLua+events.NoticeLua()+updateLua, true)
 	deleteScript     = redis.NewScript(versionLua + deleteLua)
-	healthScript     = redis.NewScript(healthLua)
+	healthScript     = workqueue.Script(events.NoticeLua()+healthLua, true)
 	signingKeyScript = redis.NewScript(signingKeyLua)
 
 	certificateScript   = redis.NewScript(versionLua + certificateLua)

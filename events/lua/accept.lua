@@ -32,7 +32,7 @@ for a = 6 + 2 * companies, #ARGV, 4 do
   else
     local known = redis.call('GET', key)
     if not known then
-      local e = {key = key, id = id, body = body, nonce = nonce, at = i}
+      local e = {id = id, body = body, nonce = nonce, at = i}
       first[key], new[c] = e, new[c] or {}
       table.insert(new[c], e)
       out[i] = 'ACCEPTED'
@@ -46,7 +46,6 @@ for a = 6 + 2 * companies, #ARGV, 4 do
   end
 end
 
-local cutoff = '(' .. (now - retention)
 local wakes = {}
 for c, list in pairs(new) do
   local prefix, company = ARGV[4 + 2 * c], ARGV[5 + 2 * c]
@@ -54,26 +53,11 @@ for c, list in pairs(new) do
   local counts = redis.call('HMGET', state, 'pending', 'seq')
   local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
   local fits = math.min(#list, math.max(limit - pending, 0))
-  for i = fits + 1, #list do out[list[i].at] = 'BACKLOG_FULL' end
+  for i = #list, fits + 1, -1 do
+    out[list[i].at], list[i] = 'BACKLOG_FULL', nil
+  end
   if fits > 0 then
-    local ids, scores = {}, {}
-    for i = 1, fits do
-      local e = list[i]
-      ids[i] = e.id
-      scores[2 * i - 1], scores[2 * i] = now, e.id
-      redis.call('SET', e.key, READY .. now .. e.nonce .. string.format('%010x', seq + i) .. e.body)
-    end
-    local index, all = prefix .. 'ei:' .. company, prefix .. 'companies'
-    redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
-    redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
-    redis.call('INCRBY', prefix .. 'pending', fits)
-    redis.call('ZADD', index, unpack(scores))
-    redis.call('PEXPIRE', index, ttl)
-    local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + fits)
-    if #old > 0 then redis.call('ZREM', index, unpack(old)) end
-    redis.call('ZADD', all, 'GT', now, company) -- clocks of replicas may disagree
-    redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
-    if join(prefix, company, clock()) == 1 then wakes[#wakes + 1] = c end
+    if append(prefix, company, list, pending, seq, now, retention, ttl) == 1 then wakes[#wakes + 1] = c end
   end
 end
 for i, said in ipairs(out) do
