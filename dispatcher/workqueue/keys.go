@@ -20,6 +20,9 @@ func absentKey(p int) string { return partition.Prefix(p) + "absent" }
 // partition p stands for.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
+// readsKey: hash replica -> the formats that it reads, "1-2"; beside replicasKey.
+func readsKey(p int) string { return partition.Prefix(p) + "reads" }
+
 func noteKey(p int, replica string) string { return partition.Prefix(p) + "n:" + replica }
 
 // scheduleKey: zset company -> virtual start time.

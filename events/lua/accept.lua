@@ -11,6 +11,9 @@
 -- Nothing is written for a known id. The nonce tells a commit that was sent again
 -- after its reply was lost, which is still ACCEPTED, from the same event sent twice.
 local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local prefixes = {}
+for c = 1, companies do prefixes[c] = ARGV[4 + 2 * c] end
+check(prefixes)
 
 -- same tells whether a stored event has this content. Of a compacted one only
 -- the digest is kept.

@@ -6,6 +6,7 @@
 --   meaning all
 -- Returns {how many were requeued, notes left, 1 when a wake-up must be enqueued}.
 local P, replica, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+check({P})
 local now = clock()
 local note = P .. 'n:' .. replica
 local wakes = 0
