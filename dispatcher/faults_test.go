@@ -316,14 +316,7 @@ func TestTheClockIsStepped(t *testing.T) {
 func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	proxy := redistest.NewProxy(t, server)
-	options, err := redis.ParseURL(proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.MaxRetries = -1
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
+	proxy, client := throughProxy(t, server, -1)
 	h, direct := build(t, client, nil), build(t, server.Client(), nil)
 	direct.company = h.company
 	rc := receive(t, nil)

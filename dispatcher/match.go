@@ -28,11 +28,12 @@ type work struct {
 }
 
 // matching is an event that was claimed, until each of its deliveries has an
-// outcome. The recorder owns left.
+// outcome. All of them go to one recorder, which owns left, wherever the event's
+// partition moves meanwhile.
 type matching struct {
-	ref    events.Ref
-	left   int // outcomes still to be written
-	fanout int // deliveries in all
+	recorder *recorder
+	left     int // outcomes still to be written
+	fanout   int // deliveries in all
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -92,7 +93,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &matching{ref: ref}
+	ev := &matching{recorder: d.records.of(company)}
 	var todo []*work
 	for _, sub := range subs {
 		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
@@ -60,13 +62,16 @@ func newRecorders(d *Dispatcher) *recorders {
 // record passes an outcome to the recorder of its shard. It waits while that
 // has too many.
 func (d *Dispatcher) record(o *outcome) {
-	d.records.of(o).in <- o
+	if o.event != nil {
+		o.event.recorder.in <- o
+		return
+	}
+	d.records.of(o.ref.Company).in <- o
 }
 
-// of finds the recorder of an outcome's shard. All outcomes of one event go to the
-// same one, wherever its partition moves meanwhile.
-func (r *recorders) of(o *outcome) *recorder {
-	shard, err := partition.Shard(r.ctx, r.d.opts.Client, partition.Of(o.ref.Company))
+// of finds the recorder of the shard that serves a company now.
+func (r *recorders) of(company uuid.UUID) *recorder {
+	shard, err := partition.Shard(r.ctx, r.d.opts.Client, partition.Of(company))
 	if err != nil {
 		shard = ""
 	}
