@@ -56,7 +56,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "auto", "json", "text", "color")
 	v.notEmpty("data_dir", c.DataDir)
-	v.notEmpty("redis", c.Redis.Reveal())
+	v.redis(c.Redis)
 	v.auth(c)
 	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
 	v.publicURL(c.PublicURL)
@@ -82,6 +82,14 @@ func (c *Config) validate(p *invalid.Error) {
 // checker adds a problem for each rule that a setting breaks.
 type checker struct{ *invalid.Error }
 
+func (v checker) redis(r Redis) {
+	v.notEmpty("redis", r.URL.Reveal())
+	v.number("redis.memory", r.Memory, 0, 1<<50)
+	if !(r.HighWater >= 0.1 && r.HighWater <= 0.95) { // NaN too
+		v.Add("redis.high_water", "OUT_OF_RANGE", "want 0.1 to 0.95, the share of Redis's memory that new events may fill")
+	}
+}
+
 // storage never repeats the address, which may hold a password.
 func (v checker) storage(s Storage) {
 	v.number("storage.max_conns", s.MaxConns, 0, 1000)
@@ -96,6 +104,7 @@ func (v checker) storage(s Storage) {
 
 func (v checker) events(e Events) {
 	v.between("events.retention", e.Retention, time.Minute, 90*day)
+	v.between("events.keep_delivered", e.KeepDelivered, time.Second, 90*day)
 	v.between("events.max_future", e.MaxFuture, time.Second, 5*time.Minute)
 	v.number("events.max_metadata_bytes", e.MaxMetadataBytes, 2, maxMetadata)
 	v.number("events.catalogue", len(e.Catalogue), 0, maxCatalogue)

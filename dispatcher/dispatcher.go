@@ -160,6 +160,7 @@ func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {
 	d.endLoops = endLoops
 	d.background.Go(func() { d.notifier.run(loops, publish) })
 	d.background.Go(func() { d.runGauges(loops) })
+	d.background.Go(func() { d.runCompaction(loops) })
 	d.after.start(context.WithoutCancel(ctx))
 	if err := d.queue.Start(ctx); err != nil {
 		d.Stop(ctx)

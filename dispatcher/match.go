@@ -32,8 +32,9 @@ type work struct {
 // partition moves meanwhile.
 type matching struct {
 	recorder *recorder
-	left     int // outcomes still to be written
-	fanout   int // deliveries in all
+	left     int  // outcomes still to be written
+	fanout   int  // deliveries in all
+	held     bool // a disabled subscriber was to have it
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -96,7 +97,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 	ev := &matching{recorder: d.records.of(company)}
 	var todo []*work
 	for _, sub := range subs {
-		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+			continue
+		}
+		if !sub.Enabled {
+			ev.held = true
 			continue
 		}
 		to, err := d.targets.of(ctx, sub)

@@ -176,6 +176,7 @@ type pendingWrite struct {
 	replica  string
 	matched  bool
 	fanout   int // of the event, when matched
+	held     bool
 	outcomes []*outcome
 }
 
@@ -197,7 +198,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		}
 		if o.event != nil {
 			if o.event.left--; o.event.left == 0 {
-				w.matched, w.fanout = true, o.event.fanout
+				w.matched, w.fanout, w.held = true, o.event.fanout, o.event.held
 			}
 		}
 		if o.apply != nil {
@@ -249,7 +250,10 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 
 // write is what the store is to write.
 func (w *pendingWrite) write(now time.Time) delivery.Write {
-	out := delivery.Write{Event: w.event, Matched: w.matched, Fanout: w.fanout, Changes: make([]delivery.Change, len(w.outcomes))}
+	out := delivery.Write{
+		Event: w.event, Matched: w.matched, Fanout: w.fanout, Held: w.held,
+		Changes: make([]delivery.Change, len(w.outcomes)),
+	}
 	for i, o := range w.outcomes {
 		if o.next == nil { // else it is tried again as it was
 			next := o.apply(*o.base, now)
@@ -278,6 +282,8 @@ func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done
 			// Its next claim quarantines it.
 		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
+		case f.Compacted:
+			// It was settled long ago: there is nothing left to add this to.
 		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:
 			// Another replica brought it to its end: it stays there.
 		case o.result == nil && f.Record.Version > 0:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -57,11 +58,29 @@ type Stored struct {
 // Ref names the event.
 func (s *Stored) Ref() Ref { return Ref{Company: s.CompanyUUID, ID: s.ID} }
 
+// Memory decides how many bytes of new events a Redis server may take. It is used
+// concurrently.
+type Memory interface {
+	// Reserve takes up to n bytes of what may be admitted to a server, as
+	// partition.Shard names it, and returns how many, and how many were free before.
+	// giveBack returns what was not used.
+	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64))
+}
+
+// endless is a Memory without a limit.
+type endless struct{}
+
+// Reserve takes all that is asked for.
+func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, giveBack func(int64)) {
+	return n, math.MaxInt64, func(int64) {}
+}
+
 // StoreOptions are what a Store needs. Now is the clock, nil the real one.
 type StoreOptions struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
+	Memory    Memory        // nil: no limit
 	Now       func() time.Time
 }
 
@@ -71,6 +90,7 @@ type Store struct {
 	client    redis.UniversalClient
 	retention time.Duration
 	backlog   int
+	memory    Memory
 	now       func() time.Time
 }
 
@@ -82,7 +102,10 @@ func NewStore(o StoreOptions) *Store {
 	if o.Backlog <= 0 {
 		o.Backlog = 1_000_000
 	}
-	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, now: o.Now}
+	if o.Memory == nil {
+		o.Memory = endless{}
+	}
+	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, memory: o.Memory, now: o.Now}
 }
 
 // Get reads one event, or ErrNotFound. What cannot be read is another error.

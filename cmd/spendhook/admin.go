@@ -19,7 +19,7 @@ import (
 // admin is what operators and orchestrators ask, on a listener of its own.
 type admin struct {
 	check    func(context.Context) redisx.Status
-	warnings func() []string // about what deliveries can do without
+	warnings func() []string // about what does not make the daemon unready
 	registry *prometheus.Registry
 	unready  atomic.Pointer[string] // why the daemon itself is not ready; nil: it is
 }

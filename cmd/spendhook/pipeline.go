@@ -53,7 +53,7 @@ func (d *daemon) openStores(context.Context) error {
 		return nil
 	})
 	d.events = events.NewStore(events.StoreOptions{
-		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog,
+		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog, Memory: d.memory,
 	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,

@@ -69,6 +69,7 @@ func deliveryPolicy(cfg *config.Config) delivery.Policy {
 		RetryAfterMax: cfg.Delivery.RetryAfterMax,
 		DeadRetention: cfg.Delivery.DeadRetention,
 		Retention:     cfg.Events.Retention,
+		KeepDelivered: cfg.Events.KeepDelivered,
 		FailingAfter:  cfg.Delivery.FailingAfter,
 		DisableAfter:  cfg.Delivery.DisableAfter,
 	}

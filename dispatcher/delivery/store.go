@@ -81,18 +81,22 @@ type Change struct {
 
 // Write is what one step writes of one event. Matched ends its matching: with
 // these changes, and those written before, every subscriber it matches has a
-// delivery.
+// delivery, except disabled ones when it is Held.
 type Write struct {
 	Event   events.Ref
 	Changes []Change
 	Matched bool
 	Fanout  int // deliveries of the event, when Matched
+	Held    bool
 }
 
-// matched is the number of the event's deliveries, "" while it is not matched.
+// matched is what the scripts take of the event's matching.
 func (w *Write) matched() string {
-	if !w.Matched {
+	switch {
+	case !w.Matched:
 		return ""
+	case w.Held:
+		return strconv.Itoa(w.Fanout) + "h"
 	}
 	return strconv.Itoa(w.Fanout)
 }
@@ -112,7 +116,9 @@ func (w *Write) smooth() bool {
 type Found struct {
 	Record   *Record // what is kept instead; one with Version 0 when there is none
 	InFlight bool    // an attempt is under way, and the change was guarded
-	Damaged  bool    // what is kept cannot be read; Record is nil
+	// Compacted says that the event was compacted: no delivery of it can be new.
+	Compacted bool
+	Damaged   bool // what is kept cannot be read; Record is nil
 }
 
 // Recorded is the answer of Record for one Write. Found holds nil for each of
@@ -336,6 +342,8 @@ func readFound(c *Change, reply any) *Found {
 	switch {
 	case !conflict && reply == int64(0):
 		return &Found{Record: c.Base, InFlight: true}
+	case !conflict && reply == int64(-1):
+		return &Found{Record: &Record{}, Compacted: true}
 	case !conflict, text == c.text:
 		return nil
 	case text == "":

@@ -2,34 +2,68 @@
 -- their company.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 accepted ms (13 digits), 2 retention ms, 3 index ttl ms, 4 pending
---       events a company may have, 5 number of companies; then for each company
---       the key prefix of its partition and its id; then for each event the
---       number of its company, its id, its body without id and company, and the
---       nonce of this commit (8 hex)
+--       events a company may have, 5 bytes of new events that may be admitted,
+--       6 bytes that are free below the high-water mark, 7 number of companies;
+--       then for each company the key prefix of its partition and its id; then
+--       for each event the number of its company, its id, its body without id
+--       and company, and the nonce of this commit (8 hex)
 -- Returns the numbers of companies whose partition needs a wake-up, then for each
--- event ACCEPTED, DUPLICATE (same body), CONFLICT (another body) or BACKLOG_FULL.
--- Nothing is written for a known id. The nonce tells a commit that was sent again
--- after its reply was lost, which is still ACCEPTED, from the same event sent twice.
-local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+-- event ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or
+-- STORAGE_FULL. Nothing is written for a known id. The nonce tells a commit that
+-- was sent again after its reply was lost, which is still ACCEPTED, from the same
+-- event sent twice. A company that keeps more than is free gets no more.
+local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[7])
+local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
 
 -- same tells whether a stored event has this content. Of a compacted one only
 -- the digest is kept.
 local function same(known, body)
   local kept = string.sub(known, HEADER + 1)
-  if string.sub(known, 1, 1) == COMPACTED then return kept == redis.sha1hex(body) end
+  if string.sub(known, 1, 1) == COMPACTED then return kept == digest(body) end
   return kept == body
 end
 
+-- recount drops the hours whose events are not kept any more, and returns the
+-- bytes of the others.
+local function recount(state, hours)
+  local oldest, total, old = hour_of(now - retention), 0, {}
+  local counts = redis.call('HGETALL', hours)
+  for i = 1, #counts, 2 do
+    if tonumber(counts[i]) < oldest then
+      old[#old + 1] = counts[i]
+    else
+      total = total + counts[i + 1]
+    end
+  end
+  if #old > 0 then redis.call('HDEL', hours, unpack(old)) end
+  redis.call('HSET', state, 'bytes', total)
+  redis.call('PEXPIRE', hours, ttl + HOUR)
+  return total
+end
+
+-- take takes a company's events in order, as many as there is memory for.
+-- Returns how many, and their bytes.
+local function take(list, most, kept, state, hours)
+  local bytes = 0
+  if kept > free then kept = recount(state, hours) end
+  for i = 1, most do
+    local size = #list[i].body + OVERHEAD
+    if bytes + size > admit or kept + bytes > free - bytes then return i - 1, bytes end
+    bytes = bytes + size
+  end
+  return most, bytes
+end
+
 local keys = {}
-for a = 6 + 2 * companies, #ARGV, 4 do
+for a = 8 + 2 * companies, #ARGV, 4 do
   local c = tonumber(ARGV[a])
-  keys[#keys + 1] = ARGV[4 + 2 * c] .. 'e:' .. ARGV[5 + 2 * c] .. ':' .. ARGV[a + 1]
+  keys[#keys + 1] = ARGV[6 + 2 * c] .. 'e:' .. ARGV[7 + 2 * c] .. ':' .. ARGV[a + 1]
 end
 local stored = redis.call('MGET', unpack(keys))
 
 local out, new, first = {}, {}, {}
 for i, key in ipairs(keys) do
-  local a = 2 + 2 * companies + 4 * i
+  local a = 4 + 2 * companies + 4 * i
   local c, id, body, nonce = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local earlier, known = first[key], stored[i]
   if earlier then
@@ -51,13 +85,16 @@ end
 local cutoff = '(' .. (now - retention)
 local t, wakes = clock(), {}
 for c, list in pairs(new) do
-  local prefix, company = ARGV[4 + 2 * c], ARGV[5 + 2 * c]
-  local state = prefix .. 'c:' .. company
-  local counts = redis.call('HMGET', state, 'pending', 'seq')
-  local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
-  local fits = math.min(#list, math.max(limit - pending, 0))
-  for i = fits + 1, #list do out[list[i].at] = 'BACKLOG_FULL' end
+  local prefix, company = ARGV[6 + 2 * c], ARGV[7 + 2 * c]
+  local state, hours = prefix .. 'c:' .. company, prefix .. 'cb:' .. company
+  local counts = redis.call('HMGET', state, 'pending', 'seq', 'bytes')
+  local pending, seq, kept = tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0)
+  local most = math.min(#list, math.max(limit - pending, 0))
+  for i = most + 1, #list do out[list[i].at] = 'BACKLOG_FULL' end
+  local fits, bytes = take(list, most, kept, state, hours)
+  for i = fits + 1, most do out[list[i].at] = 'STORAGE_FULL' end
   if fits > 0 then
+    admit, free = admit - bytes, free - bytes
     local ids, scores, values = {}, {}, {}
     for i = 1, fits do
       local e = list[i]
@@ -78,6 +115,8 @@ for c, list in pairs(new) do
     redis.call('INCRBY', prefix .. 'pending', fits)
     redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
     redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
+    redis.call('HINCRBY', state, 'bytes', bytes)
+    if redis.call('HINCRBY', hours, hour_of(now), bytes) == bytes then recount(state, hours) end
     redis.call('MSET', unpack(values))
   end
 end

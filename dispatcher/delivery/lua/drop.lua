@@ -27,7 +27,7 @@ local function bury()
   if head then ms = math.min(ms, math.max(tonumber(string.sub(head, 1, 13)) + keep_event - now, 1000)) end
   redis.call('DEL', event)
   redis.call('SET', event, COMPACTED .. (head or string.format('%013d', now) .. string.rep('0', 18)) ..
-    redis.sha1hex(string.sub(kept, HEADER + 1)), 'PX', ms)
+    digest(string.sub(kept, HEADER + 1)), 'PX', ms)
 end
 
 if sub == '' then
@@ -46,7 +46,7 @@ else
     if tonumber(redis.call('HGET', deliveries, '#') or 0) > 0 then opened = -1 end
   end
   if state then
-    count_pending(P, company, settle(P, '', company, id, false, opened, false, now, keep, keep_dead, keep_event))
+    count_pending(P, company, settle(P, '', company, id, '', opened, false, now, keep, keep_dead, keep_event))
     if event_damaged and redis.call('GETRANGE', event, 0, 0) == SETTLED then bury() end
   else
     if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
@@ -56,5 +56,6 @@ else
     end
   end
 end
+remember_ended(now)
 redis.call('ZREM', quarantine, member)
 return 1
