@@ -153,6 +153,10 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 // Wake has partitions with new events served; it is the publisher's Wake.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
 
+// Refused says why this replica does nothing: the format of what is stored is
+// not one that it reads. It is nil while all is well.
+func (d *Dispatcher) Refused() error { return d.queue.Refused() }
+
 // Start requeues what a former run of this replica left in flight and begins
 // to deliver. publish takes the daemon's own events.
 func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -234,6 +235,9 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 		}
 		r.d.queue.Kick(wakes...)
 		for i, answer := range recorded {
+			if _, ok := errors.AsType[*partition.FormatError](answer.Err); ok {
+				continue // a replica that can read the partition takes it over, and attempts it again
+			}
 			if answer.Err != nil {
 				failed, again = answer.Err, append(again, mine[i])
 				continue

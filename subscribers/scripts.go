@@ -4,6 +4,8 @@ import (
 	_ "embed"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 var (
@@ -28,14 +30,20 @@ var (
 	//go:embed lua/resealkey.lua
 	resealKeyLua string
 
-	createScript     = redis.NewScript(versionLua + createLua)
-	updateScript     = redis.NewScript(versionLua + updateLua)
-	deleteScript     = redis.NewScript(versionLua + deleteLua)
-	healthScript     = redis.NewScript(healthLua)
-	signingKeyScript = redis.NewScript(signingKeyLua)
+	createScript     = newScript(versionLua + createLua)
+	updateScript     = newScript(versionLua + updateLua)
+	deleteScript     = newScript(versionLua + deleteLua)
+	healthScript     = newScript(healthLua)
+	signingKeyScript = newScript(signingKeyLua)
 
-	certificateScript   = redis.NewScript(versionLua + certificateLua)
-	uncertificateScript = redis.NewScript(versionLua + uncertificateLua)
-	resealScript        = redis.NewScript(versionLua + resealLua)
-	resealKeyScript     = redis.NewScript(resealKeyLua)
+	certificateScript   = newScript(versionLua + certificateLua)
+	uncertificateScript = newScript(versionLua + uncertificateLua)
+	resealScript        = newScript(versionLua + resealLua)
+	resealKeyScript     = newScript(resealKeyLua)
 )
+
+// newScript makes a script that is refused where this build cannot read the
+// partition of its first key.
+func newScript(source string) *redis.Script {
+	return redis.NewScript(partition.FormatLua() + "check({string.match(KEYS[1], '^.-}:')})\n" + source)
+}

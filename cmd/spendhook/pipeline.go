@@ -87,6 +87,7 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
+	d.admin.refused.Store(new(d.dispatcher.Refused))
 	d.stop.add("workers", func(ctx context.Context) error {
 		d.dispatcher.Stop(ctx)
 		return nil

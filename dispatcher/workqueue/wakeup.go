@@ -74,6 +74,9 @@ func (w *wakeups) start(serve func(partitions []int)) error {
 	return nil
 }
 
+// pause takes no more wake-ups.
+func (w *wakeups) pause() { w.server.Stop() }
+
 // stop takes no more wake-ups and waits for those under way.
 func (w *wakeups) stop() { w.server.Shutdown() }
 

@@ -14,6 +14,9 @@
 -- event sent twice. A company that keeps more than is free gets no more.
 local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[7])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
+local prefixes = {}
+for c = 1, companies do prefixes[c] = ARGV[6 + 2 * c] end
+check(prefixes)
 
 -- same tells whether a stored event has this content. Of a compacted one only
 -- the digest is kept.

@@ -9,6 +9,7 @@
 -- Returns {events compacted, 1 when more are due else 0}.
 local P, now, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local left, bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+check({P})
 
 -- delivered lists the subscribers that have a delivery of the event; nil when it
 -- is not to be compacted.

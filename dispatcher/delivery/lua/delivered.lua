@@ -15,6 +15,10 @@ local sub0 = event0 + 3 * events
 
 local function of_company(c) return ARGV[7 + 2 * c], ARGV[8 + 2 * c] end
 
+local prefixes = {}
+for c = 1, companies do prefixes[c] = of_company(c) end
+check(prefixes)
+
 local out, entries = {}, {}
 for a = sub0 + 2 * subs + 1, #ARGV, 4 do
   local e, s = tonumber(ARGV[a]), tonumber(ARGV[a + 1])

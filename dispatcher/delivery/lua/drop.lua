@@ -11,6 +11,7 @@
 -- Returns 1, or 0 when it is not in the quarantine.
 local now, keep, keep_dead, keep_event = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local P, company, id, sub = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+check({P})
 local record_damaged, event_damaged = ARGV[10] == '1', ARGV[11] == '1'
 local quarantine, member = P .. 'quarantine', company .. '/' .. id
 if sub ~= '' then member = reference(company, id, sub) end

@@ -19,6 +19,13 @@ local replica, pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
 local LIVE = {P = true, R = true}
 
+local prefixes, at = {}, 9
+for e = 1, tonumber(ARGV[8]) do
+  prefixes[e] = ARGV[at]
+  at = at + 5 + 7 * ARGV[at + 4]
+end
+check(prefixes)
+
 -- index adds to a sorted set whose old members go, a few at each write, and
 -- which expires when nothing is written any more.
 local function index(key, score, member, ms)
