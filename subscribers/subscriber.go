@@ -53,7 +53,7 @@ type Subscriber struct {
 	// answers an error for it, and can delete it.
 	Locked *Locked
 
-	unknown jsontext.Value // fields of its record that a newer release wrote
+	Unknown *jsontext.Value // fields of its record that a newer release wrote
 }
 
 // Header is a field that is sent with every delivery to a subscriber. Its name
@@ -63,7 +63,7 @@ type Header struct {
 	Value  Secret
 	Locked *Locked // else nil: then there is no Value
 
-	unknown jsontext.Value // as of a Subscriber
+	Unknown *jsontext.Value // as of a Subscriber
 }
 
 // SigningSecret is a secret and the end of its life; nil while it is current.
@@ -72,7 +72,7 @@ type SigningSecret struct {
 	ExpiresAt *time.Time
 	Locked    *Locked // else nil: then there is no Key
 
-	unknown jsontext.Value // as of a Subscriber
+	Unknown *jsontext.Value // as of a Subscriber
 }
 
 // Unusable says why nothing can be sent to the subscriber for now: its record, a
