@@ -40,7 +40,7 @@ func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
 
 func stop(t *testing.T, q *workqueue.Queue) {
 	t.Helper()
-	q.StopClaiming()
+	q.StopClaiming(t.Context())
 	_ = q.Release(context.Background()) // a refused one cannot
 }
 
@@ -193,7 +193,7 @@ func TestRaiseFormat(t *testing.T) {
 	late, _ := newQueue(client)
 	err = late.Start(ctx)
 	wantRefused(t, "start", err, 0)
-	late.StopClaiming()
+	late.StopClaiming(t.Context())
 	_ = late.Release(ctx)
 	if n := client.ZCard(ctx, partition.Prefix(0)+"replicas").Val(); n != 1 {
 		t.Errorf("%d replicas have a heartbeat", n)
