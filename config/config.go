@@ -22,6 +22,7 @@ type Config struct {
 	Log           Log           `yaml:"log"`
 	Auth          Auth          `yaml:"auth"`
 	Events        Events        `yaml:"events"`
+	Operations    Operations    `yaml:"operations"`
 	Subscribers   Subscribers   `yaml:"subscribers"`
 	Delivery      Delivery      `yaml:"delivery"`
 	Cards         Cards         `yaml:"cards"`
@@ -88,6 +89,12 @@ type Events struct {
 type EventType struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
+}
+
+// Operations names the company that hears of the operational events of all
+// others; none when it is empty.
+type Operations struct {
+	Company string `yaml:"company"`
 }
 
 // Subscribers limits the subscribers of a company.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/seal"
@@ -61,6 +63,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
 	v.publicURL(c.PublicURL)
 	v.events(c.Events)
+	v.operations(c.Operations)
 	v.number("subscribers.max_per_company", c.Subscribers.MaxPerCompany, 1, 10_000)
 	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, time.Second, 30*day)
 	v.storage(c.Storage)
@@ -99,6 +102,12 @@ func (v checker) storage(s Storage) {
 	u, err := url.Parse(s.URL.Reveal())
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		v.Add("storage.url", "INVALID", "want postgres://user:password@host/database, or nothing for SQLite in data_dir")
+	}
+}
+
+func (v checker) operations(o Operations) {
+	if id, err := uuid.Parse(o.Company); o.Company != "" && (err != nil || id == uuid.Nil) {
+		v.Add("operations.company", "INVALID", "want the uuid of a company, or nothing")
 	}
 }
 

@@ -182,14 +182,18 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 
 // startJob does one step of a job on the side.
 func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
+	slots, run := d.jobs, func() error { return d.redelivery.Run(d.intake, replica, company, job) }
+	if d.noticeStep(job) != nil { // these may wait for another company's shard
+		slots, run = d.forwards, func() error { return d.runNotices(replica, company, job) }
+	}
 	d.working.Go(func() {
 		select {
-		case d.jobs <- struct{}{}:
-			defer func() { <-d.jobs }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-d.intake.Done():
 			return
 		}
-		if err := d.redelivery.Run(d.intake, replica, company, job); err != nil && d.intake.Err() == nil {
+		if err := run(); err != nil && d.intake.Err() == nil {
 			d.opts.Logger.Error("job step failed", "company_uuid", company, "job", job, "error", err)
 		}
 	})

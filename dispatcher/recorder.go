@@ -226,7 +226,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 		todo = others
 		writes := make([]delivery.Write, len(mine))
 		for i, w := range mine {
-			writes[i] = w.write(now)
+			writes[i] = w.write(r.d, now)
 		}
 		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
 		if err != nil { // one that cannot be encoded, ever
@@ -253,7 +253,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 }
 
 // write is what the store is to write.
-func (w *pendingWrite) write(now time.Time) delivery.Write {
+func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
 	out := delivery.Write{
 		Event: w.event, Matched: w.matched, Fanout: w.fanout, Held: w.held,
 		Changes: make([]delivery.Change, len(w.outcomes)),
@@ -266,7 +266,7 @@ func (w *pendingWrite) write(now time.Time) delivery.Write {
 		}
 		c := delivery.Change{
 			Ref: o.ref, Base: o.base, Next: o.next, Claimed: o.event == nil,
-			Backlog: o.backlog, Open: o.open, Pause: o.pause,
+			Backlog: o.backlog, Open: o.open, Pause: o.pause, Notice: d.deathNotice(o),
 		}
 		if c.Claimed && !o.rebased {
 			c.Reach = reach(o.result)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -81,17 +82,22 @@ type StoreOptions struct {
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
 	Memory    Memory        // nil: no limit
-	Now       func() time.Time
+
+	// Operations is a company that hears of the operational events of all others;
+	// the zero UUID is none.
+	Operations uuid.UUID
+	Now        func() time.Time
 }
 
 // Store keeps events in Redis. It is safe for concurrent use; every error of
 // Redis is returned wrapping ErrUnavailable.
 type Store struct {
-	client    redis.UniversalClient
-	retention time.Duration
-	backlog   int
-	memory    Memory
-	now       func() time.Time
+	client     redis.UniversalClient
+	retention  time.Duration
+	backlog    int
+	memory     Memory
+	operations uuid.UUID
+	now        func() time.Time
 }
 
 // NewStore returns a Store on the client, which it does not close.
@@ -105,7 +111,9 @@ func NewStore(o StoreOptions) *Store {
 	if o.Memory == nil {
 		o.Memory = endless{}
 	}
-	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, memory: o.Memory, now: o.Now}
+	return &Store{
+		client: o.Client, retention: o.Retention, backlog: o.Backlog, memory: o.Memory, operations: o.Operations, now: o.Now,
+	}
 }
 
 // Get reads one event, or ErrNotFound. What cannot be read is another error.

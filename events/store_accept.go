@@ -21,10 +21,10 @@ var (
 	//go:embed lua/accept.lua
 	acceptSource string
 
-	acceptScript = workqueue.Script(Lua()+acceptSource, false)
+	acceptScript = workqueue.Script(Lua()+appendLua+acceptSource, false)
 	// knownScript is acceptScript where no new event may be admitted: it only reads
 	// what is known, also when Redis is at its memory limit.
-	knownScript = workqueue.Script(Lua()+acceptSource, true)
+	knownScript = workqueue.Script(Lua()+appendLua+acceptSource, true)
 )
 
 // What Redis needs for an event besides the body that is kept, in bytes: keys,

@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
 	"spendhook/internal/partition"
 )
 
@@ -31,9 +33,9 @@ var (
 	resealKeyLua string
 
 	createScript     = newScript(versionLua + createLua)
-	updateScript     = newScript(versionLua + updateLua)
+	updateScript     = workqueue.Script(versionLua+events.NoticeLua()+checkLua+updateLua, true)
 	deleteScript     = newScript(versionLua + deleteLua)
-	healthScript     = newScript(healthLua)
+	healthScript     = workqueue.Script(events.NoticeLua()+checkLua+healthLua, true)
 	signingKeyScript = newScript(signingKeyLua)
 
 	certificateScript   = newScript(versionLua + certificateLua)
@@ -42,8 +44,10 @@ var (
 	resealKeyScript     = newScript(resealKeyLua)
 )
 
-// newScript makes a script that is refused where this build cannot read the
-// partition of its first key.
+// checkLua refuses a script where this build cannot read the partition of its
+// first key.
+const checkLua = "check({string.match(KEYS[1], '^.-}:')})\n"
+
 func newScript(source string) *redis.Script {
-	return redis.NewScript(partition.FormatLua() + "check({string.match(KEYS[1], '^.-}:')})\n" + source)
+	return redis.NewScript(partition.FormatLua() + checkLua + source)
 }

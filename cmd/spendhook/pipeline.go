@@ -54,9 +54,11 @@ func (d *daemon) openStores(context.Context) error {
 	})
 	d.events = events.NewStore(events.StoreOptions{
 		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog, Memory: d.memory,
+		Operations: operationsCompany(d.cfg),
 	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
+		Events:        d.events,
 		Keyring:       d.keyring,
 		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.guard().Check},
 		Catalogue:     d.catalogue,

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api"
@@ -52,6 +53,12 @@ func newCatalogue(cfg *config.Config) *events.Catalogue {
 		extra[i] = events.TypeInfo(t)
 	}
 	return events.NewCatalogue(extra, cfg.Events.StrictCatalogue)
+}
+
+// operationsCompany is the zero UUID when no company is set.
+func operationsCompany(cfg *config.Config) uuid.UUID {
+	company, _ := uuid.Parse(cfg.Operations.Company) // it is valid or empty
+	return company
 }
 
 func requestLimits(l config.Limits, client redis.UniversalClient) *api.Limits {

@@ -25,7 +25,7 @@ var (
 	//go:embed lua/delivered.lua
 	deliveredSource string
 
-	recordScript    = workqueue.Script(events.Lua()+lib+recordSource, true)
+	recordScript    = workqueue.Script(events.NoticeLua()+lib+recordSource, true)
 	deliveredScript = workqueue.Script(events.Lua()+lib+deliveredSource, true)
 )
 
@@ -75,6 +75,7 @@ type Change struct {
 	Open       bool          // the endpoint's breaker is open
 	Guarded    bool          // leave it when an attempt is under way
 	Pause      time.Duration // the endpoint queue is not served for so long
+	Notice     string        // of its death, see events.Store.Notice; "" for none
 
 	text string // Next as it was written
 }
@@ -205,7 +206,7 @@ func (s *Store) recordCall(group []*Write, now time.Time, replica string) *scrip
 		for i := range w.Changes {
 			c := &w.Changes[i]
 			args = append(args, c.Ref.Subscriber.String(), c.Base.expects(), c.text, c.Next.Created,
-				c.due(now), c.flags(), millis(c.Pause))
+				c.due(now), c.flags(), millis(c.Pause), c.Notice)
 		}
 	}
 	return &script.Call{Script: recordScript, Keys: workqueue.Keys(partition.Of(group[0].Event.Company)), Args: args}

@@ -26,35 +26,17 @@ local function same(known, body)
   return kept == body
 end
 
--- recount drops the hours whose events are not kept any more, and returns the
--- bytes of the others.
-local function recount(state, hours)
-  local oldest, total, old = hour_of(now - retention), 0, {}
-  local counts = redis.call('HGETALL', hours)
-  for i = 1, #counts, 2 do
-    if tonumber(counts[i]) < oldest then
-      old[#old + 1] = counts[i]
-    else
-      total = total + counts[i + 1]
-    end
-  end
-  if #old > 0 then redis.call('HDEL', hours, unpack(old)) end
-  redis.call('HSET', state, 'bytes', total)
-  redis.call('PEXPIRE', hours, ttl + HOUR)
-  return total
-end
-
--- take takes a company's events in order, as many as there is memory for.
--- Returns how many, and their bytes.
-local function take(list, most, kept, state, hours)
+-- take tells how many of a company's events, in order, there is memory for, and
+-- their bytes.
+local function take(P, company, list, kept)
   local bytes = 0
-  if kept > free then kept = recount(state, hours) end
-  for i = 1, most do
-    local size = #list[i].body + OVERHEAD
+  if kept > free then kept = recount(P, company, now, retention, ttl) end
+  for i, e in ipairs(list) do
+    local size = #e.body + OVERHEAD
     if bytes + size > admit or kept + bytes > free - bytes then return i - 1, bytes end
     bytes = bytes + size
   end
-  return most, bytes
+  return #list, bytes
 end
 
 local keys = {}
@@ -72,7 +54,7 @@ for i, key in ipairs(keys) do
   if earlier then
     out[i] = earlier.body == body and earlier or 'CONFLICT'
   elseif not known then
-    local e = {key = key, id = id, body = body, nonce = nonce, at = i}
+    local e = {id = id, body = body, nonce = nonce, at = i}
     first[key], new[c] = e, new[c] or {}
     table.insert(new[c], e)
     out[i] = 'ACCEPTED'
@@ -85,42 +67,18 @@ for i, key in ipairs(keys) do
   end
 end
 
-local cutoff = '(' .. (now - retention)
-local t, wakes = clock(), {}
+local wakes = {}
 for c, list in pairs(new) do
-  local prefix, company = ARGV[6 + 2 * c], ARGV[7 + 2 * c]
-  local state, hours = prefix .. 'c:' .. company, prefix .. 'cb:' .. company
-  local counts = redis.call('HMGET', state, 'pending', 'seq', 'bytes')
+  local P, company = ARGV[6 + 2 * c], ARGV[7 + 2 * c]
+  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes')
   local pending, seq, kept = tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0)
   local most = math.min(#list, math.max(limit - pending, 0))
-  for i = most + 1, #list do out[list[i].at] = 'BACKLOG_FULL' end
-  local fits, bytes = take(list, most, kept, state, hours)
-  for i = fits + 1, most do out[list[i].at] = 'STORAGE_FULL' end
+  for i = #list, most + 1, -1 do out[list[i].at], list[i] = 'BACKLOG_FULL', nil end
+  local fits, bytes = take(P, company, list, kept)
+  for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits > 0 then
     admit, free = admit - bytes, free - bytes
-    local ids, scores, values = {}, {}, {}
-    for i = 1, fits do
-      local e = list[i]
-      ids[i] = e.id
-      scores[2 * i - 1], scores[2 * i] = now, e.id
-      values[2 * i - 1], values[2 * i] = e.key, READY .. now .. e.nonce .. string.format('%010x', seq + i) .. e.body
-    end
-    -- The events come last: when Redis refuses any of this, their ids stay unknown.
-    local index, all = prefix .. 'ei:' .. company, prefix .. 'companies'
-    redis.call('ZADD', index, unpack(scores))
-    redis.call('PEXPIRE', index, ttl)
-    local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + fits)
-    if #old > 0 then redis.call('ZREM', index, unpack(old)) end
-    if redis.call('ZADD', all, 'GT', now, company) == 1 then -- clocks of replicas may disagree
-      redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
-    end
-    if join(prefix, company, t) == 1 then wakes[#wakes + 1] = c end
-    redis.call('INCRBY', prefix .. 'pending', fits)
-    redis.call('RPUSH', prefix .. 'q:' .. company, unpack(ids))
-    redis.call('HSET', state, 'pending', pending + fits, 'seq', seq + fits)
-    redis.call('HINCRBY', state, 'bytes', bytes)
-    if redis.call('HINCRBY', hours, hour_of(now), bytes) == bytes then recount(state, hours) end
-    redis.call('MSET', unpack(values))
+    if append(P, company, list, pending, seq, now, retention, ttl) == 1 then wakes[#wakes + 1] = c end
   end
 end
 for i, said in ipairs(out) do

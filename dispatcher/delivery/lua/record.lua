@@ -7,7 +7,8 @@
 --   for each event: key prefix, company, id, what settle takes of its matching,
 --   number of changes; and for each of its changes: subscriber, expected version
 --   ('' for none), record, created ms, ms until it is due ('' for never), flags,
---   ms for which its endpoint is not served ('' for none)
+--   ms for which its endpoint is not served ('' for none), the notice of its death
+--   ('' for none)
 -- Flags: c it was claimed from its endpoint queue, s the endpoint was reached, u it
 --   was not, o its breaker is open, b the delivery is backlog, g leave it when an
 --   attempt is under way
@@ -22,7 +23,7 @@ local LIVE = {P = true, R = true}
 local prefixes, at = {}, 9
 for e = 1, tonumber(ARGV[8]) do
   prefixes[e] = ARGV[at]
-  at = at + 5 + 7 * ARGV[at + 4]
+  at = at + 5 + 8 * ARGV[at + 4]
 end
 check(prefixes)
 
@@ -84,8 +85,8 @@ for e = 1, tonumber(ARGV[8]) do
   local opened, dead, wake_up = 0, false, 0
   for _ = 1, changes do
     local sub, expected, record, created = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
-    local due, flags, ms = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
-    a = a + 7
+    local due, flags, ms, death = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6], ARGV[a + 7]
+    a = a + 8
     local claimed = string.find(flags, 'c', 1, true)
     local ended = claimed and free(P, replica, company, sub, id, expected)
     local offered = not ended
@@ -109,6 +110,7 @@ for e = 1, tonumber(ARGV[8]) do
       if LIVE[is] and not LIVE[was] then opened = opened + 1 end
       if LIVE[was] and not LIVE[is] then opened = opened - 1 end
       dead = dead or is == 'X'
+      if is == 'X' and was ~= 'X' then wake_up = wake_up + notice(P, company, sub, death, now) end
       if LIVE[is] and due ~= '' then
         -- One that somebody else is attempting is queued by its outcome.
         if ended or not found or not in_flight(P, company, sub, id) then
