@@ -116,7 +116,7 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 		CompanyUUID: company, Name: "n", CallbackURL: "https://example.com/", Events: []string{"PAYMENT_PAID"},
 	})
 	wantRefused(t, "create subscriber", err, p)
-	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company}), p)
+	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)
 	wantRefused(t, "quarantine", q.Quarantine(ctx, "a replica", company, ref.ID, nil), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 

@@ -158,17 +158,20 @@ const tickTimeout = 5 * time.Second
 // tick beats, if it is time, and serves what this replica owns. The heartbeat of
 // the next tick does not wait for that: a takeover may take long.
 func (w *watch) tick(ctx context.Context, address string, s *shard) {
+	if w.q.Refused() != nil { // others take its partitions and its work over
+		w.own(address, nil)
+		w.mu.Lock()
+		s.beating = false
+		w.mu.Unlock()
+		return
+	}
 	err := w.beatIfDue(ctx, s)
 	w.mu.Lock()
 	s.beating = false
 	busy := s.serving || err != nil
 	s.serving = s.serving || err == nil
 	w.mu.Unlock()
-	switch {
-	case err == nil, errors.Is(err, context.Canceled):
-	case w.q.refuse(err):
-		w.own(address, nil)
-	default:
+	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("heartbeat failed", "error", err)
 	}
 	if busy {
