@@ -184,7 +184,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
 	slots, run := d.jobs, func() error { return d.redelivery.Run(d.intake, replica, company, job) }
 	if d.noticeStep(job) != nil { // these may wait for another company's shard
-		slots, run = d.forwards, func() error { return d.runNotices(replica, company, job) }
+		slots, run = d.forwards, func() error { return d.runNotices(d.intake, replica, company, job) }
 	}
 	d.working.Go(func() {
 		select {

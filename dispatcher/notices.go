@@ -66,8 +66,8 @@ func (d *Dispatcher) noticeStep(job uuid.UUID) noticeStep {
 }
 
 // runNotices does one step of a job of notices, and ends the claim.
-func (d *Dispatcher) runNotices(replica string, company, job uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(d.intake, forwardTimeout)
+func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, job uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
 	again, err := d.noticeStep(job)(ctx, company)
 	if err != nil {

@@ -80,8 +80,10 @@ func (s *storage) send(t *testing.T, company uuid.UUID, ids ...string) string {
 	batch := make([]events.Event, len(ids))
 	for i, id := range ids {
 		id, content, _ := strings.Cut(id, "/")
-		batch[i] = events.Event{ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: s.at,
-			Metadata: jsontext.Value(fmt.Sprintf(`{"content":%q,"fill":%q}`, content, strings.Repeat("x", 10_000)))}
+		batch[i] = events.Event{
+			ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: s.at,
+			Metadata: jsontext.Value(fmt.Sprintf(`{"content":%q,"fill":%q}`, content, strings.Repeat("x", 10_000))),
+		}
 	}
 	results, err := s.Accept(t.Context(), batch)
 	if err != nil {

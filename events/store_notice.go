@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -53,9 +54,7 @@ type Notice struct {
 // Notice encodes a notice for a script that has NoticeLua.
 func (s *Store) Notice(n Notice) (string, error) {
 	about := map[string]any{"companyUuid": n.Company}
-	for name, value := range n.Metadata {
-		about[name] = value
-	}
+	maps.Copy(about, n.Metadata)
 	metadata, err := json.Marshal(about)
 	if err != nil {
 		return "", fmt.Errorf("encode notice: %w", err)

@@ -34,19 +34,18 @@ func newRegistry() *prometheus.Registry {
 // registerMemory shows how full Redis is. In a Cluster that is the fullest master:
 // take the highest of all replicas, not their sum.
 func registerMemory(reg prometheus.Registerer, m *redisx.Memory) {
-	for _, g := range []struct {
-		name, help string
-		value      func(redisx.MemoryUse) int64
-	}{
-		{"spendhook_redis_memory_bytes", "Memory that the fullest Redis server uses.", func(u redisx.MemoryUse) int64 { return u.Used }},
-		{"spendhook_redis_memory_limit_bytes", "Memory that the fullest Redis server has; 0 when that is not known.", func(u redisx.MemoryUse) int64 { return u.Limit }},
-		{"spendhook_redis_high_water_bytes", "What the fullest Redis server may use before new events are refused; 0 when it is not limited.", func(u redisx.MemoryUse) int64 { return u.HighWater }},
-	} {
-		reg.MustRegister(prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: g.name, Help: g.help},
-			func() float64 { return float64(g.value(m.Fullest())) },
-		))
-	}
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",
+		}, func() float64 { return float64(m.Fullest().Used) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server has; 0 when that is not known.",
+		}, func() float64 { return float64(m.Fullest().Limit) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_high_water_bytes",
+			Help: "What the fullest Redis server may use before new events are refused; 0 when it is not limited.",
+		}, func() float64 { return float64(m.Fullest().HighWater) }),
+	)
 }
 
 // redisWatch samples Redis on a timer of its own, so that a scrape asks nobody.

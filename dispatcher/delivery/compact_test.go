@@ -58,8 +58,10 @@ func (s *settled) accept(t *testing.T, content string, ids ...string) []events.R
 	t.Helper()
 	batch := make([]events.Event, len(ids))
 	for i, id := range ids {
-		batch[i] = events.Event{ID: id, CompanyUUID: s.company, Type: "PAYMENT_PAID", Timestamp: s.began,
-			Metadata: jsontext.Value(`{"content":"` + content + `"}`)}
+		batch[i] = events.Event{
+			ID: id, CompanyUUID: s.company, Type: "PAYMENT_PAID", Timestamp: s.began,
+			Metadata: jsontext.Value(`{"content":"` + content + `"}`),
+		}
 	}
 	results, err := s.publisher.Accept(t.Context(), batch)
 	if err != nil {

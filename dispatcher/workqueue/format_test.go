@@ -121,9 +121,7 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 
 	q.Kick(p)
-	for end := time.Now().Add(time.Minute); q.Refused() == nil && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the claim is refused", func() bool { return q.Refused() != nil })
 	wantRefused(t, "claim", q.Refused(), p)
 	if len(claimed) > 0 {
 		t.Error("work was claimed")
