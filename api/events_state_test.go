@@ -72,6 +72,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		spendhook_events_total{result="conflict"} 0
 		spendhook_events_total{result="duplicate"} 2
 		spendhook_events_total{result="invalid"} 0
+		spendhook_events_total{result="storage_full"} 0
 		spendhook_events_total{result="unavailable"} 0
 	`), "spendhook_events_total"); err != nil {
 		t.Error(err)
