@@ -2,7 +2,6 @@ package api
 
 import (
 	"crypto/sha1"
-	"encoding/hex"
 	"net/http"
 	"strings"
 	"testing"
@@ -73,6 +72,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		spendhook_events_total{result="conflict"} 0
 		spendhook_events_total{result="duplicate"} 2
 		spendhook_events_total{result="invalid"} 0
+		spendhook_events_total{result="storage_full"} 0
 		spendhook_events_total{result="unavailable"} 0
 	`), "spendhook_events_total"); err != nil {
 		t.Error(err)
@@ -96,7 +96,7 @@ func TestCompactedEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	digest := sha1.Sum([]byte(stored[header:]))
-	if err := client.Set(t.Context(), key, string(events.Compacted)+stored[1:header]+hex.EncodeToString(digest[:]), retention).Err(); err != nil {
+	if err := client.Set(t.Context(), key, string(events.Compacted)+stored[1:header]+string(digest[:12]), retention).Err(); err != nil {
 		t.Fatal(err)
 	}
 

@@ -97,6 +97,10 @@ func problemOf(err error) *problem {
 	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) || errors.Is(err, workqueue.ErrBadCursor) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
+	if errors.Is(err, events.ErrStorageFull) {
+		return newProblem(http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again once some are delivered.").
+			with("Retry-After", storageRetryAfter)
+	}
 	if unavailable(err) {
 		p := newProblem(http.StatusServiceUnavailable, "UNAVAILABLE", "The service cannot answer now; try again.")
 		p.cause = err
@@ -109,6 +113,9 @@ func problemOf(err error) *problem {
 
 // backlogRetryAfter is in seconds.
 const backlogRetryAfter = "5"
+
+// storageRetryAfter is in seconds.
+const storageRetryAfter = "30"
 
 // The rules of the contract that have a code of their own.
 var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}

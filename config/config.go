@@ -15,13 +15,14 @@ type Config struct {
 	AdminPublic   bool          `yaml:"admin_public"`
 	PublicURL     string        `yaml:"public_url"`
 	DataDir       string        `yaml:"data_dir"`
-	Redis         Secret        `yaml:"redis"`
+	Redis         Redis         `yaml:"redis"`
 	Dev           bool          `yaml:"dev"`
 	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
 	Storage       Storage       `yaml:"storage"`
 	Log           Log           `yaml:"log"`
 	Auth          Auth          `yaml:"auth"`
 	Events        Events        `yaml:"events"`
+	Operations    Operations    `yaml:"operations"`
 	Subscribers   Subscribers   `yaml:"subscribers"`
 	Delivery      Delivery      `yaml:"delivery"`
 	Cards         Cards         `yaml:"cards"`
@@ -31,6 +32,14 @@ type Config struct {
 	HTTP          HTTP          `yaml:"http"`
 	Audit         Audit         `yaml:"audit"`
 	TLS           TLS           `yaml:"tls"`
+}
+
+// Redis says where Redis is, how much memory it has (0: its maxmemory, or half of
+// this machine's when embedded), and the share of it that new events may fill.
+type Redis struct {
+	URL       Secret  `yaml:"url"`
+	Memory    int     `yaml:"memory"`
+	HighWater float64 `yaml:"high_water"`
 }
 
 // Storage says where the spend data is. An empty URL means SQLite in the data
@@ -69,6 +78,7 @@ type TrustedIssuer struct {
 // Events limits what is accepted and how long it is kept.
 type Events struct {
 	Retention        time.Duration `yaml:"retention"`
+	KeepDelivered    time.Duration `yaml:"keep_delivered"`
 	MaxFuture        time.Duration `yaml:"max_future"`
 	MaxMetadataBytes int           `yaml:"max_metadata_bytes"`
 	Catalogue        []EventType   `yaml:"catalogue"`
@@ -79,6 +89,12 @@ type Events struct {
 type EventType struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
+}
+
+// Operations names the company that hears of the operational events of all
+// others; none when it is empty.
+type Operations struct {
+	Company string `yaml:"company"`
 }
 
 // Subscribers limits the subscribers of a company.
@@ -211,12 +227,13 @@ func Default() Config {
 		Listen:        "127.0.0.1:8080",
 		AdminListen:   "127.0.0.1:9090",
 		DataDir:       "./spendhook-data",
-		Redis:         "embedded",
+		Redis:         Redis{URL: "embedded", HighWater: 0.85},
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
 		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, SecretChecks: 1, KeepKeys: 24 * time.Hour},
 		Events: Events{
 			Retention:        7 * 24 * time.Hour,
+			KeepDelivered:    72 * time.Hour,
 			MaxFuture:        5 * time.Minute,
 			MaxMetadataBytes: 256 << 10,
 		},

@@ -110,7 +110,7 @@ func TestFlagsBeatTheEnvironmentWhichBeatsTheFile(t *testing.T) {
 		"127.0.0.1:3 127.0.0.1:2 http://env [1s 2s] 0.1 true [10.0.0.0/8 fd00::/8] redis://h [{A x, y}] 1 info true",
 	}
 	line := fmt.Sprint(got.Listen, " ", got.AdminListen, " ", got.PublicURL, " ", got.Delivery.Schedule, " ",
-		got.Delivery.Jitter, " ", got.Delivery.SignEd25519, " ", got.Egress.AllowCIDRs, " ", got.Redis.Reveal(), " ",
+		got.Delivery.Jitter, " ", got.Delivery.SignEd25519, " ", got.Egress.AllowCIDRs, " ", got.Redis.URL.Reveal(), " ",
 		got.Events.Catalogue, " ", got.DataDir, " ", got.Log.Level, " ", got.AdminPublic)
 	if diff := cmp.Diff(want, []string{line}); diff != "" {
 		t.Error(diff)
@@ -155,9 +155,9 @@ func TestDefaultIsValidAndItsOwn(t *testing.T) {
 func TestSecretIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
-	c.Redis, c.Storage.URL = "hunter2", "hunter2"
+	c.Redis.URL, c.Storage.URL = "hunter2", "hunter2"
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%v %+v %#v %s %q %x", c, c, c, c.Redis, c.Redis, c.Redis)
+	fmt.Fprintf(&out, "%v %+v %#v %s %q %x", c, c, c, c.Redis.URL, c.Redis.URL, c.Redis.URL)
 	for _, encode := range []func(any) ([]byte, error){json.Marshal, yaml.Marshal} {
 		text, err := encode(c)
 		if err != nil {
@@ -166,7 +166,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 		out.Write(text)
 	}
 	for _, h := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
-		slog.New(h).Info("settings", "redis", c.Redis, "all", c)
+		slog.New(h).Info("settings", "redis", c.Redis.URL, "all", c)
 	}
 	text := out.String()
 	if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {
@@ -175,8 +175,31 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	if config.Secret("").String() != "" {
 		t.Error("an empty secret looks as if there were one")
 	}
-	if !strings.Contains(text, "[redacted]") || c.Redis.Reveal() != "hunter2" {
+	if !strings.Contains(text, "[redacted]") || c.Redis.URL.Reveal() != "hunter2" {
 		t.Errorf("no trace of it either in:\n%s", text)
+	}
+}
+
+// The address of Redis may stand alone or beside the other settings of Redis.
+func TestRedisIsAnAddressOrASection(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"redis: redis://h\n": "redis://h 0 0.85",
+		"redis: {url: redis://h, memory: 5, high_water: 0.5}\n": "redis://h 5 0.5",
+		"redis:\n  memory: 1000000000\n":                        "embedded 1000000000 0.85",
+	} {
+		file := filepath.Join(t.TempDir(), "c.yml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(file, nil, nil)
+		if got := fmt.Sprint(c.Redis.URL.Reveal(), " ", c.Redis.Memory, " ", c.Redis.HighWater); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
+		}
+		c, err = config.Load(file, []string{"SPENDHOOK_REDIS=redis://env", "SPENDHOOK_REDIS_MEMORY=7"}, nil)
+		if err != nil || c.Redis.URL.Reveal() != "redis://env" || c.Redis.Memory != 7 {
+			t.Errorf("%s, with an environment: %s %d, %v", text, c.Redis.URL.Reveal(), c.Redis.Memory, err)
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ func settings(c *Config) map[string]reflect.Value {
 		}
 	}
 	walk("", reflect.ValueOf(c).Elem())
+	found["redis"] = found["redis.url"] // an address alone, for short
 	return found
 }
 
@@ -124,6 +125,8 @@ func (l *loader) mapping(prefix string, n *yaml.Node) {
 func (l *loader) pair(key string, line int, value *yaml.Node) {
 	setting, known := l.settings[key]
 	switch {
+	case known && value.Kind == yaml.MappingNode && l.isSection(key):
+		l.mapping(key+".", value)
 	case !known && gone[key] != "":
 		l.problems.Add(key, "UNKNOWN_KEY", "line %d: %s", line, gone[key])
 	case !known && l.isSection(key):

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/seal"
@@ -56,11 +58,12 @@ func (c *Config) validate(p *invalid.Error) {
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "auto", "json", "text", "color")
 	v.notEmpty("data_dir", c.DataDir)
-	v.notEmpty("redis", c.Redis.Reveal())
+	v.redis(c.Redis)
 	v.auth(c)
 	v.between("shutdown_grace", c.ShutdownGrace, time.Second, 10*time.Minute)
 	v.publicURL(c.PublicURL)
 	v.events(c.Events)
+	v.operations(c.Operations)
 	v.number("subscribers.max_per_company", c.Subscribers.MaxPerCompany, 1, 10_000)
 	v.between("subscribers.secret_overlap", c.Subscribers.SecretOverlap, time.Second, 30*day)
 	v.storage(c.Storage)
@@ -82,6 +85,14 @@ func (c *Config) validate(p *invalid.Error) {
 // checker adds a problem for each rule that a setting breaks.
 type checker struct{ *invalid.Error }
 
+func (v checker) redis(r Redis) {
+	v.notEmpty("redis", r.URL.Reveal())
+	v.number("redis.memory", r.Memory, 0, 1<<50)
+	if !(r.HighWater >= 0.1 && r.HighWater <= 0.95) { // NaN too
+		v.Add("redis.high_water", "OUT_OF_RANGE", "want 0.1 to 0.95, the share of Redis's memory that new events may fill")
+	}
+}
+
 // storage never repeats the address, which may hold a password.
 func (v checker) storage(s Storage) {
 	v.number("storage.max_conns", s.MaxConns, 0, 1000)
@@ -94,8 +105,15 @@ func (v checker) storage(s Storage) {
 	}
 }
 
+func (v checker) operations(o Operations) {
+	if id, err := uuid.Parse(o.Company); o.Company != "" && (err != nil || id == uuid.Nil) {
+		v.Add("operations.company", "INVALID", "want the uuid of a company, or nothing")
+	}
+}
+
 func (v checker) events(e Events) {
 	v.between("events.retention", e.Retention, time.Minute, 90*day)
+	v.between("events.keep_delivered", e.KeepDelivered, time.Second, 90*day)
 	v.between("events.max_future", e.MaxFuture, time.Second, 5*time.Minute)
 	v.number("events.max_metadata_bytes", e.MaxMetadataBytes, 2, maxMetadata)
 	v.number("events.catalogue", len(e.Catalogue), 0, maxCatalogue)

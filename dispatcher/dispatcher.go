@@ -74,7 +74,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Publish accepts events that the daemon itself raises.
+// Publish accepts events.
 type Publish func(context.Context, []events.Event) ([]events.Result, error)
 
 // Dispatcher delivers events. Make it with New, call Start once and Stop once.
@@ -89,10 +89,11 @@ type Dispatcher struct {
 	targets    *targets
 	records    *recorders
 	after      *consequences
-	notifier   *notifier
+	publish    Publish
 	metrics    *metrics
 	testing    sync.Map // subscribers that are being tested
 	jobs       chan struct{}
+	forwards   chan struct{}
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -118,8 +119,8 @@ func New(o Options) (*Dispatcher, error) {
 		deliveries: delivery.NewStore(delivery.StoreOptions{
 			Client: o.Client, Policy: o.Policy, BreakerPause: o.BreakerPause, BreakerFailures: o.BreakerFailures, Now: o.Now,
 		}),
-		notifier: newNotifier(o.Now, o.Logger),
 		jobs:     make(chan struct{}, maxJobs),
+		forwards: make(chan struct{}, maxForwards),
 	}
 	var err error
 	if d.targets, err = newTargets(o); err != nil {
@@ -153,13 +154,18 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 // Wake has partitions with new events served; it is the publisher's Wake.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
 
+// Refused says why this replica does nothing: the format of what is stored is
+// not one that it reads. It is nil while all is well.
+func (d *Dispatcher) Refused() error { return d.queue.Refused() }
+
 // Start requeues what a former run of this replica left in flight and begins
-// to deliver. publish takes the daemon's own events.
+// to deliver. publish takes what the operations company is told.
 func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {
 	loops, endLoops := context.WithCancel(context.WithoutCancel(ctx))
 	d.endLoops = endLoops
-	d.background.Go(func() { d.notifier.run(loops, publish) })
+	d.publish = publish
 	d.background.Go(func() { d.runGauges(loops) })
+	d.background.Go(func() { d.runCompaction(loops) })
 	d.after.start(context.WithoutCancel(ctx))
 	if err := d.queue.Start(ctx); err != nil {
 		d.Stop(ctx)

@@ -48,7 +48,9 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	eventStore := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
-	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true}})
+	subs := subscribers.NewStore(subscribers.StoreOptions{
+		Client: client, Events: eventStore, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+	})
 	o := Options{
 		Client: client, Events: eventStore, Subscribers: subs,
 		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),

@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/internal/partition"
 	"spendhook/subscribers"
 )
 
@@ -129,9 +130,6 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
 			d.gone(ctx, o)
 		}
-		if o.next.Status == delivery.StatusDead {
-			d.notifier.dead(o)
-		}
 		if o.next.Reason == delivery.ReasonSubscriberDisabled {
 			held[o.ref.Subscriber] = o.ref.Company
 		}
@@ -158,10 +156,8 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
 	switch t.Kind {
 	case subscribers.TransitionNone:
-	case subscribers.TransitionFailing:
-		d.notifier.failing(t)
-	case subscribers.TransitionRecovered:
-		d.notifier.recovered(t)
+	case subscribers.TransitionFailing, subscribers.TransitionRecovered:
+		d.queue.Kick(partition.Of(t.Company)) // it has a notice, perhaps
 	case subscribers.TransitionExpired:
 		d.disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
 	}
@@ -181,7 +177,7 @@ func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, chan
 	}
 	if changed {
 		d.opts.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
-		d.notifier.disabled(company, subscriber, reason)
+		d.queue.Kick(partition.Of(company)) // it has a notice, perhaps
 	}
 }
 

@@ -32,8 +32,9 @@ type work struct {
 // partition moves meanwhile.
 type matching struct {
 	recorder *recorder
-	left     int // outcomes still to be written
-	fanout   int // deliveries in all
+	left     int  // outcomes still to be written
+	fanout   int  // deliveries in all
+	held     bool // a disabled subscriber was to have it
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -96,7 +97,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 	ev := &matching{recorder: d.records.of(company)}
 	var todo []*work
 	for _, sub := range subs {
-		if !sub.Enabled || !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+			continue
+		}
+		if !sub.Enabled {
+			ev.held = true
 			continue
 		}
 		to, err := d.targets.of(ctx, sub)
@@ -177,14 +182,18 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 
 // startJob does one step of a job on the side.
 func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
+	slots, run := d.jobs, func() error { return d.redelivery.Run(d.intake, replica, company, job) }
+	if d.noticeStep(job) != nil { // these may wait for another company's shard
+		slots, run = d.forwards, func() error { return d.runNotices(d.intake, replica, company, job) }
+	}
 	d.working.Go(func() {
 		select {
-		case d.jobs <- struct{}{}:
-			defer func() { <-d.jobs }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		case <-d.intake.Done():
 			return
 		}
-		if err := d.redelivery.Run(d.intake, replica, company, job); err != nil && d.intake.Err() == nil {
+		if err := run(); err != nil && d.intake.Err() == nil {
 			d.opts.Logger.Error("job step failed", "company_uuid", company, "job", job, "error", err)
 		}
 	})

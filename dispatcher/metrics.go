@@ -18,6 +18,7 @@ type metrics struct {
 	wait        *prometheus.HistogramVec
 	queued      prometheus.Counter
 	quarantined prometheus.Counter
+	compacted   prometheus.Counter
 	ended       *prometheus.CounterVec
 	pending     prometheus.Gauge
 	oldest      prometheus.Gauge
@@ -41,6 +42,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_quarantined_total", Help: "Events and deliveries that could not be read and were quarantined.",
+		}),
+		compacted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_events_compacted_total", Help: "Settled events of which only a digest was kept.",
 		}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
@@ -67,7 +71,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels

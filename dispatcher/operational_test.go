@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"testing"
 
 	"spendhook/dispatcher/delivery"
@@ -27,37 +26,7 @@ func (h *harness) told(kind string) int {
 	}
 }
 
-func TestEachFailingAndRecoveryIsTold(t *testing.T) {
-	t.Parallel()
-	h := setup(t)
-	var bad atomic.Bool
-	sub := h.subscribe(receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
-		if bad.Load() {
-			w.WriteHeader(http.StatusInternalServerError)
-		}
-	}).URL)
-	for round := 1; round <= 2; round++ {
-		bad.Store(true)
-		h.reaches(h.emit(1)[0], sub, delivery.StatusDead)
-		eventually(t, func() bool { return h.told(events.SubscriberFailing) == round }, "failing is told")
-		bad.Store(false)
-		h.reaches(h.emit(1)[0], sub, delivery.StatusDelivered)
-		eventually(t, func() bool { return h.told(events.SubscriberRecovered) == round }, "recovery is told")
-	}
-}
-
 func mortal(o *Options) { o.Policy.Schedule = nil }
-
-func TestEveryDeathOfManyIsTold(t *testing.T) {
-	t.Parallel()
-	h := build(t, redistest.New(t), mortal)
-	h.start()
-	h.subscribe(receive(t, status(http.StatusInternalServerError)).URL)
-	for range 2 {
-		h.emit(1000)
-	}
-	eventually(t, func() bool { return h.told(events.DeliveryDead) == 2000 }, "every death is told")
-}
 
 func TestDeathsDuringAStopAreTold(t *testing.T) {
 	t.Parallel()
@@ -69,6 +38,7 @@ func TestDeathsDuringAStopAreTold(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	h.subscribe(rc.URL)
+	h.subscribeTo(h.company, receive(t, nil).URL, events.DeliveryDead)
 	h.emit(20)
 	eventually(t, func() bool { return rc.count() == 20 }, "all are in flight")
 	go func() {

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -176,6 +177,7 @@ type pendingWrite struct {
 	replica  string
 	matched  bool
 	fanout   int // of the event, when matched
+	held     bool
 	outcomes []*outcome
 }
 
@@ -197,7 +199,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 		}
 		if o.event != nil {
 			if o.event.left--; o.event.left == 0 {
-				w.matched, w.fanout = true, o.event.fanout
+				w.matched, w.fanout, w.held = true, o.event.fanout, o.event.held
 			}
 		}
 		if o.apply != nil {
@@ -224,7 +226,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 		todo = others
 		writes := make([]delivery.Write, len(mine))
 		for i, w := range mine {
-			writes[i] = w.write(now)
+			writes[i] = w.write(r.d, now)
 		}
 		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
 		if err != nil { // one that cannot be encoded, ever
@@ -233,6 +235,9 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 		}
 		r.d.queue.Kick(wakes...)
 		for i, answer := range recorded {
+			if _, ok := errors.AsType[*partition.FormatError](answer.Err); ok {
+				continue // a replica that can read the partition takes it over, and attempts it again
+			}
 			if answer.Err != nil {
 				failed, again = answer.Err, append(again, mine[i])
 				continue
@@ -248,8 +253,11 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 }
 
 // write is what the store is to write.
-func (w *pendingWrite) write(now time.Time) delivery.Write {
-	out := delivery.Write{Event: w.event, Matched: w.matched, Fanout: w.fanout, Changes: make([]delivery.Change, len(w.outcomes))}
+func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
+	out := delivery.Write{
+		Event: w.event, Matched: w.matched, Fanout: w.fanout, Held: w.held,
+		Changes: make([]delivery.Change, len(w.outcomes)),
+	}
 	for i, o := range w.outcomes {
 		if o.next == nil { // else it is tried again as it was
 			next := o.apply(*o.base, now)
@@ -258,7 +266,7 @@ func (w *pendingWrite) write(now time.Time) delivery.Write {
 		}
 		c := delivery.Change{
 			Ref: o.ref, Base: o.base, Next: o.next, Claimed: o.event == nil,
-			Backlog: o.backlog, Open: o.open, Pause: o.pause,
+			Backlog: o.backlog, Open: o.open, Pause: o.pause, Notice: d.deathNotice(o),
 		}
 		if c.Claimed && !o.rebased {
 			c.Reach = reach(o.result)
@@ -278,6 +286,8 @@ func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done
 			// Its next claim quarantines it.
 		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
+		case f.Compacted:
+			// It was settled long ago: there is nothing left to add this to.
 		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:
 			// Another replica brought it to its end: it stays there.
 		case o.result == nil && f.Record.Version > 0:

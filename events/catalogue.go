@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// The operational events are raised by the daemon itself, about deliveries.
+// The operational events are raised by the daemon itself, about deliveries; the
+// script that makes the change writes them (see Notice).
 const (
 	SubscriberDisabled  = "SUBSCRIBER_DISABLED"
 	SubscriberFailing   = "SUBSCRIBER_FAILING"
@@ -18,10 +19,10 @@ const (
 type TypeInfo struct{ Name, Description string }
 
 var operational = []TypeInfo{
-	{SubscriberDisabled, "a subscriber was disabled because it kept failing or answered 410 Gone"},
-	{SubscriberFailing, "a subscriber has failed several attempts in a row"},
-	{SubscriberRecovered, "a subscriber that was failing accepted a delivery again"},
-	{DeliveryDead, "a delivery was given up after its last attempt"},
+	{SubscriberDisabled, "a subscriber was disabled because it kept failing or answered 410 Gone; raised by the daemon only"},
+	{SubscriberFailing, "a subscriber has failed several attempts in a row; raised by the daemon only"},
+	{SubscriberRecovered, "a subscriber that was failing accepted a delivery again; raised by the daemon only"},
+	{DeliveryDead, "a delivery was given up after its last attempt; raised by the daemon only"},
 }
 
 // The types of specification section 6.

@@ -9,10 +9,10 @@ import (
 
 // Metrics counts events by what became of them. It is safe for concurrent use.
 type Metrics struct {
-	accepted, duplicate, conflict, backlogFull, invalid, unavailable prometheus.Counter
+	accepted, duplicate, conflict, backlogFull, storageFull, invalid, unavailable, storageRefused prometheus.Counter
 }
 
-// NewMetrics registers spendhook_events_total with reg; nil counts unseen.
+// NewMetrics registers the counters with reg; nil counts unseen.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	events := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "spendhook_events_total",
@@ -23,14 +23,22 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		duplicate:   events.WithLabelValues("duplicate"),
 		conflict:    events.WithLabelValues("conflict"),
 		backlogFull: events.WithLabelValues("backlog_full"),
+		storageFull: events.WithLabelValues("storage_full"),
 		invalid:     events.WithLabelValues("invalid"),
 		unavailable: events.WithLabelValues("unavailable"),
+		storageRefused: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_storage_refused_total",
+			Help: "Events refused since Redis had no memory left for their company.",
+		}),
 	}
 }
 
 func (m *Metrics) count(results []Result) {
 	for _, r := range results {
 		m.counter(r).Inc()
+		if errors.Is(r.Err, ErrStorageFull) {
+			m.storageRefused.Inc()
+		}
 	}
 }
 
@@ -40,6 +48,8 @@ func (m *Metrics) counter(r Result) prometheus.Counter {
 		return m.conflict
 	case errors.Is(r.Err, ErrBacklogFull):
 		return m.backlogFull
+	case errors.Is(r.Err, ErrStorageFull):
+		return m.storageFull
 	case r.Err != nil:
 		return m.invalid
 	case r.Status == Duplicate:

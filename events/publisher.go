@@ -18,6 +18,9 @@ var (
 	ErrConflict = errors.New("event id is already known with different content")
 	// ErrBacklogFull means that the company has as many pending events as it may.
 	ErrBacklogFull = errors.New("the company has too many pending events")
+	// ErrStorageFull means that Redis has no memory left for new events of the
+	// company: it keeps more than is free, or nobody gets any more.
+	ErrStorageFull = errors.New("no memory is left for new events of the company")
 	// ErrClosed means that the publisher is stopping; nothing was accepted.
 	ErrClosed = errors.New("event publisher is closed")
 )
@@ -32,8 +35,8 @@ const (
 	Duplicate Status = "DUPLICATE"
 )
 
-// Result is the answer for one event. Err is nil, an *invalid.Error, ErrConflict
-// or ErrBacklogFull; Status is empty when it is set.
+// Result is the answer for one event. Err is nil, an *invalid.Error, ErrConflict,
+// ErrBacklogFull or ErrStorageFull; Status is empty when it is set.
 type Result struct {
 	ID     string
 	Status Status

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -57,21 +59,45 @@ type Stored struct {
 // Ref names the event.
 func (s *Stored) Ref() Ref { return Ref{Company: s.CompanyUUID, ID: s.ID} }
 
+// Memory decides how many bytes of new events a Redis server may take. It is used
+// concurrently.
+type Memory interface {
+	// Reserve takes up to n bytes of what may be admitted to a server, as
+	// partition.Shard names it, and returns how many, and how many were free before.
+	// giveBack returns what was not used.
+	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64))
+}
+
+// endless is a Memory without a limit.
+type endless struct{}
+
+// Reserve takes all that is asked for.
+func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, giveBack func(int64)) {
+	return n, math.MaxInt64, func(int64) {}
+}
+
 // StoreOptions are what a Store needs. Now is the clock, nil the real one.
 type StoreOptions struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
-	Now       func() time.Time
+	Memory    Memory        // nil: no limit
+
+	// Operations is a company that hears of the operational events of all others;
+	// the zero UUID is none.
+	Operations uuid.UUID
+	Now        func() time.Time
 }
 
 // Store keeps events in Redis. It is safe for concurrent use; every error of
 // Redis is returned wrapping ErrUnavailable.
 type Store struct {
-	client    redis.UniversalClient
-	retention time.Duration
-	backlog   int
-	now       func() time.Time
+	client     redis.UniversalClient
+	retention  time.Duration
+	backlog    int
+	memory     Memory
+	operations uuid.UUID
+	now        func() time.Time
 }
 
 // NewStore returns a Store on the client, which it does not close.
@@ -82,7 +108,12 @@ func NewStore(o StoreOptions) *Store {
 	if o.Backlog <= 0 {
 		o.Backlog = 1_000_000
 	}
-	return &Store{client: o.Client, retention: o.Retention, backlog: o.Backlog, now: o.Now}
+	if o.Memory == nil {
+		o.Memory = endless{}
+	}
+	return &Store{
+		client: o.Client, retention: o.Retention, backlog: o.Backlog, memory: o.Memory, operations: o.Operations, now: o.Now,
+	}
 }
 
 // Get reads one event, or ErrNotFound. What cannot be read is another error.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/partition"
@@ -16,23 +17,35 @@ import (
 
 var (
 	//go:embed lua/lib.lua
-	lib string
+	libSource string
 	//go:embed lua/accept.lua
 	acceptSource string
+
+	acceptScript = workqueue.Script(Lua()+appendLua+acceptSource, false)
+	// knownScript is acceptScript where no new event may be admitted: it only reads
+	// what is known, also when Redis is at its memory limit.
+	knownScript = workqueue.Script(Lua()+appendLua+acceptSource, true)
 )
 
-var acceptScript = workqueue.Script(lib+acceptSource, false)
+// What Redis needs for an event besides the body that is kept, in bytes: keys,
+// indexes and a delivery that was delivered; and of a compacted one in all.
+const (
+	eventOverhead  = 900
+	compactedBytes = 250
+)
 
 // Lua is how scripts of other packages find an event's state: names of its parts
-// and of the states.
-func Lua() string { return lib }
+// and of the states, and what is counted for it.
+func Lua() string {
+	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES = %d, %d\n", eventOverhead, compactedBytes) + libSource
+}
 
 // acceptChunk bounds the events of one script call, and with them how long
 // Redis does nothing else.
 const acceptChunk = 64
 
 // entry is one event on its way through accept.lua. commit sets status, or err
-// to ErrConflict, ErrBacklogFull or to an error wrapping ErrUnavailable. nonce is
+// to ErrConflict, ErrBacklogFull, ErrStorageFull or to an error wrapping ErrUnavailable. nonce is
 // new for every entry and stays when it is sent again.
 type entry struct {
 	Stored
@@ -51,10 +64,11 @@ func (s *Store) commit(ctx context.Context, entries []*entry) (wakes []int) {
 	scripts := make([]*script.Call, len(groups))
 	now := time.UnixMilli(s.now().UnixMilli()).UTC() // as it is kept
 	for i, g := range groups {
-		calls[i] = s.acceptCall(g, now)
+		calls[i] = s.acceptCall(ctx, g, now)
 		scripts[i] = calls[i].call
 	}
 	_ = script.Run(ctx, s.client, nil, scripts...) // each call has its own error
+	s.askAgain(ctx, calls)
 	seen := make(map[int]bool)
 	for _, c := range calls {
 		for _, p := range c.answer(now) {
@@ -67,14 +81,41 @@ func (s *Store) commit(ctx context.Context, entries []*entry) (wakes []int) {
 	return wakes
 }
 
+// askAgain asks what is known of the events of calls that Redis refused since it
+// is at its memory limit.
+func (s *Store) askAgain(ctx context.Context, calls []*acceptCall) {
+	var again []*script.Call
+	for _, c := range calls {
+		if _, err := c.call.Result(); redis.IsOOMError(err) {
+			c.admit(0, 0)
+			again = append(again, c.call)
+		}
+	}
+	_ = script.Run(ctx, s.client, nil, again...) // each call has its own error
+}
+
 // acceptCall is one call of accept.lua.
 type acceptCall struct {
 	entries   []*entry
 	companies []uuid.UUID // in the order of their numbers, from 1
 	call      *script.Call
+	reserved  int64
+	giveBack  func(bytes int64) // of what was reserved
 }
 
-func (s *Store) acceptCall(group []*entry, now time.Time) *acceptCall {
+// admit sets how many bytes of new events the call may admit, and how many are free.
+func (c *acceptCall) admit(bytes, free int64) {
+	c.reserved, c.call.Args[4], c.call.Args[5] = bytes, bytes, free
+	c.call.Script = acceptScript
+	if bytes == 0 {
+		c.call.Script = knownScript
+	}
+}
+
+// bytes is what is counted for the event.
+func (e *entry) bytes() int64 { return int64(eventOverhead + len(keptBody(e.Ref(), e.Body))) }
+
+func (s *Store) acceptCall(ctx context.Context, group []*entry, now time.Time) *acceptCall {
 	c := &acceptCall{entries: group}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
@@ -83,16 +124,26 @@ func (s *Store) acceptCall(group []*entry, now time.Time) *acceptCall {
 			numbers[e.CompanyUUID] = len(c.companies)
 		}
 	}
-	args := append(make([]any, 0, 5+2*len(c.companies)+4*len(group)),
+	args := append(make([]any, 0, 7+2*len(c.companies)+4*len(group)),
 		fmt.Sprintf("%013d", now.UnixMilli()), s.retention.Milliseconds(), (s.retention + grace).Milliseconds(),
-		s.backlog, len(c.companies))
+		s.backlog, int64(0), int64(0), len(c.companies))
 	for _, company := range c.companies {
 		args = append(args, partition.Prefix(partition.Of(company)), company.String())
 	}
+	bytes := int64(0)
 	for _, e := range group {
 		args = append(args, numbers[e.CompanyUUID], e.ID, keptBody(e.Ref(), e.Body), fmt.Sprintf("%08x", e.nonce))
+		bytes += e.bytes()
 	}
-	c.call = &script.Call{Script: acceptScript, Keys: workqueue.Keys(partition.Of(group[0].CompanyUUID)), Args: args}
+	p := partition.Of(group[0].CompanyUUID)
+	c.call = &script.Call{Keys: workqueue.Keys(p), Args: args}
+	shard, err := partition.Shard(ctx, s.client, p)
+	if err != nil {
+		shard = "" // the call fails, and says why
+	}
+	reserved, free, giveBack := s.memory.Reserve(ctx, shard, bytes)
+	c.giveBack = giveBack
+	c.admit(reserved, free)
 	return c
 }
 
@@ -116,8 +167,9 @@ func (c *acceptCall) answer(now time.Time) []int {
 		}
 	}
 	if err != nil {
-		return nil
+		return nil // what it admitted is not known
 	}
+	c.giveBack(c.reserved - c.admitted())
 	var wakes []int
 	numbers, _ := list[0].([]any)
 	for _, n := range numbers {
@@ -128,6 +180,17 @@ func (c *acceptCall) answer(now time.Time) []int {
 	return wakes
 }
 
+// admitted is the bytes of the call's new events, at most.
+func (c *acceptCall) admitted() int64 {
+	bytes := int64(0)
+	for _, e := range c.entries {
+		if e.status == Accepted {
+			bytes += e.bytes()
+		}
+	}
+	return min(bytes, c.reserved)
+}
+
 // verdict reads what accept.lua says of an event.
 func verdict(said string) (Status, error) {
 	switch said {
@@ -135,6 +198,8 @@ func verdict(said string) (Status, error) {
 		return "", ErrConflict
 	case "BACKLOG_FULL":
 		return "", ErrBacklogFull
+	case "STORAGE_FULL":
+		return "", ErrStorageFull
 	}
 	return Status(said), nil
 }

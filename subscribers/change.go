@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
 )
 
 // Of n changes of one subscriber at the same time each round lets one through;
@@ -259,9 +261,15 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	}
 	company, id := after.CompanyUUID, after.UUID
 	reset := after.Enabled && !before.Enabled
+	notice, err := s.disabledNotice(before, after)
+	if err != nil {
+		return "", err
+	}
+	p := partition.Of(company)
 	reply, err := updateScript.Run(ctx, s.opts.Client,
-		[]string{CompanyKey(company), urlsKey(company), healthKey(company, id)},
-		id.String(), raw, next, before.CallbackURL, after.CallbackURL, reset).StringSlice()
+		append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), healthKey(company, id)),
+		id.String(), raw, next, before.CallbackURL, after.CallbackURL, reset,
+		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli()).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)
 	}

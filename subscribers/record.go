@@ -8,33 +8,39 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 )
 
 // record is a Subscriber as Redis keeps it: with its secrets sealed, times in
 // unix ms, and without what the key and the field already say.
 type record struct {
-	Name           string         `json:"name"`
-	CallbackURL    string         `json:"callbackUrl"`
-	Events         []string       `json:"events"`
-	Enabled        bool           `json:"enabled"`
-	DisabledReason string         `json:"disabledReason,omitzero"`
-	DisabledAt     int64          `json:"disabledAt,omitzero"`
-	CreatedAt      int64          `json:"createdAt"`
-	UpdatedAt      int64          `json:"updatedAt"`
-	Secrets        []recordSecret `json:"secrets"`
-	Headers        []recordHeader `json:"headers,omitempty"`
-	Change         string         `json:"change,omitzero"` // see encode
+	Name           string          `json:"name"`
+	CallbackURL    string          `json:"callbackUrl"`
+	Events         []string        `json:"events"`
+	Enabled        bool            `json:"enabled"`
+	DisabledReason string          `json:"disabledReason,omitzero"`
+	DisabledAt     int64           `json:"disabledAt,omitzero"`
+	CreatedAt      int64           `json:"createdAt"`
+	UpdatedAt      int64           `json:"updatedAt"`
+	Secrets        []recordSecret  `json:"secrets"`
+	Headers        []recordHeader  `json:"headers,omitempty"`
+	Change         string          `json:"change,omitzero"` // see encode
+	Unknown        *jsontext.Value `json:",embed"`          // what a newer release wrote
 }
 
 type recordSecret struct {
 	Key       string `json:"key"` // sealed; in clear when an older version wrote it
 	ExpiresAt int64  `json:"expiresAt,omitzero"`
+
+	Unknown *jsontext.Value `json:",embed"`
 }
 
 type recordHeader struct {
 	Name  string `json:"name"`
 	Value string `json:"value"` // sealed
+
+	Unknown *jsontext.Value `json:",embed"`
 }
 
 // encode seals every secret under the current key. It marks the record with
@@ -45,21 +51,21 @@ func (v vault) encode(s *Subscriber, change string) (string, error) {
 		Name: s.Name, CallbackURL: s.CallbackURL, Events: s.Events,
 		Enabled: s.Enabled, DisabledReason: s.DisabledReason, DisabledAt: toMillis(s.DisabledAt),
 		CreatedAt: s.CreatedAt.UnixMilli(), UpdatedAt: s.UpdatedAt.UnixMilli(),
-		Change: change,
+		Change: change, Unknown: s.Unknown,
 	}
 	for _, secret := range s.Secrets {
 		text, err := v.seal(secret.Key, secret.Locked, secretPlace(s.CompanyUUID, s.UUID))
 		if err != nil {
 			return "", fmt.Errorf("encode subscriber: %w", err)
 		}
-		r.Secrets = append(r.Secrets, recordSecret{text, toMillis(secret.ExpiresAt)})
+		r.Secrets = append(r.Secrets, recordSecret{text, toMillis(secret.ExpiresAt), secret.Unknown})
 	}
 	for _, h := range s.Headers {
 		text, err := v.seal(h.Value, h.Locked, headerPlace(s.CompanyUUID, s.UUID, h.Name))
 		if err != nil {
 			return "", fmt.Errorf("encode subscriber: %w", err)
 		}
-		r.Headers = append(r.Headers, recordHeader{h.Name, text})
+		r.Headers = append(r.Headers, recordHeader{h.Name, text, h.Unknown})
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -79,14 +85,17 @@ func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 		Name: r.Name, CallbackURL: r.CallbackURL, Events: r.Events,
 		Enabled: r.Enabled, DisabledReason: r.DisabledReason, DisabledAt: fromMillis(r.DisabledAt),
 		CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), UpdatedAt: time.UnixMilli(r.UpdatedAt).UTC(),
+		Unknown: r.Unknown,
 	}
 	for _, secret := range r.Secrets {
 		key, locked := v.open(secret.Key, secretPlace(company, id))
-		s.Secrets = append(s.Secrets, SigningSecret{Key: key, ExpiresAt: fromMillis(secret.ExpiresAt), Locked: locked})
+		s.Secrets = append(s.Secrets, SigningSecret{
+			Key: key, ExpiresAt: fromMillis(secret.ExpiresAt), Locked: locked, Unknown: secret.Unknown,
+		})
 	}
 	for _, h := range r.Headers {
 		value, locked := v.open(h.Value, headerPlace(company, id, h.Name))
-		s.Headers = append(s.Headers, Header{Name: h.Name, Value: value, Locked: locked})
+		s.Headers = append(s.Headers, Header{Name: h.Name, Value: value, Locked: locked, Unknown: h.Unknown})
 	}
 	return s, nil
 }

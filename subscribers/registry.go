@@ -216,9 +216,9 @@ func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 // What a copy holds in memory besides its texts, in bytes.
 const (
 	copyBytes        = 280 // the copy of a company itself
-	subscriberBytes  = 260
+	subscriberBytes  = 290
 	eventBytes       = 16
-	secretBytes      = 48
+	secretBytes      = 64
 	certificateBytes = 4 << 10 // a parsed certificate and its key
 )
 

@@ -4,6 +4,10 @@ import (
 	_ "embed"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/partition"
 )
 
 var (
@@ -28,14 +32,22 @@ var (
 	//go:embed lua/resealkey.lua
 	resealKeyLua string
 
-	createScript     = redis.NewScript(versionLua + createLua)
-	updateScript     = redis.NewScript(versionLua + updateLua)
-	deleteScript     = redis.NewScript(versionLua + deleteLua)
-	healthScript     = redis.NewScript(healthLua)
-	signingKeyScript = redis.NewScript(signingKeyLua)
+	createScript     = newScript(versionLua + createLua)
+	updateScript     = workqueue.Script(versionLua+events.NoticeLua()+checkLua+updateLua, true)
+	deleteScript     = newScript(versionLua + deleteLua)
+	healthScript     = workqueue.Script(events.NoticeLua()+checkLua+healthLua, true)
+	signingKeyScript = newScript(signingKeyLua)
 
-	certificateScript   = redis.NewScript(versionLua + certificateLua)
-	uncertificateScript = redis.NewScript(versionLua + uncertificateLua)
-	resealScript        = redis.NewScript(versionLua + resealLua)
-	resealKeyScript     = redis.NewScript(resealKeyLua)
+	certificateScript   = newScript(versionLua + certificateLua)
+	uncertificateScript = newScript(versionLua + uncertificateLua)
+	resealScript        = newScript(versionLua + resealLua)
+	resealKeyScript     = newScript(resealKeyLua)
 )
+
+// checkLua refuses a script where this build cannot read the partition of its
+// first key.
+const checkLua = "check({string.match(KEYS[1], '^.-}:')})\n"
+
+func newScript(source string) *redis.Script {
+	return redis.NewScript(partition.FormatLua() + checkLua + source)
+}

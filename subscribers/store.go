@@ -25,6 +25,10 @@ type StoreOptions struct {
 	Policy    URLPolicy
 	Catalogue *events.Catalogue // the event names that may be subscribed to; nil allows any
 
+	// Events makes the operational events about subscribers, which the changes
+	// themselves write; nil makes none.
+	Events *events.Store
+
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long a rotated secret still signs; 0 means 24 h
 

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
 
@@ -27,36 +29,45 @@ const (
 // Samples of an unknown subscriber do nothing.
 func (s *Store) RecordHealth(ctx context.Context, samples []Sample, policy HealthPolicy) []Transition {
 	calls := make([]*script.Call, len(samples))
+	transitions := make([]Transition, len(samples))
 	for i, sample := range samples {
-		calls[i] = policy.call(sample)
+		var err error
+		if calls[i], err = s.healthCall(sample, policy); err != nil {
+			for j := range samples {
+				transitions[j] = samples[j].transition(nil, err)
+			}
+			return transitions
+		}
 	}
 	var shards sync.WaitGroup
 	for _, shard := range byShard(ctx, s.opts.Client, calls, func(c *script.Call) string { return c.Keys[0] }) {
 		shards.Go(func() { _ = script.Run(ctx, s.opts.Client, nil, shard...) }) // each call has its own error
 	}
 	shards.Wait()
-	transitions := make([]Transition, len(samples))
 	for i, sample := range samples {
 		transitions[i] = sample.transition(calls[i].Strings())
 	}
 	return transitions
 }
 
-func (p HealthPolicy) call(sample Sample) *script.Call {
+func (s *Store) healthCall(sample Sample, p HealthPolicy) (*script.Call, error) {
 	if p.FailingAfter == 0 {
 		p.FailingAfter = 4
 	}
 	if p.DisableAfter == 0 {
 		p.DisableAfter = 5 * 24 * time.Hour
 	}
+	failing, recovered, err := s.healthNotices(sample)
+	at := partition.Of(sample.Company)
 	return &script.Call{
 		Script: healthScript,
-		Keys:   []string{healthKey(sample.Company, sample.Subscriber), CompanyKey(sample.Company)},
+		Keys:   append(workqueue.Keys(at), healthKey(sample.Company, sample.Subscriber), CompanyKey(sample.Company)),
 		Args: []any{
 			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
 			p.FailingAfter, p.DisableAfter.Milliseconds(), expiredAgain.Milliseconds(), healthLife.Milliseconds(),
+			partition.Prefix(at), sample.Company.String(), sample.At.UTC().Format("2006-01-02T15:04:05.000Z"), failing, recovered,
 		},
-	}
+	}, err
 }
 
 // Health returns the health of the company's subscribers with these ids, in

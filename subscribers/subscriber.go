@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 )
 
@@ -51,6 +52,8 @@ type Subscriber struct {
 	// nothing else but its uuids. Only Registry gives out such a subscriber; Store
 	// answers an error for it, and can delete it.
 	Locked *Locked
+
+	Unknown *jsontext.Value // fields of its record that a newer release wrote
 }
 
 // Header is a field that is sent with every delivery to a subscriber. Its name
@@ -59,6 +62,8 @@ type Header struct {
 	Name   string
 	Value  Secret
 	Locked *Locked // else nil: then there is no Value
+
+	Unknown *jsontext.Value // as of a Subscriber
 }
 
 // SigningSecret is a secret and the end of its life; nil while it is current.
@@ -66,6 +71,8 @@ type SigningSecret struct {
 	Key       Secret
 	ExpiresAt *time.Time
 	Locked    *Locked // else nil: then there is no Key
+
+	Unknown *jsontext.Value // as of a Subscriber
 }
 
 // Unusable says why nothing can be sent to the subscriber for now: its record, a

@@ -1650,6 +1650,9 @@ type IdempotencyKeyReused = Problem
 // InternalError RFC 9457 problem details.
 type InternalError = Problem
 
+// NoEventsNow RFC 9457 problem details.
+type NoEventsNow = Problem
+
 // NotAcceptable RFC 9457 problem details.
 type NotAcceptable = Problem
 

@@ -19,9 +19,10 @@ import (
 // admin is what operators and orchestrators ask, on a listener of its own.
 type admin struct {
 	check    func(context.Context) redisx.Status
-	warnings func() []string // about what deliveries can do without
+	warnings func() []string // about what does not make the daemon unready
 	registry *prometheus.Registry
-	unready  atomic.Pointer[string] // why the daemon itself is not ready; nil: it is
+	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
+	refused  atomic.Pointer[func() error] // why it delivers nothing, once it should
 }
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
@@ -87,6 +88,11 @@ func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	answer := readiness{Problems: status.Problems, Warnings: append(status.Warnings, a.warnings()...)}
 	if why := a.unready.Load(); why != nil {
 		answer.Problems = append(answer.Problems, *why)
+	}
+	if refused := a.refused.Load(); refused != nil {
+		if err := (*refused)(); err != nil {
+			answer.Problems = append(answer.Problems, err.Error())
+		}
 	}
 	answer.Ready = len(answer.Problems) == 0
 	body, err := json.Marshal(answer)

@@ -40,6 +40,7 @@ type daemon struct {
 	storage     *storage.Store
 	database    *databaseWatch
 	redis       *redisx.Redis
+	memory      *redisx.Memory
 	admin       *admin
 	catalogue   *events.Catalogue
 	events      *events.Store
@@ -120,19 +121,25 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, redisx.Options{
-		URL: d.cfg.Redis.Reveal(), DataDir: d.cfg.DataDir, AllowMemory: d.cfg.Dev, Logger: d.log,
+		URL: d.cfg.Redis.URL.Reveal(), DataDir: d.cfg.DataDir, Memory: int64(d.cfg.Redis.Memory), AllowMemory: d.cfg.Dev, Logger: d.log,
 	})
 	if err != nil {
 		return err
 	}
 	d.stop.add("redis", func(context.Context) error { return d.redis.Close() })
+	d.memory = redisx.NewMemory(d.redis, redisx.MemoryOptions{
+		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory), Logger: d.log,
+	})
+	registerMemory(d.registry, d.memory)
+	d.background(ctx, "memory watch", d.memory.Run)
 	return nil
 }
 
 func (d *daemon) openAdmin(ctx context.Context) error {
 	watch := newRedisWatch(d.redis.Check, d.registry, d.log)
 	d.background(ctx, "redis watch", watch.run)
-	d.admin = newAdmin(d.redis.Check, d.database.warnings, d.registry)
+	warnings := func() []string { return append(d.database.warnings(), d.memory.Warnings()...) }
+	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
 	handler := d.admin.handler()
 	if !d.cfg.AdminPublic {
 		handler = onlyHere(handler)
@@ -167,7 +174,8 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 		}
 		status = d.redis.Check(ctx)
 	}
-	for _, warning := range status.Warnings {
+	d.memory.Read(ctx) // so that the first event finds the limit
+	for _, warning := range append(status.Warnings, d.memory.Warnings()...) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
 	return nil

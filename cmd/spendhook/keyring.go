@@ -61,7 +61,7 @@ func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
 	if cfg.Encryption.Key != "" || cfg.Encryption.KeyFile != "" {
 		return
 	}
-	if ownAddress(cfg.Redis.Reveal()) && ownAddress(cfg.Storage.URL.Reveal()) {
+	if ownAddress(cfg.Redis.URL.Reveal()) && ownAddress(cfg.Storage.URL.Reveal()) {
 		return
 	}
 	log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",

@@ -82,7 +82,7 @@ func TestAWarningSaysWhenTheOwnKeyIsNotEnough(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		cfg := config.Config{
-			DataDir: "d", Redis: config.Secret(test.redis), Storage: config.Storage{URL: config.Secret(test.storage)},
+			DataDir: "d", Redis: config.Redis{URL: config.Secret(test.redis)}, Storage: config.Storage{URL: config.Secret(test.storage)},
 			Encryption: config.Encryption{Key: config.Secret(test.key)},
 		}
 		warnOfOwnKey(&cfg, slog.New(slog.NewTextHandler(&out, nil)))

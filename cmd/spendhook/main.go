@@ -47,6 +47,7 @@ type commands struct {
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
+	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
 	Audit       auditCmd       `cmd:"" help:"Export who changed what."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`

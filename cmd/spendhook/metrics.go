@@ -31,6 +31,23 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
+// registerMemory shows how full Redis is. In a Cluster that is the fullest master:
+// take the highest of all replicas, not their sum.
+func registerMemory(reg prometheus.Registerer, m *redisx.Memory) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",
+		}, func() float64 { return float64(m.Fullest().Used) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_memory_limit_bytes", Help: "Memory that the fullest Redis server has; 0 when that is not known.",
+		}, func() float64 { return float64(m.Fullest().Limit) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_redis_high_water_bytes",
+			Help: "What the fullest Redis server may use before new events are refused; 0 when it is not limited.",
+		}, func() float64 { return float64(m.Fullest().HighWater) }),
+	)
+}
+
 // redisWatch samples Redis on a timer of its own, so that a scrape asks nobody.
 type redisWatch struct {
 	check func(context.Context) redisx.Status

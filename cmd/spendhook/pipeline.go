@@ -53,10 +53,12 @@ func (d *daemon) openStores(context.Context) error {
 		return nil
 	})
 	d.events = events.NewStore(events.StoreOptions{
-		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog,
+		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog, Memory: d.memory,
+		Operations: operationsCompany(d.cfg),
 	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
+		Events:        d.events,
 		Keyring:       d.keyring,
 		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.guard().Check},
 		Catalogue:     d.catalogue,
@@ -87,6 +89,7 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	if err := d.dispatcher.Start(ctx, d.publisher.Accept); err != nil {
 		return err
 	}
+	d.admin.refused.Store(new(d.dispatcher.Refused))
 	d.stop.add("workers", func(ctx context.Context) error {
 		d.dispatcher.Stop(ctx)
 		return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api"
@@ -54,6 +55,12 @@ func newCatalogue(cfg *config.Config) *events.Catalogue {
 	return events.NewCatalogue(extra, cfg.Events.StrictCatalogue)
 }
 
+// operationsCompany is the zero UUID when no company is set.
+func operationsCompany(cfg *config.Config) uuid.UUID {
+	company, _ := uuid.Parse(cfg.Operations.Company) // it is valid or empty
+	return company
+}
+
 func requestLimits(l config.Limits, client redis.UniversalClient) *api.Limits {
 	return &api.Limits{
 		Limiter: ratelimit.New(client, nil),
@@ -69,6 +76,7 @@ func deliveryPolicy(cfg *config.Config) delivery.Policy {
 		RetryAfterMax: cfg.Delivery.RetryAfterMax,
 		DeadRetention: cfg.Delivery.DeadRetention,
 		Retention:     cfg.Events.Retention,
+		KeepDelivered: cfg.Events.KeepDelivered,
 		FailingAfter:  cfg.Delivery.FailingAfter,
 		DisableAfter:  cfg.Delivery.DisableAfter,
 	}

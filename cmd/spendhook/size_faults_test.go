@@ -13,5 +13,8 @@ const (
 // redisPause is how long a Redis that is alive does not answer.
 const redisPause = 10 * time.Second
 
+// redisMemory is what a Redis has that one company fills, in bytes.
+const redisMemory = 150 << 20
+
 // bulkDatabases are those on which bulk creations are killed.
 var bulkDatabases = []string{"sqlite", "postgres"}

@@ -13,5 +13,8 @@ const (
 // redisPause is how long a Redis that is alive does not answer.
 const redisPause = 3 * time.Second
 
+// redisMemory is what a Redis has that one company fills, in bytes.
+const redisMemory = 64 << 20
+
 // bulkDatabases are those on which bulk creations are killed.
 var bulkDatabases = []string{"sqlite"}

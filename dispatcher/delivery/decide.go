@@ -25,13 +25,14 @@ const (
 	Locked              // nothing was sent: a secret of the subscriber does not open
 )
 
-// Policy is how deliveries are retried and kept. All durations are positive.
+// Policy is how deliveries are retried and kept. All other durations are positive.
 type Policy struct {
 	Schedule      []time.Duration // the wait after each failed attempt; after the last one the delivery is dead
 	Jitter        float64         // each wait is spread by this fraction both ways, 0..1
 	RetryAfterMax time.Duration   // the longest Retry-After that is obeyed
 	DeadRetention time.Duration   // how long dead deliveries, and their events, are kept
 	Retention     time.Duration   // how long settled deliveries are kept
+	KeepDelivered time.Duration   // how long an event is kept whole whose deliveries have all ended well; 0: as the others
 	FailingAfter  int             // failed attempts in a row that make a subscriber failing
 	DisableAfter  time.Duration   // failing this long without a success disables a subscriber
 }

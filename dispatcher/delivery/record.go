@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/events"
 )
@@ -31,6 +32,8 @@ type Record struct {
 	Step      int             `json:"s,omitzero"`  // failures in the current run of the schedule
 	Reason    string          `json:"r,omitempty"` // see the Reason constants
 	Attempts  []attemptRecord `json:"a,omitempty"`
+
+	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
 
 type attemptRecord struct {
@@ -40,6 +43,8 @@ type attemptRecord struct {
 	Code     int    `json:"c,omitzero"`
 	Error    string `json:"e,omitempty"`
 	Body     []byte `json:"b,omitempty"`
+
+	Unknown jsontext.Value `json:",embed"`
 }
 
 var statusLetters = map[Status]byte{

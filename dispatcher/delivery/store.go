@@ -25,7 +25,7 @@ var (
 	//go:embed lua/delivered.lua
 	deliveredSource string
 
-	recordScript    = workqueue.Script(events.Lua()+lib+recordSource, true)
+	recordScript    = workqueue.Script(events.NoticeLua()+lib+recordSource, true)
 	deliveredScript = workqueue.Script(events.Lua()+lib+deliveredSource, true)
 )
 
@@ -75,24 +75,29 @@ type Change struct {
 	Open       bool          // the endpoint's breaker is open
 	Guarded    bool          // leave it when an attempt is under way
 	Pause      time.Duration // the endpoint queue is not served for so long
+	Notice     string        // of its death, see events.Store.Notice; "" for none
 
 	text string // Next as it was written
 }
 
 // Write is what one step writes of one event. Matched ends its matching: with
 // these changes, and those written before, every subscriber it matches has a
-// delivery.
+// delivery, except disabled ones when it is Held.
 type Write struct {
 	Event   events.Ref
 	Changes []Change
 	Matched bool
 	Fanout  int // deliveries of the event, when Matched
+	Held    bool
 }
 
-// matched is the number of the event's deliveries, "" while it is not matched.
+// matched is what the scripts take of the event's matching.
 func (w *Write) matched() string {
-	if !w.Matched {
+	switch {
+	case !w.Matched:
 		return ""
+	case w.Held:
+		return strconv.Itoa(w.Fanout) + "h"
 	}
 	return strconv.Itoa(w.Fanout)
 }
@@ -112,7 +117,9 @@ func (w *Write) smooth() bool {
 type Found struct {
 	Record   *Record // what is kept instead; one with Version 0 when there is none
 	InFlight bool    // an attempt is under way, and the change was guarded
-	Damaged  bool    // what is kept cannot be read; Record is nil
+	// Compacted says that the event was compacted: no delivery of it can be new.
+	Compacted bool
+	Damaged   bool // what is kept cannot be read; Record is nil
 }
 
 // Recorded is the answer of Record for one Write. Found holds nil for each of
@@ -199,7 +206,7 @@ func (s *Store) recordCall(group []*Write, now time.Time, replica string) *scrip
 		for i := range w.Changes {
 			c := &w.Changes[i]
 			args = append(args, c.Ref.Subscriber.String(), c.Base.expects(), c.text, c.Next.Created,
-				c.due(now), c.flags(), millis(c.Pause))
+				c.due(now), c.flags(), millis(c.Pause), c.Notice)
 		}
 	}
 	return &script.Call{Script: recordScript, Keys: workqueue.Keys(partition.Of(group[0].Event.Company)), Args: args}
@@ -336,6 +343,8 @@ func readFound(c *Change, reply any) *Found {
 	switch {
 	case !conflict && reply == int64(0):
 		return &Found{Record: c.Base, InFlight: true}
+	case !conflict && reply == int64(-1):
+		return &Found{Record: &Record{}, Compacted: true}
 	case !conflict, text == c.text:
 		return nil
 	case text == "":

@@ -33,6 +33,8 @@ func contents(t *testing.T, client redis.UniversalClient) map[string]string {
 			value, err = client.HGetAll(t.Context(), key).Result()
 		case "zset":
 			value, err = client.ZRangeWithScores(t.Context(), key, 0, -1).Result()
+		case "list":
+			value, err = client.LRange(t.Context(), key, 0, -1).Result()
 		case "string":
 			value, err = client.Get(t.Context(), key).Result()
 		default:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
@@ -52,6 +53,8 @@ type Job struct {
 
 	Phase  int    `json:"phase"`            // index into phases(Kind)
 	Cursor string `json:"cursor,omitempty"` // where the phase goes on
+
+	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
 
 // RecoverRequest says what to deliver again to a subscriber.

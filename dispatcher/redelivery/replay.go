@@ -94,6 +94,8 @@ func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Rec
 			return delivery.Delivery{}, err
 		case found == nil:
 			return next.Delivery(r), nil
+		case found.Compacted:
+			return delivery.Delivery{}, events.ErrCompacted
 		case found.InFlight:
 			return delivery.Delivery{}, delivery.ErrInFlight
 		case found.Damaged:

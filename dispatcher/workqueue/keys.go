@@ -22,6 +22,10 @@ func absentKey(p int) string { return partition.Prefix(p) + "absent" }
 // partition p stands for.
 func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
 
+// readsKey is the formats that replicas read. Type: hash, replica to "oldest-newest".
+// Writer: the heartbeat script. TTL: as replicasKey, which is beside it.
+func readsKey(p int) string { return partition.Prefix(p) + "reads" }
+
 // QuarantineKey is the work of a partition that could not be read. Type: sorted
 // set, "company/event id" or "company/event id/subscriber" by the unix ms of its
 // quarantine. Writer: the scripts of this package and of package delivery. TTL:

@@ -96,6 +96,7 @@ type Queue struct {
 	watch   *watch
 	replica atomic.Pointer[string] // the name that claims are noted under
 	calls   atomic.Uint64          // claims made, which numbers them
+	refused atomic.Pointer[partition.FormatError]
 
 	kicked  chan struct{} // there are partitions in dirty
 	mu      sync.Mutex    // guards all below
@@ -157,6 +158,9 @@ func (q *Queue) Start(ctx context.Context) error {
 		endBeats()
 		q.background.Wait()
 		return err
+	}
+	if q.Refused() != nil { // just now
+		q.wakeups.pause()
 	}
 	return nil
 }
@@ -260,7 +264,7 @@ func (q *Queue) serveKicked() {
 // starts it. The partitions of each shard are served on their own.
 func (q *Queue) serve(partitions []int) {
 	q.mu.Lock() // StopClaiming waits for what began before
-	if q.ctx.Err() != nil {
+	if q.ctx.Err() != nil || q.refused.Load() != nil {
 		q.mu.Unlock()
 		return
 	}
@@ -311,6 +315,9 @@ func (q *Queue) serveShard(partitions []int) {
 			again = append(again, c.partition)
 			continue
 		case c.err != nil:
+			if q.refuse(c.err) {
+				continue
+			}
 			q.opts.Logger.Error("claim failed", "partition", c.partition, "error", c.err)
 			q.recoverClaim(c.partition, replica, number)
 			continue
@@ -338,6 +345,26 @@ func (q *Queue) fenced(old string) {
 		q.metrics.fenced.Inc()
 		q.opts.Logger.Warn("work was taken over by another replica, claiming under a new id", "replica", old)
 	}
+}
+
+// refuse notes that err says that this replica cannot read what is stored: then
+// it takes no more wake-ups from those that can, and claims nothing.
+func (q *Queue) refuse(err error) bool {
+	format, ok := errors.AsType[*partition.FormatError](err)
+	if ok && q.refused.CompareAndSwap(nil, format) {
+		q.opts.Logger.Error("stored format not readable, claiming nothing more", "error", format)
+		q.wakeups.pause()
+	}
+	return ok
+}
+
+// Refused is the *partition.FormatError for which this replica claims nothing any
+// more, nil while it can read what is stored.
+func (q *Queue) Refused() error {
+	if format := q.refused.Load(); format != nil {
+		return format
+	}
+	return nil
 }
 
 // anyFree reports whether any company may claim.

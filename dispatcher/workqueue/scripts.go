@@ -4,6 +4,8 @@ import (
 	_ "embed" // the scripts
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 var (
@@ -32,7 +34,8 @@ var (
 	beatScript       = Script(beatSource, true)
 )
 
-// Script makes a script of source that may call the functions of lua/lib.lua.
+// Script makes a script of source that may call the functions of lua/lib.lua,
+// and calls check with the partitions that it writes, before all else.
 // With whenFull it also runs while Redis is at its memory limit, where Redis
 // refuses writes to every other script.
 func Script(source string, whenFull bool) *redis.Script {
@@ -40,7 +43,7 @@ func Script(source string, whenFull bool) *redis.Script {
 	if whenFull {
 		head = "#!lua flags=allow-oom\n"
 	}
-	return redis.NewScript(head + lib + source)
+	return redis.NewScript(head + partition.FormatLua() + lib + source)
 }
 
 // Keys are what a call of a script that moves work of partition p must declare

@@ -166,7 +166,7 @@ func (s state) checkDeliveries(places map[string][]string) error {
 	for _, e := range s.under("d:") {
 		live := 0
 		for sub, record := range s.pairs("d:" + e) {
-			if sub == "#" || sub == "!" {
+			if sub == "#" || sub == "!" || sub == "-" {
 				continue
 			}
 			alive, at := record[0] == 'P' || record[0] == 'R', places[e+"/"+sub]

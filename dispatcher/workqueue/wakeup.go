@@ -56,7 +56,7 @@ func newWakeups(o Options, full func() bool) *wakeups {
 			// finds nothing to claim: the partition's owner was there long before.
 			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 			IsFailure:      func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },
-			Logger:         asynqLog{o.Logger},
+			Logger:         &asynqLog{to: o.Logger},
 			LogLevel:       asynq.ErrorLevel,
 		}),
 	}
@@ -73,6 +73,9 @@ func (w *wakeups) start(serve func(partitions []int)) error {
 	}
 	return nil
 }
+
+// pause takes no more wake-ups.
+func (w *wakeups) pause() { w.server.Stop() }
 
 // stop takes no more wake-ups and waits for those under way.
 func (w *wakeups) stop() { w.server.Shutdown() }
@@ -117,14 +120,14 @@ func parsePartitions(payload string) []int {
 }
 
 // waker is the Redis client of an asynq server. asynq polls an empty queue all
-// the time; through this client its next look at a queue that was empty waits
-// for a wake-up of this process, or for pollEvery. A replica that is full sees it
-// empty.
+// the time; through this client its next look after one that found nothing waits
+// for a wake-up of this process, or for pollEvery. A replica that is full finds
+// nothing.
 type waker struct {
 	redis.UniversalClient
 	full  func() bool   // the replica has no places
 	nudge chan struct{} // holds one
-	empty atomic.Bool   // the last look found nothing
+	empty atomic.Bool   // the last look found nothing, or failed
 }
 
 func (w *waker) wake() {
@@ -153,15 +156,33 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 		return cmd
 	}
 	cmd := w.UniversalClient.EvalSha(ctx, sha, keys, args...)
-	w.empty.Store(errors.Is(cmd.Err(), redis.Nil))
+	// Nor does asynq wait after an error, which it gets all the time while Redis is
+	// at its memory limit.
+	w.empty.Store(cmd.Err() != nil)
 	return cmd
 }
 
-// asynqLog passes asynq's messages on.
-type asynqLog struct{ to *slog.Logger }
+// asynqLogEvery is how often a problem of asynq is logged. Several of its loops
+// report the same one, each every few seconds, and no work depends on it.
+const asynqLogEvery = time.Minute
 
-func (l asynqLog) Debug(args ...any) { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Info(args ...any)  { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Warn(args ...any)  { l.to.Warn("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.to.Error("asynq", "message", fmt.Sprint(args...)) }
-func (l asynqLog) Fatal(args ...any) { l.to.Error("asynq", "message", fmt.Sprint(args...)) }
+// asynqLog passes asynq's messages on, of problems the first in each minute.
+type asynqLog struct {
+	to   *slog.Logger
+	next atomic.Int64 // unix ms from which a problem is logged again
+}
+
+func (l *asynqLog) Debug(args ...any) { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
+func (l *asynqLog) Info(args ...any)  { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
+func (l *asynqLog) Warn(args ...any)  { l.problem(args...) }
+func (l *asynqLog) Error(args ...any) { l.problem(args...) }
+func (l *asynqLog) Fatal(args ...any) { l.problem(args...) }
+
+func (l *asynqLog) problem(args ...any) {
+	now, next := time.Now(), l.next.Load() //nolint:forbidigo // paces the log, decides nothing
+	level := slog.LevelDebug
+	if now.UnixMilli() >= next && l.next.CompareAndSwap(next, now.Add(asynqLogEvery).UnixMilli()) {
+		level = slog.LevelWarn
+	}
+	l.to.Log(context.Background(), level, "asynq", "message", fmt.Sprint(args...))
+}

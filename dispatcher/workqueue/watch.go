@@ -158,13 +158,20 @@ const tickTimeout = 5 * time.Second
 // tick beats, if it is time, and serves what this replica owns. The heartbeat of
 // the next tick does not wait for that: a takeover may take long.
 func (w *watch) tick(ctx context.Context, address string, s *shard) {
+	if w.q.Refused() != nil { // others take its partitions and its work over
+		w.own(address, nil)
+		w.mu.Lock()
+		s.beating = false
+		w.mu.Unlock()
+		return
+	}
 	err := w.beatIfDue(ctx, s)
 	w.mu.Lock()
 	s.beating = false
 	busy := s.serving || err != nil
 	s.serving = s.serving || err == nil
 	w.mu.Unlock()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("heartbeat failed", "error", err)
 	}
 	if busy {
@@ -173,7 +180,7 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
 	w.takeOverLost(ctx, s)
-	if err := w.service(ctx, address, s); err != nil && !errors.Is(err, context.Canceled) {
+	if err := w.service(ctx, address, s); err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("partitions not served", "error", err)
 	}
 	w.mu.Lock()
@@ -197,7 +204,7 @@ func (w *watch) beat(ctx context.Context, s *shard) error {
 	began := time.Now() //nolint:forbidigo // as above
 	s.beatAt = began
 	call := &script.Call{
-		Script: beatScript, Keys: []string{replicasKey(p), absentKey(p)}, Args: []any{*w.q.replica.Load()},
+		Script: beatScript, Keys: []string{replicasKey(p), absentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
 	}
 	err := script.Run(ctx, w.q.opts.Client, nil, call)
 	ended := time.Now() //nolint:forbidigo // as above
@@ -334,7 +341,10 @@ func (w *watch) takeOver(ctx context.Context, s *shard, replica string) error {
 
 // forget takes a replica's heartbeat away.
 func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
-	if err := q.opts.Client.ZRem(ctx, replicasKey(leader), replica).Err(); err != nil {
+	pipe := q.opts.Client.Pipeline()
+	pipe.ZRem(ctx, replicasKey(leader), replica)
+	pipe.HDel(ctx, readsKey(leader), replica)
+	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("remove heartbeat: %w", err)
 	}
 	return nil
@@ -397,6 +407,14 @@ func (q *Queue) release(ctx context.Context, replica string) error {
 	return failed
 }
 
+// own notes which partitions of a shard this replica owns.
+func (w *watch) own(address string, partitions []int) {
+	w.mu.Lock()
+	w.owned[address] = partitions
+	w.mu.Unlock()
+	w.q.metrics.owned.Set(float64(len(w.ownedPartitions())))
+}
+
 // promoteMost is how many endpoint queues and jobs of a partition become due in
 // one call.
 const promoteMost = 200
@@ -411,10 +429,7 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 			owned = append(owned, p)
 		}
 	}
-	w.mu.Lock()
-	w.owned[address] = owned
-	w.mu.Unlock()
-	w.q.metrics.owned.Set(float64(len(w.ownedPartitions())))
+	w.own(address, owned)
 	due, err := w.due(ctx, s, owned)
 	if err != nil || len(due) == 0 {
 		return err

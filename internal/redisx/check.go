@@ -39,9 +39,11 @@ func (r *Redis) Check(ctx context.Context) Status {
 const probeKey = "sh:probe"
 
 // TakesWrites is false while Redis answers but refuses to write, as a master
-// does that lacks the replicas it is to have; no other question tells.
+// does that lacks the replicas it is to have; no other question tells. One that
+// is at its memory limit still takes what settles events, and so gets room.
 func (r *Redis) TakesWrites(ctx context.Context) bool {
-	return !Unavailable(r.client.Set(ctx, probeKey, 1, time.Minute).Err())
+	err := r.client.Set(ctx, probeKey, 1, time.Minute).Err()
+	return redis.IsOOMError(err) || !Unavailable(err)
 }
 
 func checkCluster(ctx context.Context, c *redis.ClusterClient) Status {

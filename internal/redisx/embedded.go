@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +30,7 @@ const (
 // embedded runs a Redis server as a child and keeps it running.
 type embedded struct {
 	binary string
+	memory int64 // bytes; 0: no limit
 	home   *home
 	client *redis.Client
 	log    *slog.Logger
@@ -44,7 +47,11 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{binary: binary, home: h, log: o.Logger, done: make(chan struct{})}
+	memory := o.Memory
+	if memory == 0 {
+		memory = defaultMemory()
+	}
+	e := &embedded{binary: binary, memory: memory, home: h, log: o.Logger, done: make(chan struct{})}
 	e.client = newStandalone(&redis.Options{Network: "unix", Addr: h.socket})
 	c, err := e.start(ctx)
 	if err != nil {
@@ -101,7 +108,41 @@ func (e *embedded) args() []string {
 		"--appendfsync", "everysec",
 		"--save", "",
 		"--maxmemory-policy", "noeviction",
+		"--maxmemory", strconv.FormatInt(e.memory, 10),
 	}
+}
+
+// minMemory is what an embedded server gets at least, in bytes.
+const minMemory = 256 << 20
+
+// defaultMemory is half of what this machine or container has, 0 when that is
+// not known.
+func defaultMemory() int64 {
+	has := readNumber("/proc/meminfo", "MemTotal:") * 1024
+	if limit := readNumber("/sys/fs/cgroup/memory.max", ""); limit > 0 && limit < has {
+		has = limit
+	}
+	if has == 0 {
+		return 0
+	}
+	return max(has/2, minMemory)
+}
+
+// readNumber reads the number after label in a file, 0 when there is none.
+func readNumber(path, label string) int64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, label); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				n, _ := strconv.ParseInt(fields[0], 10, 64) // "max" is no number
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 var errEnded = errors.New("the server ended at once")

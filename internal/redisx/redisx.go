@@ -32,6 +32,9 @@ type Options struct {
 	URL string
 	// DataDir holds the files of an embedded server, in its folder "redis".
 	DataDir string
+	// Memory is how many bytes an embedded server may use; 0 means half of the
+	// machine's memory, at least 256 MiB.
+	Memory int64
 	// Attach uses the embedded server of a daemon that runs, when there is one,
 	// for a command beside it.
 	Attach bool

@@ -4,16 +4,19 @@ import (
 	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 // Unavailable reports whether err is a reply of a Redis that cannot serve now
 // but may soon: loading its data, failing over, resharding, full, unable to
-// write to its disk, or out of connections. Errors of the connection itself are of the net package.
+// write to its disk, or out of connections; or that this
+// build cannot read what another may. Errors of the connection itself are of the net package.
 func Unavailable(err error) bool {
 	for _, is := range []func(error) bool{
 		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsClusterDownError, redis.IsTryAgainError,
 		redis.IsMasterDownError, redis.IsMaxClientsError, redis.IsOOMError, redis.IsNoReplicasError,
-		isMisconfError,
+		isMisconfError, isFormatError,
 	} {
 		if is(err) {
 			return true
@@ -23,3 +26,8 @@ func Unavailable(err error) bool {
 }
 
 func isMisconfError(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }
+
+func isFormatError(err error) bool {
+	_, ok := errors.AsType[*partition.FormatError](partition.CheckedError(err))
+	return ok
+}

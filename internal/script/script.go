@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
 )
 
 // Call is one run of a script. In Cluster all its keys must share a slot.
@@ -30,7 +32,7 @@ func (c *Call) Result() (any, error) {
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
-	return v, err
+	return v, partition.CheckedError(err)
 }
 
 // Strings is the script's answer where that is a list of texts, or the error of
@@ -55,7 +57,7 @@ func Run(ctx context.Context, client redis.UniversalClient, first func(redis.Pip
 	cmds, _ := pipe.Exec(ctx) // each command has its own error
 	unknown := runUnknown(ctx, client, calls)
 	if err := firstError(cmds); err != nil {
-		return fmt.Errorf("run scripts: %w", err)
+		return fmt.Errorf("run scripts: %w", partition.CheckedError(err))
 	}
 	return unknown
 }
@@ -72,7 +74,7 @@ func runUnknown(ctx context.Context, client redis.UniversalClient, calls []*Call
 	}
 	cmds, _ := pipe.Exec(ctx)
 	if err := firstError(cmds); err != nil {
-		return fmt.Errorf("send scripts: %w", err)
+		return fmt.Errorf("send scripts: %w", partition.CheckedError(err))
 	}
 	return nil
 }

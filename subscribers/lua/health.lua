@@ -1,14 +1,19 @@
 -- Adds what was seen of a subscriber's endpoint to its health.
--- KEYS: 1 subscriber's health, 2 company's subscribers
+-- KEYS: 1 the partition's due set, 2 a key that never exists, 3 subscriber's
+--       health, 4 company's subscribers
 -- ARGV: 1 uuid, 2 "1" after a success, 3 failures since, 4 at (ms),
 --       5 failures in a row that make it failing, 6 ms of failing that expire
---       it, 7 ms until expired is reported again, 8 ms to live
+--       it, 7 ms until expired is reported again, 8 ms to live, 9 key prefix,
+--       10 company, 11 at (RFC 3339), 12 and 13 the notices of failing and of
+--       recovered ('' for none), in which @since is the first failure's ms,
+--       "@failingSince" its time and "@failures" the failures in a row
 -- Returns {transition, state, failures in a row, failing since, last success}.
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then
+if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then
   return {'none', 'healthy', '0', '', ''}
 end
-local h = redis.call('HMGET', KEYS[1], 'state', 'fails', 'since', 'last', 'expired')
+local h = redis.call('HMGET', KEYS[3], 'state', 'fails', 'since', 'last', 'expired', 'sincetext')
 local was, fails, since, last, expired = h[1] or 'healthy', h[2] or 0, h[3], h[4], h[5]
+local began, text = since, h[6] or ''
 local at, failures, state = tonumber(ARGV[4]), tonumber(ARGV[3]), was
 
 if ARGV[2] == '1' then
@@ -19,7 +24,7 @@ if ARGV[2] == '1' then
 end
 fails = fails + failures
 if failures > 0 then
-  since = since or ARGV[4]
+  if not since then since, text = ARGV[4], ARGV[11] end
   if fails >= tonumber(ARGV[5]) then
     state = 'failing'
   end
@@ -34,12 +39,20 @@ elseif state == 'failing' and at - since >= tonumber(ARGV[6])
 end
 
 fails = string.format('%.0f', fails)
-redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], 'state', state, 'fails', fails)
-for field, value in pairs({since = since, last = last, expired = expired}) do
+redis.call('DEL', KEYS[3])
+redis.call('HSET', KEYS[3], 'state', state, 'fails', fails)
+for field, value in pairs({since = since, sincetext = since and text, last = last, expired = expired}) do
   if value then
-    redis.call('HSET', KEYS[1], field, value)
+    redis.call('HSET', KEYS[3], field, value)
   end
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[8])
+redis.call('PEXPIRE', KEYS[3], ARGV[8])
+
+local told = transition == 'failing' and ARGV[12] or transition == 'recovered' and ARGV[13]
+if told then
+  told = string.gsub(told, '@since', transition == 'failing' and since or began or '0')
+  told = string.gsub(told, '@failingSince', text)
+  told = string.gsub(told, '"@failures"', fails)
+  notice(ARGV[9], ARGV[10], ARGV[1], told, ARGV[4])
+end
 return {transition, state, fails, since or '', last or ''}

@@ -1,10 +1,12 @@
 -- Replaces a subscriber's JSON if it still is what the caller read. Running it
 -- again changes nothing.
--- KEYS: 1 company's subscribers, 2 company's URLs, 3 subscriber's health
+-- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
+--       subscribers, 4 company's URLs, 5 subscriber's health
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write,
---       6 "1" to forget the health
+--       6 "1" to forget the health, 7 key prefix, 8 company, 9 the notice of the
+--       change ('' for none), 10 now (ms)
 -- Returns {OK}, {GONE}, {TAKEN} (another has the URL) or {CHANGED, current JSON}.
-local current = redis.call('HGET', KEYS[1], ARGV[1])
+local current = redis.call('HGET', KEYS[3], ARGV[1])
 if not current then
   return {'GONE'}
 end
@@ -15,15 +17,16 @@ if current ~= ARGV[2] then
   return {'CHANGED', current}
 end
 if ARGV[4] ~= ARGV[5] then
-  if redis.call('HEXISTS', KEYS[2], ARGV[5]) == 1 then
+  if redis.call('HEXISTS', KEYS[4], ARGV[5]) == 1 then
     return {'TAKEN'}
   end
-  redis.call('HDEL', KEYS[2], ARGV[4])
-  redis.call('HSET', KEYS[2], ARGV[5], ARGV[1])
+  redis.call('HDEL', KEYS[4], ARGV[4])
+  redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
 if ARGV[6] == '1' then
-  redis.call('DEL', KEYS[3])
+  redis.call('DEL', KEYS[5])
 end
-touch(KEYS[1])
+touch(KEYS[3])
+notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], ARGV[10])
 return {'OK'}

@@ -4,8 +4,7 @@
 -- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
 --   that an event is kept after it was accepted, 5 replica, 6 number of companies,
 --   7 of events, 8 of subscribers; then for each company key prefix and id; for each event the number of its
---   company, its id, and the number of its deliveries when its matching is complete,
---   '' before; for each subscriber the
+--   company, its id, and what settle takes of its matching; for each subscriber the
 --   number of its company and its id; for each delivery the numbers of its event and
 --   its subscriber, created ms, and the record
 -- Returns for each delivery 1, or the record found when there is one already.
@@ -15,6 +14,10 @@ local event0 = 8 + 2 * companies
 local sub0 = event0 + 3 * events
 
 local function of_company(c) return ARGV[7 + 2 * c], ARGV[8 + 2 * c] end
+
+local prefixes = {}
+for c = 1, companies do prefixes[c] = of_company(c) end
+check(prefixes)
 
 local out, entries = {}, {}
 for a = sub0 + 2 * subs + 1, #ARGV, 4 do
@@ -45,9 +48,9 @@ for e = 1, events do
   if ARGV[at] ~= '' then
     local c = tonumber(ARGV[at - 2])
     local P, company = of_company(c)
-    grown[c] = (grown[c] or 0) + settle(P, replica, company, ARGV[at - 1], true, 0, false, now, keep, keep_dead, keep_event)
+    grown[c] = (grown[c] or 0) + settle(P, replica, company, ARGV[at - 1], ARGV[at], 0, false, now, keep, keep_dead, keep_event)
     fanouts[c] = fanouts[c] or {}
-    table.insert(fanouts[c], tonumber(ARGV[at]))
+    table.insert(fanouts[c], fanout_of(ARGV[at]))
   end
 end
 for c, change in pairs(grown) do
@@ -55,4 +58,5 @@ for c, change in pairs(grown) do
   count_pending(P, company, change)
   weigh(P, company, fanouts[c])
 end
+remember_ended(now)
 return out

@@ -11,6 +11,7 @@
 -- Returns 1, or 0 when it is not in the quarantine.
 local now, keep, keep_dead, keep_event = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local P, company, id, sub = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+check({P})
 local record_damaged, event_damaged = ARGV[10] == '1', ARGV[11] == '1'
 local quarantine, member = P .. 'quarantine', company .. '/' .. id
 if sub ~= '' then member = reference(company, id, sub) end
@@ -27,7 +28,7 @@ local function bury()
   if head then ms = math.min(ms, math.max(tonumber(string.sub(head, 1, 13)) + keep_event - now, 1000)) end
   redis.call('DEL', event)
   redis.call('SET', event, COMPACTED .. (head or string.format('%013d', now) .. string.rep('0', 18)) ..
-    redis.sha1hex(string.sub(kept, HEADER + 1)), 'PX', ms)
+    digest(string.sub(kept, HEADER + 1)), 'PX', ms)
 end
 
 if sub == '' then
@@ -46,7 +47,7 @@ else
     if tonumber(redis.call('HGET', deliveries, '#') or 0) > 0 then opened = -1 end
   end
   if state then
-    count_pending(P, company, settle(P, '', company, id, false, opened, false, now, keep, keep_dead, keep_event))
+    count_pending(P, company, settle(P, '', company, id, '', opened, false, now, keep, keep_dead, keep_event))
     if event_damaged and redis.call('GETRANGE', event, 0, 0) == SETTLED then bury() end
   else
     if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
@@ -56,5 +57,6 @@ else
     end
   end
 end
+remember_ended(now)
 redis.call('ZREM', quarantine, member)
 return 1

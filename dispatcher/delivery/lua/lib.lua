@@ -1,23 +1,36 @@
+-- Of an event's deliveries the field '#' counts the live ones, '!' says that one
+-- died, and '-' that a disabled subscriber was to have one.
+local HELD = '-'
+
+local to_compact = {} -- the events of this call that may be compacted, by company
+
 -- settle moves an event to the state that its deliveries are in, after some of
--- them were written. Of an event's deliveries the field '#' counts the live ones
--- and '!' says that one died. What is pending has no expiry. matched: its matching
--- is complete, so the replica's note of it ends. opened: live deliveries more than
--- before. Returns by how much the pending events of the company grew: -1, 0 or 1.
+-- them were written. What is pending has no expiry. matched: '' before its matching
+-- is complete; then the number of its deliveries, with an 'h' after it when a
+-- disabled subscriber was to have one, and the replica's note of it ends. opened:
+-- live deliveries more than before. Returns by how much the pending events of the
+-- company grew: -1, 0 or 1. Call remember_ended when all are settled.
 local function settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event)
   local deliveries, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
-  if matched then redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) end
+  if matched ~= '' then redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) end
   if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
   if dead then redis.call('HSET', deliveries, '!', now) end
   local head = redis.pcall('GETRANGE', event, 0, 13)
   if type(head) == 'table' then return 0 end -- no event: damaged
   local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
   if not accepted or state == COMPACTED then -- what came too late for the event goes too
-    local live = redis.call('HGET', deliveries, '#')
-    if tonumber(live or 0) <= 0 then redis.call('PEXPIRE', deliveries, keep_dead, 'NX') end
+    local late = redis.call('HMGET', deliveries, '#', '!')
+    if tonumber(late[1] or 0) > 0 then return 0 end
+    if state == COMPACTED and not late[2] then
+      redis.call('UNLINK', deliveries)
+    else
+      redis.call('PEXPIRE', deliveries, keep_dead, 'NX')
+    end
     return 0
   end
-  if state == READY and not matched then return 0 end
-  local marks = redis.call('HMGET', deliveries, '#', '!')
+  if state == READY and matched == '' then return 0 end
+  if string.sub(matched, -1) == 'h' then redis.call('HSET', deliveries, HELD, 1) end
+  local marks = redis.call('HMGET', deliveries, '#', '!', HELD)
   local is = SETTLED
   if tonumber(marks[1] or 0) > 0 then is = MATCHED end
   if is == SETTLED and (state ~= SETTLED or dead) then
@@ -30,11 +43,26 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   end
   if is == state then return 0 end
   redis.call('SETRANGE', event, 0, is)
-  if is == SETTLED then return -1 end
+  if is == SETTLED then
+    if not (marks[2] or marks[3]) then
+      local of = to_compact[P .. company] or {P = P, company = company}
+      of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. id
+      to_compact[P .. company] = of
+    end
+    return -1
+  end
   if state ~= SETTLED then return 0 end
   redis.call('PERSIST', event)
   redis.call('PERSIST', deliveries)
   return 1
+end
+
+-- remember_ended appends the settled events to those that compact.lua looks at.
+local function remember_ended(now)
+  for _, of in pairs(to_compact) do
+    local length = redis.call('RPUSH', of.P .. 'done:' .. of.company, unpack(of))
+    if length == #of then redis.call('ZADD', of.P .. 'compact', now, of.company) end
+  end
 end
 
 local function count_pending(P, company, change)
@@ -42,6 +70,9 @@ local function count_pending(P, company, change)
   redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)
   redis.call('INCRBY', P .. 'pending', change)
 end
+
+-- fanout_of is the number of deliveries in what settle takes of an event's matching.
+local function fanout_of(matched) return tonumber(string.match(matched, '^%d+')) end
 
 -- weigh corrects what a company's events are charged when they are claimed, the
 -- average number of their deliveries, by those of events that were matched.

@@ -4,20 +4,28 @@
 -- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
 --   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker
 --   in ms, 7 unreachable attempts in a row that open it, 8 number of events; then
---   for each event: key prefix, company, id, the number of its deliveries when its
---   matching is complete, '' before, number of changes; and for each of its changes: subscriber, expected version
+--   for each event: key prefix, company, id, what settle takes of its matching,
+--   number of changes; and for each of its changes: subscriber, expected version
 --   ('' for none), record, created ms, ms until it is due ('' for never), flags,
---   ms for which its endpoint is not served ('' for none)
+--   ms for which its endpoint is not served ('' for none), the notice of its death
+--   ('' for none)
 -- Flags: c it was claimed from its endpoint queue, s the endpoint was reached, u it
 --   was not, o its breaker is open, b the delivery is backlog, g leave it when an
 --   attempt is under way
 -- Returns the numbers of events whose partition needs a wake-up; then for each
--- change 1, or 0 for an attempt under way, or the record found when its version
--- differs.
+-- change 1, or 0 for an attempt under way, or -1 when the event is compacted, or
+-- the record found when its version differs.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
 local LIVE = {P = true, R = true}
+
+local prefixes, at = {}, 9
+for e = 1, tonumber(ARGV[8]) do
+  prefixes[e] = ARGV[at]
+  at = at + 5 + 8 * ARGV[at + 4]
+end
+check(prefixes)
 
 -- index adds to a sorted set whose old members go, a few at each write, and
 -- which expires when nothing is written any more.
@@ -71,15 +79,14 @@ end
 local out, wakes, fanouts = {0}, {}, {}
 local a = 9
 for e = 1, tonumber(ARGV[8]) do
-  local P, company, id, fanout, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
-  local matched = fanout ~= ''
+  local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
   a = a + 5
   local key, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
   local opened, dead, wake_up = 0, false, 0
   for _ = 1, changes do
     local sub, expected, record, created = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
-    local due, flags, ms = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
-    a = a + 7
+    local due, flags, ms, death = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6], ARGV[a + 7]
+    a = a + 8
     local claimed = string.find(flags, 'c', 1, true)
     local ended = claimed and free(P, replica, company, sub, id, expected)
     local offered = not ended
@@ -90,6 +97,8 @@ for e = 1, tonumber(ARGV[8]) do
       if ended and found and not finished(found) then -- the caller may never come back, or it is damaged
         wake_up, offered = wake_up + put(P, company, sub, id, t, t), true
       end
+    elseif expected == '' and redis.pcall('GETRANGE', event, 0, 0) == COMPACTED then
+      out[#out + 1] = -1
     elseif string.find(flags, 'g', 1, true) and in_flight(P, company, sub, id) then
       out[#out + 1] = 0
     else
@@ -101,6 +110,7 @@ for e = 1, tonumber(ARGV[8]) do
       if LIVE[is] and not LIVE[was] then opened = opened + 1 end
       if LIVE[was] and not LIVE[is] then opened = opened - 1 end
       dead = dead or is == 'X'
+      if is == 'X' and was ~= 'X' then wake_up = wake_up + notice(P, company, sub, death, now) end
       if LIVE[is] and due ~= '' then
         -- One that somebody else is attempting is queued by its outcome.
         if ended or not found or not in_flight(P, company, sub, id) then
@@ -114,12 +124,13 @@ for e = 1, tonumber(ARGV[8]) do
     if not offered then wake_up = wake_up + offer(P, company, sub, t) end
   end
   count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
-  if matched then
+  if matched ~= '' then
     fanouts[company] = fanouts[company] or {P = P}
-    table.insert(fanouts[company], tonumber(fanout))
+    table.insert(fanouts[company], fanout_of(matched))
   end
   if wake_up > 0 then wakes[#wakes + 1] = e end
 end
 for company, list in pairs(fanouts) do weigh(list.P, company, list) end
+remember_ended(now)
 out[1] = wakes
 return out

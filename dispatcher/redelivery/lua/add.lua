@@ -4,6 +4,7 @@
 --   that it is kept
 -- Returns what wake does.
 local P, company, job = ARGV[1], ARGV[2], ARGV[3]
+check({P})
 local now = clock()
 redis.call('SET', P .. 'job:' .. company .. '/' .. job, ARGV[4], 'PX', ARGV[6])
 if tonumber(ARGV[5]) > 0 then

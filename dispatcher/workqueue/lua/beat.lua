@@ -1,11 +1,14 @@
 -- Writes a replica's heartbeat and reads everybody's. Redis's own clock is the
 -- measure, so that replicas' clocks may differ.
 -- KEYS: 1 a shard's heartbeats, 2 a key that never exists
--- ARGV: 1 replica
+-- ARGV: 1 key prefix, 2 replica
 -- Returns {now ms, replica, ms of its last heartbeat, ...}.
+local P, replica = ARGV[1], ARGV[2]
+check({P})
 local now = clock()
-redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('PEXPIRE', KEYS[1], 604800000)
+redis.call('ZADD', KEYS[1], now, replica)
+redis.call('HSET', P .. 'reads', replica, OLDEST .. '-' .. NEWEST)
+for _, key in ipairs({KEYS[1], P .. 'reads'}) do redis.call('PEXPIRE', key, 604800000) end
 local out = {now}
 local all = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 for i = 1, #all do out[#out + 1] = all[i] end

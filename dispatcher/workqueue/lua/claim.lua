@@ -16,6 +16,7 @@
 --   subscribers that have a delivery already (false: none) in turn; deliveries
 --   are subscriber, id, record or false, event or false in turn; jobs are ids.
 local P, replica = ARGV[1], ARGV[2]
+check({P})
 if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
 
 local note, call = P .. 'n:' .. replica, tonumber(ARGV[3])

@@ -4,6 +4,7 @@
 --   again, '' when it is done
 -- Returns 1 when a wake-up must be enqueued.
 local P, replica, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+check({P})
 local now = clock()
 if redis.call('HDEL', P .. 'n:' .. replica, 'j:' .. company .. '/' .. job) == 0 then
   return 0 -- taken over: the successor goes on with it

@@ -5,6 +5,7 @@
 -- ARGV: 1 key prefix, 2 how many at most
 -- Returns 1 when the partition has work to claim for which nobody else is coming.
 local P = ARGV[1]
+check({P})
 local now = clock()
 local wakes = 0
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[2])) do

@@ -4,6 +4,7 @@
 --   event itself
 -- Returns what wake does.
 local P, replica, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+check({P})
 local now = clock()
 if sub == '' then
   if redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) == 1 then

@@ -8,6 +8,7 @@
 --   to requeue, none meaning all
 -- Returns {how many were requeued, notes left, 1 when a wake-up must be enqueued}.
 local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
+check({P})
 local now = clock()
 local note = P .. 'n:' .. replica
 local wakes = 0

@@ -5,6 +5,7 @@
 -- ARGV: 1 key prefix, 2 company, 3 event id, 4 subscriber, '' for the event itself
 -- Returns {1 when it was in the quarantine else 0, what wake does}.
 local P, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+check({P})
 local member = company .. '/' .. id
 if sub ~= '' then member = reference(company, id, sub) end
 if redis.call('ZREM', P .. 'quarantine', member) == 0 then return {0, 0} end

@@ -17,5 +17,7 @@ end
 if #missing > 0 then
   return missing
 end
-redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then -- a full Redis refuses even a needless write
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+end
 return all

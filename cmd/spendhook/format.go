@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"spendhook/audit"
+	"spendhook/config"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+	"spendhook/internal/redisx"
+)
+
+// formatCmd is about the format that work is stored in, which releases share.
+type formatCmd struct {
+	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the stored format, and which formats the replicas read."`
+	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest that this release reads, once every replica reads it."`
+}
+
+// formatFlags say which Redis.
+type formatFlags struct {
+	configFlags
+
+	Redis string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
+}
+
+// open connects to the Redis of the daemon, which may run.
+func (f formatFlags) open(ctx context.Context) (*config.Config, *redisx.Redis, error) {
+	cfg, err := f.loadWith(map[string]string{"redis": f.Redis})
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, Attach: true})
+	return cfg, r, err
+}
+
+type formatShowCmd struct {
+	formatFlags
+}
+
+// Run prints how many partitions have which format, and the living replicas.
+func (c *formatShowCmd) Run(ctx context.Context, term *console) error {
+	_, r, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	if err == nil {
+		err = term.printFormats(formats)
+	}
+	return errors.Join(err, r.Close())
+}
+
+func (t *console) printFormats(formats workqueue.Formats) error {
+	counts := make(map[int]int)
+	for _, format := range formats.Partitions {
+		counts[format]++
+	}
+	for _, format := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(t.out, "%d partitions have format %d\n", counts[format], format)
+	}
+	fmt.Fprintf(t.out, "this build reads %s\n", formatRange(partition.OldestFormat, partition.NewestFormat()))
+	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	for _, r := range formats.Readers {
+		fmt.Fprintf(w, "replica %s\treads %s\n", r.Replica, formatRange(r.Oldest, r.Newest))
+	}
+	return w.Flush()
+}
+
+func formatRange(oldest, newest int) string {
+	if oldest == newest {
+		return strconv.Itoa(oldest)
+	}
+	return fmt.Sprintf("%d to %d", oldest, newest)
+}
+
+type formatRaiseCmd struct {
+	formatFlags
+
+	DryRun bool `help:"Only say what is to be done."`
+}
+
+// Run raises every partition. The daemons may run; interrupted, it is run again.
+func (c *formatRaiseCmd) Run(ctx context.Context, term *console) error {
+	cfg, r, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	to := partition.NewestFormat()
+	if c.DryRun {
+		return errors.Join(c.look(ctx, term, r, to), r.Close())
+	}
+	raised, err := workqueue.RaiseFormat(ctx, r.Client(), to)
+	fmt.Fprintf(term.out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
+	err = errors.Join(err, r.Close())
+	if raised > 0 {
+		e := audit.Entry{Action: "format.raise", Target: audit.Target{Kind: "stored_format", IDs: []string{strconv.Itoa(to)}}}
+		if err != nil {
+			e.Outcome = audit.Unknown
+		}
+		err = errors.Join(err, recordChange(ctx, cfg, term.err, e))
+	}
+	return err
+}
+
+// look says what Run would do.
+func (c *formatRaiseCmd) look(ctx context.Context, term *console, r *redisx.Redis, to int) error {
+	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	if err != nil {
+		return err
+	}
+	below := 0
+	for p, format := range formats.Partitions {
+		if format < partition.OldestFormat || format > to {
+			return &partition.FormatError{Partition: p, Format: format}
+		}
+		if format < to {
+			below++
+		}
+	}
+	fmt.Fprintf(term.out, "%d of %d partitions are to be raised to format %d\n", below, partition.Count, to)
+	for _, reader := range formats.Readers {
+		if !reader.Reads(to) {
+			err = errors.Join(err, fmt.Errorf("%w: %s", workqueue.ErrOldReplica, reader.Replica))
+		}
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+-- Compacts events of one partition that were settled long enough ago: of each
+-- only its header and a digest of its body are kept, and it leaves the indexes. An
+-- event is left as it is that is not settled any more, that has a delivery that died,
+-- that a disabled subscriber was to have, or that was settled again since: then it
+-- has a later entry.
+-- KEYS: 1 the partition's due set, 2 a key that never exists
+-- ARGV: 1 key prefix, 2 now ms, 3 ms after which a settled event is compacted, 4
+--   events and deliveries to look at, at most, 5 bytes of events, at most
+-- Returns {events compacted, 1 when more are due else 0}.
+local P, now, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local left, bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+check({P})
+
+-- delivered lists the subscribers that have a delivery of the event; nil when it
+-- is not to be compacted.
+local function delivered(deliveries)
+  local fields, subs = redis.pcall('HGETALL', deliveries), {}
+  if fields.err then return nil end
+  for i = 1, #fields, 2 do
+    local field, value = fields[i], fields[i + 1]
+    if field == '!' or field == HELD or field == '#' and value ~= '0' then return nil end
+    if field ~= '#' then
+      local status, updated = string.sub(value, 1, 1), tonumber(string.match(value, '"u":(%d+)'))
+      if status ~= 'D' and status ~= 'C' or not updated or updated + after > now then return nil end
+      subs[#subs + 1] = field
+    end
+  end
+  return subs
+end
+
+local function add(to, key, value)
+  to[key] = to[key] or {}
+  table.insert(to[key], value)
+end
+
+-- compact_company takes the first entries of a company and returns how many of
+-- their events it compacted.
+local function compact_company(company)
+  local taken, ids, of_sub, freed, total = 0, {}, {}, {}, 0
+  for _, entry in ipairs(redis.call('LRANGE', P .. 'done:' .. company, 0, left - 1)) do
+    if left <= 0 or bytes <= 0 or tonumber(string.sub(entry, 1, 8), 16) * 1000 + after > now then break end
+    taken, left = taken + 1, left - 1
+    local id = string.sub(entry, 9)
+    local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
+    local value = redis.pcall('GET', event)
+    if type(value) == 'string' and string.sub(value, 1, 1) == SETTLED then
+      local body, subs = string.sub(value, HEADER + 1), delivered(deliveries)
+      bytes = bytes - #value
+      if subs then
+        redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(body), 'KEEPTTL')
+        redis.call('UNLINK', deliveries)
+        left, ids[#ids + 1] = left - #subs, id
+        for _, sub in ipairs(subs) do add(of_sub, sub, id) end
+        local hour, size = hour_of(string.sub(value, 2, 14)), #body + OVERHEAD - COMPACTED_BYTES
+        freed[hour] = (freed[hour] or 0) + size
+      end
+    end
+  end
+  if taken > 0 then redis.call('LPOP', P .. 'done:' .. company, taken) end
+  if #ids > 0 then redis.call('ZREM', P .. 'ei:' .. company, unpack(ids)) end
+  for sub, list in pairs(of_sub) do redis.call('ZREM', P .. 'da:' .. company .. '/' .. sub, unpack(list)) end
+  for hour, size in pairs(freed) do
+    if redis.call('HEXISTS', P .. 'cb:' .. company, hour) == 1 then
+      redis.call('HINCRBY', P .. 'cb:' .. company, hour, -size)
+      total = total + size
+    end
+  end
+  if total > 0 then redis.call('HINCRBY', P .. 'c:' .. company, 'bytes', -total) end
+  return #ids
+end
+
+local compacted = 0
+for _, company in ipairs(redis.call('ZRANGEBYSCORE', P .. 'compact', '-inf', now - after, 'LIMIT', 0, left)) do
+  if left <= 0 or bytes <= 0 then break end
+  compacted = compacted + compact_company(company)
+  local first = redis.call('LINDEX', P .. 'done:' .. company, 0)
+  if first then
+    redis.call('ZADD', P .. 'compact', tonumber(string.sub(first, 1, 8), 16) * 1000, company)
+  else
+    redis.call('ZREM', P .. 'compact', company)
+  end
+end
+local first = redis.call('ZRANGE', P .. 'compact', 0, 0, 'WITHSCORES')
+return {compacted, first[1] and first[2] + after <= now and 1 or 0}

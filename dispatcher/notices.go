@@ -1,0 +1,166 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
+	"spendhook/subscribers"
+)
+
+// deathNotice is the notice of a dead letter; "" when the outcome is none, or is
+// that of a notice, which could go on for ever.
+func (d *Dispatcher) deathNotice(o *outcome) string {
+	if o.next.Status != delivery.StatusDead || events.IsOperational(o.next.EventType) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(o.ref.String() + "#" + strconv.Itoa(o.next.Count)))
+	text, err := d.opts.Events.Notice(events.Notice{
+		ID:   "delivery-dead-" + hex.EncodeToString(sum[:16]),
+		Type: events.DeliveryDead, Company: o.ref.Company, About: o.ref.ID, At: time.UnixMilli(o.next.Updated),
+		Metadata: map[string]any{
+			"subscriberUuid": o.ref.Subscriber, "eventId": o.ref.ID, "event": o.next.EventType,
+			"attempts": o.next.Count, "reason": o.next.Reason,
+		},
+	})
+	if err != nil {
+		d.opts.Logger.Error("operational event not made", "event", events.DeliveryDead, "event_id", o.ref.ID, "error", err)
+	}
+	return text
+}
+
+const (
+	// forwardTimeout bounds one try to pass notices on.
+	forwardTimeout = 5 * time.Second
+	// forwardRetry is when the next try is made after one that failed.
+	forwardRetry = 5 * time.Second
+	// maxForwards is how many companies' notices a replica passes on at once.
+	maxForwards = 4
+	// done says that a job has no next step.
+	done = time.Duration(-1)
+)
+
+// noticeStep is one step of a company's job of notices. It returns when the next
+// is due. A step that is repeated after a crash finds its work done.
+type noticeStep func(ctx context.Context, company uuid.UUID) (again time.Duration, err error)
+
+// noticeStep is nil for any other job.
+func (d *Dispatcher) noticeStep(job uuid.UUID) noticeStep {
+	switch job {
+	case events.ForwardJob:
+		return d.forward
+	case events.SummariseJob:
+		return d.summarise
+	}
+	return nil
+}
+
+// runNotices does one step of a job of notices, and ends the claim.
+func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, job uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	again, err := d.noticeStep(job)(ctx, company)
+	if err != nil {
+		again = forwardRetry
+	}
+	return errors.Join(err, d.queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again))
+}
+
+// forward copies a page of a company's notices to the operations company, those
+// that a subscriber there lists.
+func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Duration, error) {
+	page, more, err := d.opts.Events.Outbox(ctx, company)
+	if err != nil || len(page) == 0 {
+		return done, err
+	}
+	to := d.opts.Events.Operations()
+	if to == uuid.Nil { // the setting was taken back
+		return again(more), d.opts.Events.Sent(ctx, company, page)
+	}
+	subs, err := d.opts.Registry.Current(ctx, to)
+	if err != nil {
+		return 0, err
+	}
+	var sent, sending []events.Outgoing
+	var batch []events.Event
+	for _, o := range page {
+		switch {
+		case o.Err != nil:
+			d.opts.Logger.Error("operational event is damaged and was dropped", "company_uuid", company, "error", o.Err)
+			sent = append(sent, o)
+		case slices.ContainsFunc(subs, func(s *subscribers.Subscriber) bool { return s.Wants(o.Event.Type) }):
+			sending, batch = append(sending, o), append(batch, o.Event)
+		default:
+			sent = append(sent, o)
+		}
+	}
+	accepted, failed := d.publishNotices(ctx, sending, batch)
+	return again(more), errors.Join(failed, d.opts.Events.Sent(ctx, company, append(sent, accepted...)))
+}
+
+func again(more bool) time.Duration {
+	if more {
+		return 0
+	}
+	return done
+}
+
+// publishNotices returns those that are accepted, by this try or an earlier one,
+// or never will be.
+func (d *Dispatcher) publishNotices(ctx context.Context, sending []events.Outgoing, batch []events.Event) (accepted []events.Outgoing, err error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	results, err := d.publish(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range results {
+		var refused *invalid.Error
+		switch {
+		case r.Err == nil:
+		case errors.As(r.Err, &refused), errors.Is(r.Err, events.ErrConflict):
+			d.opts.Logger.Error("operational event not passed on", "event_id", r.ID, "error", r.Err)
+		default:
+			err = r.Err
+			continue
+		}
+		accepted = append(accepted, sending[i])
+	}
+	return accepted, err
+}
+
+// summarise writes the summaries of a company that are due.
+func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Duration, error) {
+	all, err := d.opts.Events.Suppressed(ctx, company)
+	if err != nil {
+		return 0, err
+	}
+	next := done
+	for _, s := range all {
+		if wait := s.Due.Sub(d.opts.Now()); wait > 0 {
+			if next == done || wait < next {
+				next = wait
+			}
+			continue
+		}
+		wake, err := d.opts.Events.Summarise(ctx, s)
+		if err != nil {
+			return 0, err
+		}
+		if wake {
+			d.queue.Kick(partition.Of(company))
+		}
+	}
+	return next, nil
+}

@@ -1,0 +1,348 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/egress"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+)
+
+// noticeBench is a dispatcher whose operational events are watched. It is not started.
+type noticeBench struct {
+	*dispatcher.Dispatcher
+
+	t          *testing.T
+	client     redis.UniversalClient
+	events     *events.Store
+	subs       *subscribers.Store
+	publisher  *events.Publisher
+	company    uuid.UUID
+	operations uuid.UUID
+}
+
+func newNoticeBench(t *testing.T) *noticeBench {
+	t.Helper()
+	b := &noticeBench{t: t, client: redistest.New(t), company: uuid.New(), operations: uuid.New()}
+	policy := delivery.Policy{
+		Schedule: []time.Duration{10 * time.Millisecond}, RetryAfterMax: time.Minute,
+		DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 2, DisableAfter: time.Hour,
+	}
+	b.events = events.NewStore(events.StoreOptions{Client: b.client, Retention: policy.Retention, Operations: b.operations})
+	b.subs = subscribers.NewStore(subscribers.StoreOptions{
+		Client: b.client, Events: b.events, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+	})
+	sender := webhook.NewSender(webhook.SenderOptions{
+		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second, Version: "test",
+	})
+	t.Cleanup(sender.Close)
+	o := dispatcher.Options{
+		Client: b.client, Events: b.events, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: b.subs}),
+		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	}
+	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
+	var err error
+	if b.Dispatcher, err = dispatcher.New(o); err != nil {
+		t.Fatal(err)
+	}
+	b.publisher = events.NewPublisher(events.PublisherOptions{Store: b.events, Wake: b.Wake})
+	t.Cleanup(b.publisher.Close)
+	return b
+}
+
+func (b *noticeBench) start(publish dispatcher.Publish) {
+	b.t.Helper()
+	if err := b.Start(b.t.Context(), publish); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		b.Stop(ctx)
+	})
+}
+
+func (b *noticeBench) subscribe(company uuid.UUID, at string, types ...string) subscribers.Subscriber {
+	b.t.Helper()
+	s, err := b.subs.Create(b.t.Context(), subscribers.Create{CompanyUUID: company, Name: "receiver", CallbackURL: at, Events: types})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func (b *noticeBench) emit(id string) {
+	b.t.Helper()
+	results, err := b.publisher.Accept(b.t.Context(), []events.Event{{ID: id, CompanyUUID: b.company, Type: "PAYMENT_PAID", Timestamp: time.Now()}})
+	if err != nil || results[0].Err != nil {
+		b.t.Fatal(results, err)
+	}
+}
+
+// types lists the types of a company's events, in alphabetical order.
+func (b *noticeBench) types(company uuid.UUID) string {
+	b.t.Helper()
+	page, err := b.events.List(b.t.Context(), events.Filter{Company: &company, Size: 100})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var out []string
+	for _, e := range page.Items {
+		out = append(out, e.Type)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// settled waits until nothing is pending of a company's events.
+func (b *noticeBench) settled(company uuid.UUID) {
+	b.t.Helper()
+	b.until("all is settled", func() bool {
+		page, err := b.events.List(b.t.Context(), events.Filter{Company: &company, Size: 100})
+		return err == nil && !slices.ContainsFunc(page.Items, func(e events.Stored) bool { return e.State != events.Settled })
+	})
+}
+
+func (b *noticeBench) until(what string, holds func() bool) {
+	b.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not so after 30 s: %s", what)
+		}
+	}
+}
+
+// inbox is a receiver that keeps what it got.
+type inbox struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	got    []events.Event
+	status func(events.Event) int
+}
+
+func newInbox(t *testing.T, status func(events.Event) int) *inbox {
+	t.Helper()
+	in := &inbox{status: status}
+	in.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		e, err := events.ParseBody(body)
+		if err != nil {
+			t.Errorf("body %s: %v", body, err)
+		}
+		in.mu.Lock()
+		in.got = append(in.got, e)
+		in.mu.Unlock()
+		w.WriteHeader(in.status(e))
+	}))
+	t.Cleanup(in.Close)
+	return in
+}
+
+func answer(code int) func(events.Event) int { return func(events.Event) int { return code } }
+
+// of are the events of a type that came, by id.
+func (in *inbox) of(kind string) map[string]events.Event {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := make(map[string]events.Event)
+	for _, e := range in.got {
+		if e.Type == kind {
+			out[e.ID] = e
+		}
+	}
+	return out
+}
+
+func metadata(t *testing.T, all map[string]events.Event) map[string]any {
+	t.Helper()
+	if len(all) != 1 {
+		t.Fatalf("%d events, want 1", len(all))
+	}
+	var out map[string]any
+	for _, e := range all {
+		if err := json.Unmarshal(e.Metadata, &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// The process is lost right after the script that writes the death: the notice is
+// there. The same record sent again, as after a lost reply, tells nothing twice.
+func TestADeathIsToldThoughTheProcessIsLost(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	b.subscribe(b.company, in.URL, events.DeliveryDead)
+	dead := uuid.New()
+	b.emit("e1")
+	now := time.Now()
+	text, err := b.events.Notice(events.Notice{
+		ID: "delivery-dead-1", Type: events.DeliveryDead, Company: b.company, About: "e1", At: now,
+		Metadata: map[string]any{"subscriberUuid": dead},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := events.Ref{Company: b.company, ID: "e1"}
+	for range 2 {
+		recorded, _, err := b.Deliveries().Record(t.Context(), now, "lost", []delivery.Write{{
+			Event: ref, Matched: true,
+			Changes: []delivery.Change{{
+				Ref:    delivery.Ref{Ref: ref, Subscriber: dead},
+				Base:   &delivery.Record{},
+				Next:   &delivery.Record{Status: delivery.StatusDead, EventType: "PAYMENT_PAID", Created: now.UnixMilli(), Count: 1},
+				Notice: text,
+			}},
+		}})
+		if err != nil || recorded[0].Err != nil || recorded[0].Found[0] != nil {
+			t.Fatal(recorded, err)
+		}
+	}
+	b.start(b.publisher.Accept)
+	b.until("the notice comes", func() bool { return len(in.of(events.DeliveryDead)) == 1 })
+	b.settled(b.company)
+	if got := b.types(b.company); got != "DELIVERY_DEAD PAYMENT_PAID" {
+		t.Errorf("events are %s", got)
+	}
+}
+
+// The operations company hears that another's only subscriber was disabled, also
+// when the process that disabled it is lost at once.
+func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	b.subscribe(b.operations, in.URL, events.SubscriberDisabled)
+	only := b.subscribe(b.company, "http://127.0.0.1:1/gone", "PAYMENT_PAID")
+	for range 2 {
+		if _, err := b.subs.Disable(t.Context(), b.company, only.UUID, subscribers.ReasonFailing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.start(b.publisher.Accept)
+	b.until("operations is told", func() bool { return len(in.of(events.SubscriberDisabled)) == 1 })
+	b.settled(b.operations)
+	m := metadata(t, in.of(events.SubscriberDisabled))
+	if m["companyUuid"] != b.company.String() || m["subscriberUuid"] != only.UUID.String() || m["reason"] != subscribers.ReasonFailing {
+		t.Errorf("metadata %v", m)
+	}
+	if got := b.types(b.company); got != "" {
+		t.Errorf("the company, where nobody lists it, has %s", got)
+	}
+	b.until("the outbox is empty", func() bool {
+		out, _, err := b.events.Outbox(t.Context(), b.company)
+		return err == nil && len(out) == 0
+	})
+}
+
+// What cannot be passed on waits; what was passed on and not crossed off is not
+// told twice.
+func TestOperationsIsToldOnceWhateverFails(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	b.subscribe(b.operations, in.URL, events.SubscriberDisabled)
+	only := b.subscribe(b.company, "http://127.0.0.1:1/gone", "PAYMENT_PAID")
+	if _, err := b.subs.Disable(t.Context(), b.company, only.UUID, subscribers.ReasonFailing); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	tries := 0
+	b.start(func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if tries++; tries == 1 { // it was accepted, but the answer is lost
+			_, err := b.publisher.Accept(ctx, batch)
+			return nil, errors.Join(events.ErrUnavailable, err)
+		}
+		return b.publisher.Accept(ctx, batch)
+	})
+	b.until("the outbox is empty", func() bool {
+		out, _, err := b.events.Outbox(t.Context(), b.company)
+		return err == nil && len(out) == 0
+	})
+	b.settled(b.operations)
+	mu.Lock()
+	defer mu.Unlock()
+	if got := b.types(b.operations); got != events.SubscriberDisabled || tries != 2 {
+		t.Errorf("operations has %s after %d tries", got, tries)
+	}
+}
+
+// A receiver that fails is told of itself; that its own notices die makes no more.
+func TestADeadNoticeMakesNoNotice(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusInternalServerError))
+	b.subscribe(b.company, in.URL, "PAYMENT_PAID", events.DeliveryDead)
+	operations := newInbox(t, answer(http.StatusOK))
+	b.subscribe(b.operations, operations.URL, events.DeliveryDead)
+	b.start(b.publisher.Accept)
+	b.emit("e1")
+	b.until("operations is told", func() bool { return len(operations.of(events.DeliveryDead)) == 1 })
+	b.until("the notice comes", func() bool { return len(in.of(events.DeliveryDead)) == 1 })
+	b.settled(b.company)
+	if got := b.types(b.company); got != "DELIVERY_DEAD PAYMENT_PAID" {
+		t.Errorf("events are %s", got)
+	}
+	m := metadata(t, operations.of(events.DeliveryDead))
+	if m["companyUuid"] != b.company.String() || m["eventId"] != "e1" || m["attempts"] != 2. || m["reason"] != delivery.ReasonExhausted {
+		t.Errorf("metadata %v", m)
+	}
+}
+
+// Failing and recovering are told once for each run of failures, with what the
+// run was.
+func TestFailingAndRecoveringAreTold(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	b.subscribe(b.company, in.URL, events.SubscriberFailing, events.SubscriberRecovered)
+	bad := newInbox(t, func(e events.Event) int {
+		if strings.HasPrefix(e.ID, "bad") {
+			return http.StatusInternalServerError
+		}
+		return http.StatusOK
+	})
+	sub := b.subscribe(b.company, bad.URL, "PAYMENT_PAID")
+	b.start(b.publisher.Accept)
+	b.emit("bad")
+	b.until("failing is told", func() bool { return len(in.of(events.SubscriberFailing)) == 1 })
+	b.emit("good")
+	b.until("recovery is told", func() bool { return len(in.of(events.SubscriberRecovered)) == 1 })
+	b.settled(b.company)
+	m := metadata(t, in.of(events.SubscriberFailing))
+	since, _ := m["failingSince"].(string)
+	at, err := time.Parse(time.RFC3339, since)
+	if m["subscriberUuid"] != sub.UUID.String() || m["consecutiveFailures"] != 2. || err != nil || time.Since(at) > time.Minute {
+		t.Errorf("metadata %v, %v", m, err)
+	}
+	if got := b.types(b.company); got != "PAYMENT_PAID PAYMENT_PAID SUBSCRIBER_FAILING SUBSCRIBER_RECOVERED" {
+		t.Errorf("events are %s", got)
+	}
+}

@@ -1,0 +1,13 @@
+-- check refuses the script when this build, which reads the formats OLDEST to
+-- NEWEST, cannot read one of the partitions with these key prefixes.
+local function check(prefixes)
+  local keys = {}
+  for i, P in ipairs(prefixes) do keys[i] = P .. 'format' end
+  for i, format in ipairs(redis.call('MGET', unpack(keys))) do
+    format = tonumber(format or 1)
+    if format < OLDEST or format > NEWEST then
+      error({err = string.format('FORMAT %s %d', string.match(prefixes[i], '%d+'), format)})
+    end
+  end
+end
+

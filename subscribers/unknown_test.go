@@ -1,0 +1,30 @@
+package subscribers_test
+
+import (
+	"strings"
+	"testing"
+
+	"spendhook/subscribers"
+)
+
+// What a newer release has added to a subscriber is still there after this one
+// has changed it.
+func TestUnknownFieldsOfASubscriberStay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{MaxPerCompany: 10})
+	sub := b.create(t, "https://example.com/hook")
+	key, field := subscribers.CompanyKey(b.company), sub.UUID.String()
+	raw := b.client.HGet(t.Context(), key, field).Val()
+	raw = strings.TrimSuffix(strings.Replace(raw, `"secrets":[{`, `"secrets":[{"kind":"next",`, 1), "}") + `,"ordered":true}`
+	b.client.HSet(t.Context(), key, field, raw)
+	name := "another"
+	if _, err := b.store.Update(t.Context(), b.company, sub.UUID, subscribers.Update{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	raw = b.client.HGet(t.Context(), key, field).Val()
+	for _, want := range []string{`"another"`, `"kind":"next"`, `"ordered":true`} {
+		if !strings.Contains(raw, want) {
+			t.Errorf("%s has no %s", raw, want)
+		}
+	}
+}
