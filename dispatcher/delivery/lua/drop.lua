@@ -57,6 +57,6 @@ else
     end
   end
 end
-remember_ended(now)
+end_settling(now)
 redis.call('ZREM', quarantine, member)
 return 1

@@ -3,16 +3,22 @@
 local HELD = '-'
 
 local to_compact = {} -- the events of this call that may be compacted, by company
+local to_forget = {}  -- the notes of this call's events whose matching ended, by key
 
 -- settle moves an event to the state that its deliveries are in, after some of
 -- them were written. What is pending has no expiry. matched: '' before its matching
 -- is complete; then the number of its deliveries, with an 'h' after it when a
 -- disabled subscriber was to have one, and the replica's note of it ends. opened:
--- live deliveries more than before. Returns by how much the pending events of the
--- company grew: -1, 0 or 1. Call remember_ended when all are settled.
-local function settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event)
+-- live deliveries more than before. marks: the fields '#', '!' and HELD, when the
+-- caller has read them and writes none. Returns by how much the pending events of
+-- the company grew: -1, 0 or 1. Call end_settling when all are settled.
+local function settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event, marks)
   local deliveries, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
-  if matched ~= '' then redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) end
+  if matched ~= '' then
+    local note = P .. 'n:' .. replica
+    to_forget[note] = to_forget[note] or {}
+    table.insert(to_forget[note], company .. '/' .. id)
+  end
   if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
   if dead then redis.call('HSET', deliveries, '!', now) end
   local head = redis.pcall('GETRANGE', event, 0, 13)
@@ -29,8 +35,11 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
     return 0
   end
   if state == READY and matched == '' then return 0 end
-  if string.sub(matched, -1) == 'h' then redis.call('HSET', deliveries, HELD, 1) end
-  local marks = redis.call('HMGET', deliveries, '#', '!', HELD)
+  marks = marks or redis.call('HMGET', deliveries, '#', '!', HELD)
+  if string.sub(matched, -1) == 'h' then
+    redis.call('HSET', deliveries, HELD, 1)
+    marks[3] = '1'
+  end
   local is = SETTLED
   if tonumber(marks[1] or 0) > 0 then is = MATCHED end
   if is == SETTLED and (state ~= SETTLED or dead) then
@@ -57,8 +66,10 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   return 1
 end
 
--- remember_ended appends the settled events to those that compact.lua looks at.
-local function remember_ended(now)
+-- end_settling ends the notes of events whose matching ended, and appends the
+-- settled ones to those that compact.lua looks at.
+local function end_settling(now)
+  for note, ended in pairs(to_forget) do redis.call('HDEL', note, unpack(ended)) end
   for _, of in pairs(to_compact) do
     local length = redis.call('RPUSH', of.P .. 'done:' .. of.company, unpack(of))
     if length == #of then redis.call('ZADD', of.P .. 'compact', now, of.company) end

@@ -131,6 +131,6 @@ for e = 1, tonumber(ARGV[8]) do
   if wake_up > 0 then wakes[#wakes + 1] = e end
 end
 for company, list in pairs(fanouts) do weigh(list.P, company, list) end
-remember_ended(now)
+end_settling(now)
 out[1] = wakes
 return out

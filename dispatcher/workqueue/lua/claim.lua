@@ -31,6 +31,7 @@ for i = 11, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 local JOB_TURN = 8      -- every so many turns a job comes before new work
 local PAGE = 200        -- companies looked at
 local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
+local EVENTS = 16       -- events read at once
 
 redis.call('ZREM', P .. 'due', '', PASSED)
 
@@ -41,12 +42,24 @@ local function read(command, ...)
   return value
 end
 
+-- read_events reads a company's events. What is no string is damaged, which MGET
+-- does not tell from what is gone.
+local function read_events(company, ids, first, last)
+  local keys = {}
+  for i = first, last do
+    keys[#keys + 1] = P .. 'e:' .. company .. ':' .. string.gsub(ids[i], '^!', '')
+  end
+  local events = redis.call('MGET', unpack(keys))
+  for i, key in ipairs(keys) do events[i] = events[i] or read('GET', key) end
+  return events
+end
+
 local function claim_events(company, want)
   local queue = P .. 'q:' .. company
   local cost = redis.call('HGET', P .. 'c:' .. company, 'cost') -- deliveries an event makes
   cost = tonumber(cost or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
-  local out, used = {}, 0
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
+  local out, used, notes, events = {}, 0, {}, {}
   for i, id in ipairs(ids) do
     if bytes <= 0 then
       local rest = {}
@@ -54,22 +67,23 @@ local function claim_events(company, want)
       redis.call('LPUSH', queue, unpack(rest))
       break
     end
-    local known = false
-    if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
-      id = string.sub(id, 2)
-      known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
-      if known.err then known = false end
-    end
-    redis.call('HSET', note, company .. '/' .. id, call)
-    local event = read('GET', P .. 'e:' .. company .. ':' .. id)
-    if matched(event) then
-      redis.call('HDEL', note, company .. '/' .. id)
-    else
+    local at = (i - 1) % EVENTS
+    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
+    local event = events[at + 1]
+    if not matched(event) then
+      local known = false
+      if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
+        id = string.sub(id, 2)
+        known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
+        if known.err then known = false end
+      end
+      notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
       bytes = bytes - (event and #event or 0)
       used = used + cost
       out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
     end
   end
+  if #notes > 0 then redis.call('HSET', note, unpack(notes)) end
   return out, used
 end
 
