@@ -24,6 +24,7 @@ func startRedis(ctx context.Context, dir string, args ...string) (*redisServer, 
 	args = append([]string{
 		"--dir", dir, "--unixsocket", socket, "--port", "0", "--save", "",
 		"--appendonly", "yes", "--appendfsync", "everysec",
+		"--hash-max-listpack-value", "512", // as README.md advises
 	}, args...)
 	p, err := startProcess(dir, "redis", "redis-server", args...)
 	if err != nil {
@@ -151,28 +152,14 @@ func (r *redisServer) rewriteAgain(ctx context.Context) error {
 	return err
 }
 
-// pauseQueues keeps asynq from handing out tasks, so that a backlog builds up.
-func (r *redisServer) pauseQueues(ctx context.Context) error {
-	return r.eachQueue(ctx, func(key string) error {
-		_, err := r.ask(ctx, "SET", key, "1")
-		return err
-	})
+// forbidClaims makes Redis refuse the command that claims take events with, so that
+// a backlog builds up; allowClaims ends that.
+func (r *redisServer) forbidClaims(ctx context.Context) error {
+	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "-lpop")
+	return err
 }
 
-func (r *redisServer) resumeQueues(ctx context.Context) error {
-	return r.eachQueue(ctx, func(key string) error {
-		_, err := r.ask(ctx, "DEL", key)
-		return err
-	})
-}
-
-func (r *redisServer) eachQueue(ctx context.Context, do func(pausedKey string) error) error {
-	names, err := r.ask(ctx, "SMEMBERS", "asynq:queues")
-	if err != nil {
-		return err
-	}
-	for name := range strings.FieldsSeq(names) {
-		err = errors.Join(err, do("asynq:{"+name+"}:paused"))
-	}
+func (r *redisServer) allowClaims(ctx context.Context) error {
+	_, err := r.ask(ctx, "ACL", "SETUSER", "default", "+lpop")
 	return err
 }

@@ -108,6 +108,7 @@ func (e *embedded) args() []string {
 		"--appendfsync", "everysec",
 		"--save", "",
 		"--maxmemory-policy", "noeviction",
+		"--hash-max-listpack-value", "512", // a delivery's record in one allocation
 		"--maxmemory", strconv.FormatInt(e.memory, 10),
 	}
 }
