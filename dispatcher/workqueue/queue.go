@@ -153,7 +153,11 @@ func (q *Queue) Start(ctx context.Context) error {
 	}
 	q.background.Go(func() { q.watch.run(beats) })
 	q.background.Go(q.serveKicked)
-	if err := q.wakeups.start(q.serve); err != nil {
+	err := q.wakeups.start(func(partitions []int) {
+		q.metrics.served.Inc()
+		q.serve(partitions)
+	})
+	if err != nil {
 		q.StopClaiming(ctx)
 		endBeats()
 		q.background.Wait()
@@ -207,7 +211,9 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if err := q.wakeups.enqueue(ctx, partitions); err != nil {
 		q.metrics.wakeupsFailed.Inc()
 		q.Kick(partitions...)
+		return
 	}
+	q.metrics.enqueued.Inc()
 }
 
 // Kick has this replica serve partitions soon.
