@@ -174,6 +174,11 @@ func TestFanOutIsCharged(t *testing.T) {
 	if cost := b.cost(all[1]); math.Abs(cost-10) > 0.2 {
 		t.Errorf("after %d events an event with 10 deliveries costs %v", 2*quantum, cost)
 	}
+	for _, c := range []uuid.UUID{all[0], all[2]} { // else they are charged one for each subscriber
+		if cost := b.cost(c); cost != 1 {
+			t.Errorf("an event with %d deliveries costs %v", fanOut[c], cost)
+		}
+	}
 	got := make(map[uuid.UUID]int)
 	for range 60 {
 		for c, n := range round() {

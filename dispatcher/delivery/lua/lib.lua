@@ -89,8 +89,8 @@ local function fanout_of(matched) return tonumber(string.match(matched, '^%d+'))
 -- average number of their deliveries, by those of events that were matched.
 local function weigh(P, company, fanouts)
   local state = P .. 'c:' .. company
-  local before = tonumber(redis.call('HGET', state, 'cost') or 1)
-  local cost = before
+  local before = tonumber(redis.call('HGET', state, 'cost') or 0)
+  local cost = before > 0 and before or math.max(fanouts[1], 1)
   for _, n in ipairs(fanouts) do cost = cost + (math.max(n, 1) - cost) / 8 end
   if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
 end
