@@ -481,11 +481,14 @@ func (tf *traffic) insist(client int, id, body string) {
 const single = "single-"
 
 // one sends one more event, and returns once it is accepted.
-func (tf *traffic) one(id string) {
+func (tf *traffic) one(id string) { tf.from(0, id) }
+
+// from is one, as a client with a number.
+func (tf *traffic) from(client int, id string) {
 	tf.mu.Lock()
 	tf.busy++
 	tf.mu.Unlock()
-	tf.insist(0, id, eventBody(id))
+	tf.insist(client, id, eventBody(id))
 }
 
 func eventBody(id string) string {
