@@ -167,7 +167,8 @@ func (tr *trial) flood(clients, each int) (most int) {
 	for c := range clients {
 		sources.Go(func() {
 			for n := range each {
-				tr.load.from(c, fmt.Sprintf("flood-%d-%d", c, n))
+				id := fmt.Sprintf("flood-%d-%d", c, n)
+				tr.load.sendFrom(c, id, eventBody(id))
 			}
 		})
 	}

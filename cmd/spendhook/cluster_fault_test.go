@@ -57,6 +57,73 @@ func TestClusterMovesSlots(t *testing.T) {
 	tr.finish()
 }
 
+// bigEvents of 60,000 bytes are some 100 MB.
+const bigEvents = 1700
+
+// A slot of 50 MB is moved again and again while its company sends as much once more,
+// and then with all of it. No accepted event is lost, nor any id: each is a duplicate afterwards.
+func TestClusterMovesMuch(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 3)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr()}})
+	t.Cleanup(func() { _ = client.Close() })
+	tr := newTrial(t, client, newInstallation(t, clusterURL(servers), briefRetries+sharedKey), newInstallation(t, clusterURL(servers), briefRetries+sharedKey))
+	slot := redistest.SlotOf(t, servers[0], partition.Prefix(partition.Of(developerCompany)))
+	move := func(to int) {
+		t.Helper()
+		began := time.Now()
+		keys := redistest.MoveSlots(t, servers, to, slot, slot)
+		t.Logf("%d keys moved to master %d in %s", keys, to, time.Since(began).Round(100*time.Millisecond))
+	}
+	to := slot * 3 / 16384
+
+	<-tr.sendBig(0, bigEvents/2)
+	rest := tr.sendBig(bigEvents/2, bigEvents)
+	for sending := true; sending; {
+		select {
+		case <-rest:
+			sending = false
+		default:
+		}
+		to = (to + 1) % 3
+		move(to) // for the last time when all are there
+		pause(t.Context(), time.Second)
+	}
+	tr.grow(100)
+	tr.load.pause()
+	l := tr.account()
+	for n := range bigEvents {
+		id := fmt.Sprint("big-", n)
+		if status, answer, err := tr.load.post(n, id, bigEvent(id)); err != nil || status != http.StatusOK {
+			t.Errorf("%s again: %d %s %v", id, status, answer, err)
+		}
+	}
+	if again := tr.account(); again.repeats != l.repeats || again.delivered != l.delivered {
+		t.Errorf("after the duplicates the account is %+v, it was %+v", again, l)
+	}
+	tr.finish()
+}
+
+// sendBig sends big events, and closes the channel when all are accepted.
+func (tr *trial) sendBig(from, to int) <-chan struct{} {
+	const clients = 4
+	var sources sync.WaitGroup
+	for c := range clients {
+		sources.Go(func() {
+			for n := from + c; n < to; n += clients {
+				id := fmt.Sprint("big-", n)
+				tr.load.sendFrom(c, id, bigEvent(id))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		sources.Wait()
+		close(done)
+	}()
+	return done
+}
+
 // shardSource sends events of one company, each until it is answered, and counts how.
 type shardSource struct {
 	daemon   *running
