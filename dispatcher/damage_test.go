@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"crypto/x509"
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -51,7 +50,7 @@ func (d damaged) mend() { d.h.t.Helper(); d.set(d.former) }
 func (d damaged) set(value string) {
 	d.h.t.Helper()
 	ctx, client := d.h.t.Context(), d.h.client
-	err := error(nil)
+	var err error
 	if d.field == "" {
 		err = client.Set(ctx, d.key, value, 0).Err()
 	} else {
@@ -65,6 +64,11 @@ func (d damaged) set(value string) {
 	}
 }
 
+// verbose is a log that takes every level and keeps nothing.
+type verbose struct{ slog.Handler }
+
+func (verbose) Enabled(context.Context, slog.Level) bool { return true }
+
 // Among 10,000 good events there are a damaged one, a damaged delivery, a subscriber
 // and a certificate that cannot be read, and an event whose attempt panics. Only these
 // are quarantined, held and failed; all else is delivered once, and they are too
@@ -73,7 +77,7 @@ func TestDamageAmongManyEvents(t *testing.T) {
 	t.Parallel()
 	var poison string
 	h := build(t, redistest.New(t), func(o *Options) {
-		o.Logger = slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		o.Logger = slog.New(verbose{slog.DiscardHandler})
 	})
 	send := h.send
 	h.send = func(ctx context.Context, r webhook.Request) webhook.Result {
