@@ -1,6 +1,8 @@
 package dispatcher
 
 import (
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"spendhook/dispatcher/delivery"
@@ -45,13 +47,32 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, probe time.Time) {
 // repeated after a crash, so there must never be more of it than places.
 func (d *Dispatcher) attempt(w *work) {
 	d.metrics.waited(w, d.opts.Now())
-	res := d.opts.Sender.Send(d.sending, w.to.request(w.ref.ID, w.body))
+	res := d.post(w)
 	d.record(&outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return delivery.Decide(r, resultOf(res), d.opts.Policy, now, d.opts.Jitter)
 	}})
 	d.leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(),
 	})
+}
+
+// post POSTs one delivery. One that panics has failed: it would end this replica, and
+// then whichever takes its work over.
+func (d *Dispatcher) post(w *work) (res webhook.Result) {
+	started := d.opts.Now()
+	defer func() {
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		res = webhook.Result{
+			StartedAt: started, Duration: d.opts.Now().Sub(started),
+			Class: webhook.ClassPanic, Err: fmt.Errorf("panic: %v", cause),
+		}
+		d.opts.Logger.Error("delivery attempt panicked", "company_uuid", w.ref.Company, "event_id", w.ref.ID,
+			"subscriber_uuid", w.ref.Subscriber, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	}()
+	return d.send(d.sending, w.to.request(w.ref.ID, w.body))
 }
 
 // resultOf is what an attempt means for its delivery.

@@ -87,6 +87,7 @@ type Dispatcher struct {
 	deliveries *delivery.Store
 	redelivery *redelivery.Service
 	targets    *targets
+	send       func(context.Context, webhook.Request) webhook.Result // the sender's
 	records    *recorders
 	after      *consequences
 	publish    Publish
@@ -121,6 +122,7 @@ func New(o Options) (*Dispatcher, error) {
 		}),
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
+		send:     o.Sender.Send,
 	}
 	var err error
 	if d.targets, err = newTargets(o); err != nil {

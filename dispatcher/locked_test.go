@@ -154,5 +154,10 @@ func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	if d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
 		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt)
 	}
-	h.reaches(h.emit(1)[0], good, delivery.StatusDelivered)
+	missed := h.emit(1)[0]
+	h.reaches(missed, good, delivery.StatusDelivered)
+	record := partition.Key(h.company, "d:"+h.company.String()+"/"+missed)
+	if !h.client.HExists(t.Context(), record, "-").Val() {
+		t.Error("the event that the damaged subscriber missed is compacted before it can be recovered")
+	}
 }

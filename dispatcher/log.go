@@ -20,7 +20,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		slog.String("event_id", o.ref.ID),
 		slog.String("event", o.next.EventType),
 		slog.String("subscriber_uuid", o.ref.Subscriber.String()),
-		slog.String("host", o.to.url.Host),
+		slog.String("host", o.to.host()),
 		slog.Int("attempt", o.next.Count),
 		slog.String("outcome", o.result.Class.Outcome()),
 		slog.Int("status_code", o.result.StatusCode),

@@ -34,7 +34,7 @@ type matching struct {
 	recorder *recorder
 	left     int  // outcomes still to be written
 	fanout   int  // deliveries in all
-	held     bool // a disabled subscriber was to have it
+	held     bool // a disabled subscriber was to have it, or one that cannot be read may want it
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -97,6 +97,9 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 	ev := &matching{recorder: d.records.of(company)}
 	var todo []*work
 	for _, sub := range subs {
+		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
+			ev.held = true
+		}
 		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
 			continue
 		}

@@ -41,6 +41,14 @@ type target struct {
 	locked  error // why nothing can be sent to it; else nil
 }
 
+// host is where it is sent to, "" while that cannot be read.
+func (t *target) host() string {
+	if t.url == nil {
+		return ""
+	}
+	return t.url.Host
+}
+
 // request is an attempt to send an event there.
 func (t *target) request(id string, body []byte) webhook.Request {
 	return webhook.Request{

@@ -3,13 +3,16 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -103,6 +106,87 @@ func TestClockIsStepped(t *testing.T) {
 		t.Errorf("%d POSTs were repeated", l.repeats)
 	}
 	tr.finish()
+}
+
+// The clocks of two replicas are 5 seconds apart, and both get more events than they
+// can deliver at once. Each event is sent once to each endpoint, and what failed is
+// sent again on schedule.
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{AOF: true})
+	url, binary := server.URL(), steppedDaemon(t)
+	ahead, right := newInstallation(t, url, briefRetries+sharedKey), newInstallation(t, url, briefRetries+sharedKey)
+	ahead.binary, right.binary = binary, binary
+	tr := newTrial(t, server.Client(), ahead, right)
+	tr.daemons[0].signal(syscall.SIGWINCH)
+	eventually(t, patience, "one clock is ahead", func() bool {
+		before := tr.daemons[1].clock(t)
+		return tr.daemons[0].clock(t).Sub(before) >= 4*time.Second
+	})
+	tr.endpoints[0].holdWith(func(string, <-chan struct{}) bool {
+		pause(t.Context(), 30*time.Millisecond) // slower than the events come
+		return true
+	})
+	most := tr.flood(64, 100)
+	if most < 500 {
+		t.Errorf("at most %d events were pending: this is no overload", most)
+	}
+	for _, d := range tr.daemons {
+		if n := metric(t, d, `spendhook_delivery_attempts_total{outcome="success"}`); n < 1000 {
+			t.Errorf("one replica made %v deliveries: this proves little", n)
+		}
+	}
+	tr.load.stop()
+	if l := tr.account(); l.repeats > 0 {
+		t.Errorf("%d POSTs were repeated", l.repeats)
+	}
+	for _, e := range tr.endpoints {
+		if _, repeated, _ := e.counts(t); repeated > 0 {
+			t.Errorf("%d events were taken more than once", repeated)
+		}
+	}
+	tr.end()
+}
+
+// clock is the daemon's, to the second.
+func (r *running) clock(tb testing.TB) time.Time {
+	tb.Helper()
+	_, header, _ := r.do(tb, http.MethodGet, "/api/v1/events?size=1", "")
+	at, err := http.ParseTime(header.Get("Date"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return at
+}
+
+// flood has that many clients send so many events each, without pause, over all
+// daemons. It returns how many were pending at most.
+func (tr *trial) flood(clients, each int) (most int) {
+	tr.t.Helper()
+	var sources sync.WaitGroup
+	for c := range clients {
+		sources.Go(func() {
+			for n := range each {
+				id := fmt.Sprintf("flood-%d-%d", c, n)
+				tr.load.sendFrom(c, id, eventBody(id))
+			}
+		})
+	}
+	sent := make(chan struct{})
+	go func() {
+		sources.Wait()
+		close(sent)
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		most = max(most, tr.pending())
+		select {
+		case <-sent:
+			return most
+		case <-tick.C:
+		}
+	}
 }
 
 // wantToken waits until a request with the token is answered so.

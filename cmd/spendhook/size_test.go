@@ -10,6 +10,9 @@ const (
 	deliveryPatience = 2 * time.Minute
 )
 
+// kills is how often a daemon is killed under load.
+const kills = 2
+
 // redisPause is how long a Redis that is alive does not answer.
 const redisPause = 3 * time.Second
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"hash/fnv"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -88,15 +90,17 @@ func TestStopUnderLoad(t *testing.T) {
 	tr.finish()
 }
 
-// A daemon that is killed again and again loses nothing either; what it had in
-// flight comes twice.
+// A daemon that is killed again and again, at any moment, loses nothing either; what
+// it had in flight comes twice.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	h := newInstallation(t, server.URL(), briefRetries)
 	tr := newTrial(t, server.Client(), h)
-	for _, signal := range []os.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGQUIT} {
-		tr.grow(100)
+	signals := append(slices.Repeat([]os.Signal{syscall.SIGKILL}, kills), syscall.SIGQUIT)
+	for _, signal := range signals {
+		tr.grow(rand.IntN(100))
+		pause(t.Context(), rand.N(200*time.Millisecond))
 		tr.daemons[0].signal(signal)
 		tr.daemons[0].ended(t)
 		tr.replace(0, h.startChild(t))

@@ -481,11 +481,14 @@ func (tf *traffic) insist(client int, id, body string) {
 const single = "single-"
 
 // one sends one more event, and returns once it is accepted.
-func (tf *traffic) one(id string) {
+func (tf *traffic) one(id string) { tf.sendFrom(0, id, eventBody(id)) }
+
+// sendFrom is one, of a client with a number.
+func (tf *traffic) sendFrom(client int, id, body string) {
 	tf.mu.Lock()
 	tf.busy++
 	tf.mu.Unlock()
-	tf.insist(0, id, eventBody(id))
+	tf.insist(client, id, body)
 }
 
 func eventBody(id string) string {

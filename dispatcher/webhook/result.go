@@ -40,6 +40,7 @@ const (
 	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy made no connection: it may not, could not, or wants other credentials
 	ClassAborted        ErrorClass = "aborted"         // we stopped it ourselves: counts as no attempt
 	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber does not open: nothing was sent, counts as no attempt
+	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in our code
 )
 
 // outcomeSuccess is the outcome label of ClassNone.
@@ -50,7 +51,7 @@ func ErrorClasses() []ErrorClass {
 	return []ErrorClass{
 		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
 		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
-		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked,
+		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked, ClassPanic,
 	}
 }
 
@@ -69,7 +70,7 @@ func (c ErrorClass) Unreachable() bool {
 	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
 		return true
 	case ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany,
-		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted, ClassLocked:
+		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted, ClassLocked, ClassPanic:
 	}
 	return false
 }

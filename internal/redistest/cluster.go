@@ -15,15 +15,16 @@ const slots = 16384
 
 // Cluster starts a private Redis Cluster of n masters (no replicas) that ends
 // with the test, and returns once every slot is served. A client for it is
-// redis.NewClusterClient with the servers' Addr.
-func Cluster(tb testing.TB, n int) []*Server {
+// redis.NewClusterClient with the servers' Addr. args are further redis-server
+// arguments.
+func Cluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	servers := make([]*Server, n)
 	for i := range servers {
-		servers[i] = Start(tb, Options{TCP: true, Args: []string{
+		servers[i] = Start(tb, Options{TCP: true, Args: append([]string{
 			"--cluster-enabled", "yes", "--databases", "1",
 			"--cluster-port", strconv.Itoa(freePort(tb)),
-		}})
+		}, args...)})
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), 3*time.Minute)
 	defer cancel()
