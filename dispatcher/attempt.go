@@ -14,7 +14,7 @@ import (
 func (d *Dispatcher) enter(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
-		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Queued: w.event == nil,
+		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
 		Decided: func(what endpoint.Decision, probe time.Time) { d.decided(w, what, probe) },
 	}
 	if what, probe := d.admission.Enter(&w.place); what != endpoint.Wait {

@@ -34,6 +34,7 @@ type matching struct {
 	recorder *recorder
 	left     int  // outcomes still to be written
 	fanout   int  // deliveries in all
+	alone    bool // the company has one enabled subscriber
 	held     bool // a disabled subscriber was to have it, or one that cannot be read may want it
 }
 
@@ -94,7 +95,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &matching{recorder: d.records.of(company)}
+	ev := &matching{recorder: d.records.of(company), alone: enabled(subs) == 1}
 	var todo []*work
 	for _, sub := range subs {
 		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
@@ -126,6 +127,15 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid
 		d.enter(w)
 	}
 	return nil
+}
+
+func enabled(subs []*subscribers.Subscriber) (n int) {
+	for _, sub := range subs {
+		if sub.Enabled {
+			n++
+		}
+	}
+	return n
 }
 
 // takeDelivery attempts a delivery of an endpoint queue, as its subscriber is now.

@@ -36,7 +36,7 @@ const (
 type Options struct {
 	Places          int              // deliveries in memory, in flight and waiting; 2048, at least 2
 	PerEndpoint     int              // in flight to one endpoint; 64
-	MaxWait         time.Duration    // in memory, while the company has deliveries to other endpoints there; 250 ms
+	MaxWait         time.Duration    // in memory, unless the company has no other endpoint; 250 ms
 	MaxEndpoints    int              // remembered while idle, and as many companies; 65,536
 	BreakerFailures int              // unreachable in a row, that open the breaker; 10
 	BreakerPause    time.Duration    // until the next probe; 10 s
@@ -48,6 +48,9 @@ type Options struct {
 type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
+	// Alone: the company has no other endpoint that it could hold up. Waiting in
+	// memory, and then in the ready queue, costs less than an endpoint queue.
+	Alone bool
 	// Queued: claimed from the endpoint's queue, whose limits are enforced
 	// where it is claimed. It always starts, and counts like any other.
 	Queued bool
@@ -175,13 +178,14 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return OverflowQueue
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
 		return OverflowBreaker
-	case free <= 0, e.held() < c.held && a.expectedWait(e) > a.o.MaxWait:
+	case free <= 0:
 		return OverflowShare
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e):
 		return Start
 	case e.state != closed:
 		return OverflowBreaker
-	case e.inFlight == 0: // nothing would start it later
+	case e.inFlight == 0, // nothing would start it later
+		!d.Alone && a.expectedWait(e) > a.o.MaxWait:
 		return OverflowShare
 	default:
 		return Wait

@@ -22,8 +22,9 @@ var (
 // fixture is an Admission with a clock of its own.
 type fixture struct {
 	*Admission
-	t   *testing.T
-	now time.Time
+	t     *testing.T
+	now   time.Time
+	alone bool // each endpoint that enter uses is its company's only one
 }
 
 func setup(t *testing.T, o Options) *fixture {
@@ -40,7 +41,7 @@ func (f *fixture) enter(company, endpoint int, want Decision) (*Delivery, <-chan
 	f.t.Helper()
 	later := make(chan Decision, 2)
 	d := &Delivery{
-		Company: id(company), Endpoint: id(endpoint),
+		Company: id(company), Endpoint: id(endpoint), Alone: f.alone,
 		Decided: func(decision Decision, _ time.Time) { later <- decision },
 	}
 	if got, _ := f.Enter(d); got != want {
@@ -226,8 +227,7 @@ func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
 func TestAnEndpointThatWouldHoldUpOthersOverflows(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 65, PerEndpoint: 1})
-	f.enter(1, 2, Start)
-	f.enter(1, 1, Start)
+	f.enter(1, 1, Start) // the other one has nothing yet
 	f.now = f.now.Add(100 * time.Millisecond) // without an answer
 	f.enter(1, 1, Wait)                       // 100 ms
 	f.enter(1, 1, Wait)                       // 200 ms
@@ -239,7 +239,9 @@ func TestAnEndpointThatWouldHoldUpOthersOverflows(t *testing.T) {
 func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64, PerEndpoint: 1})
+	f.alone = true
 	f.enter(1, 1, Start)
+	f.now = f.now.Add(time.Minute) // without an answer
 	for range 63 {
 		f.enter(1, 1, Wait)
 	}

@@ -95,6 +95,7 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 	d := &modelDelivery{endpoint: endpoint}
 	d.Delivery = &Delivery{
 		Company: id(modelCompany(endpoint)), Endpoint: id(endpoint), Queued: queued,
+		Alone:   modelCompany(endpoint) == 0,
 		Decided: func(decision Decision, at time.Time) { m.decided(t, d, decision, at) },
 	}
 	used, _ := m.count(all)
