@@ -63,12 +63,17 @@ func (y *bystander) end(ctx context.Context) (n noticed, err error) {
 	return n, err
 }
 
-// watched runs f while the bystander sends. What f returns as an error ends it.
+// watched runs f while the bystander sends, in a new run. What f returns as an
+// error ends it.
 func (y *bystander) watched(ctx context.Context, limit time.Duration, f func(run int64) error) (n noticed, err error) {
 	run, err := y.st.newRun(ctx)
 	if err != nil {
 		return n, err
 	}
+	return y.watchedIn(ctx, run, limit, f)
+}
+
+func (y *bystander) watchedIn(ctx context.Context, run int64, limit time.Duration, f func(run int64) error) (n noticed, err error) {
 	if err := y.begin(run, limit); err != nil {
 		return n, err
 	}

@@ -68,6 +68,19 @@ func (r *redisServer) pending(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(said, 10, 64)
 }
 
+const readyScript = `local n = 0
+for _, queue in ipairs(redis.call('KEYS', 'sh:{*}:q:*')) do n = n + redis.call('LLEN', queue) end
+return n`
+
+// ready is how many events wait to be matched with subscribers.
+func (r *redisServer) ready(ctx context.Context) (int64, error) {
+	said, err := r.ask(ctx, "EVAL", readyScript, "0")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(said, 10, 64)
+}
+
 // inFlightScript finds the ids of the events in what a replica has noted as in
 // flight.
 const inFlightScript = `local ids = {}

@@ -132,6 +132,12 @@ func (s *stack) newRun(ctx context.Context) (int64, error) {
 	return s.runs, err
 }
 
+// newOtherRun is newRun for the other receiver alone.
+func (s *stack) newOtherRun(ctx context.Context) (int64, error) {
+	s.runs++
+	return s.runs, s.other.reset(ctx, s.runs)
+}
+
 // bareTargets are where the bare loop goes.
 func (s *stack) bareTargets() []target {
 	var list []target

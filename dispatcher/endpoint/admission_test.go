@@ -227,7 +227,7 @@ func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
 func TestAnEndpointThatWouldHoldUpOthersOverflows(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 65, PerEndpoint: 1})
-	f.enter(1, 1, Start) // the other one has nothing yet
+	f.enter(1, 1, Start)                      // the other one has nothing yet
 	f.now = f.now.Add(100 * time.Millisecond) // without an answer
 	f.enter(1, 1, Wait)                       // 100 ms
 	f.enter(1, 1, Wait)                       // 200 ms
