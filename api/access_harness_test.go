@@ -31,6 +31,7 @@ import (
 	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // twoCompanies is the API with the real data of two companies in its stores.
@@ -83,7 +84,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	w.mine, w.another, w.stranger = clientCert(t, ca), clientCert(t, ca), clientCert(t, newCA(t))
 	pool := ca.Pool()
 	dir, keys := t.TempDir(), keysOf(t, w.signer)
-	store := openSpend(t, storage.Options{DataDir: dir, Timeout: patient})
+	store := storagetest.Open(t, storage.Options{DataDir: dir, Timeout: patient})
 	w.harness = setupOn(t, w.client, func(o *Options) {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})

@@ -31,13 +31,15 @@ import (
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
 
 const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write " +
 	"cards:read cards:write reimbursements:read locations:read billing:read operator"
@@ -115,28 +117,11 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
-	return withSpend(openSpend(t, storage.Options{}), Options{
+	return withSpend(storagetest.Open(t, storage.Options{}), Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
 		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
-}
-
-// openSpend is a migrated database: SQLite of the test's own, unless o says where.
-func openSpend(tb testing.TB, o storage.Options) *storage.Store {
-	tb.Helper()
-	if o.URL == "" && o.DataDir == "" {
-		o.DataDir = tb.TempDir()
-	}
-	store, err := storage.Open(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = store.Close() })
-	if err := store.Migrate(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
-	return store
 }
 
 // submitter stores bulk creations and leaves their items to the test.

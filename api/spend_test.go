@@ -16,10 +16,10 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/idempotency"
-	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // suite is tests of the spend API by name: the section of the interface
@@ -35,7 +35,7 @@ func TestSpend(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.Start(t).URL()} })
+		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: storagetest.Postgres(t)} })
 	})
 }
 
@@ -46,12 +46,7 @@ const patient = 20 * time.Second
 // those that do the work of jobs: a worker takes the items of any.
 func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
-	open := func(t *testing.T) *storage.Store {
-		t.Helper()
-		o := options(t)
-		o.Timeout = patient
-		return openSpend(t, o)
-	}
+	open := func(t *testing.T) *storage.Store { t.Helper(); return storagetest.Open(t, options(t)) }
 	store := open(t)
 	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests, creationCrashTests} {
 		for name, test := range s {

@@ -16,6 +16,7 @@ import (
 	"spendhook/auth"
 	"spendhook/internal/clientcert"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // tokenHarness is a harness whose token endpoint has a client of its company.
@@ -30,7 +31,7 @@ type tokenHarness struct {
 
 func tokenSetup(t *testing.T) *tokenHarness {
 	t.Helper()
-	h := &tokenHarness{store: openSpend(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
+	h := &tokenHarness{store: storagetest.Open(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
 	h.thumbprint = clientcert.Thumbprint(h.cert)
 	keys := openKeysIn(t, t.TempDir(), h.store)
 	h.clients = auth.NewClients(h.store, nil)

@@ -16,6 +16,7 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // realParams are what hashParams are outside these tests, which are in a hurry.
@@ -58,27 +59,13 @@ var databases = map[string]func(testing.TB, *clock) *storage.Store{
 	"sqlite": sqlite,
 	"postgres": func(tb testing.TB, c *clock) *storage.Store {
 		tb.Helper()
-		return openStore(tb, c, storage.Options{URL: pgtest.New(tb)})
+		return storagetest.Open(tb, storage.Options{URL: storagetest.Postgres(tb), Now: c.Now})
 	},
 }
 
 func sqlite(tb testing.TB, c *clock) *storage.Store {
 	tb.Helper()
-	return openStore(tb, c, storage.Options{DataDir: tb.TempDir()})
-}
-
-func openStore(tb testing.TB, c *clock, o storage.Options) *storage.Store {
-	tb.Helper()
-	o.Timeout, o.Now = 20*time.Second, c.Now
-	s, err := storage.Open(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = s.Close() })
-	if err := s.Migrate(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return storagetest.Open(tb, storage.Options{Now: c.Now})
 }
 
 // replica is one of the daemons on a database.

@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
-	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 const retention = 7 * 24 * time.Hour
@@ -49,8 +49,8 @@ type harness struct {
 func onBoth(t *testing.T, test func(*harness)) {
 	t.Helper()
 	for name, options := range map[string]func(*testing.T) storage.Options{
-		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: t.TempDir()} },
-		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.New(t)} },
+		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: storagetest.SQLite(t)} },
+		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: storagetest.Postgres(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func build(t *testing.T, o storage.Options) *harness {
 	t.Helper()
 	o.Timeout = 20 * time.Second // the machine may be busy
 	h := &harness{
-		t: t, options: o, store: openStore(t, o), accepted: map[string]int{},
+		t: t, options: o, store: storagetest.Open(t, o), accepted: map[string]int{},
 		server: redistest.Start(t, redistest.Options{AOF: true}),
 	}
 	load(t, h.store)
@@ -79,23 +79,6 @@ func newPublisher(s *events.Store) *events.Publisher {
 	return events.NewPublisher(events.PublisherOptions{
 		Store: s, Wake: func(context.Context, []int) {},
 	})
-}
-
-func openStore(t *testing.T, o storage.Options) *storage.Store {
-	t.Helper()
-	s, err := storage.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.Migrate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 func load(t *testing.T, s *storage.Store) {

@@ -17,6 +17,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 func TestSubmitStoresTheJobBeforeAnyWork(t *testing.T) {
@@ -220,7 +221,7 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 func (h *harness) ago(d time.Duration) *storage.Store {
 	o := h.options
 	o.Now = func() time.Time { return time.Now().Add(-d) }
-	return openStore(h.t, o)
+	return storagetest.Open(h.t, o)
 }
 
 func TestOldJobsAreForgottenOnceTheyAreOver(t *testing.T) {

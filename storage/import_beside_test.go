@@ -46,7 +46,7 @@ func TestWritesGoOnDuringAnImport(t *testing.T) {
 	daemon, importing := open(t, storage.Options{DataDir: dir, Now: time.Now}), open(t, storage.Options{DataDir: dir, Now: time.Now})
 	loadCompanies(t, daemon)
 	var data bytes.Buffer
-	if err := storage.WriteDemoData(&data, storage.DemoData{Companies: 2, Reimbursements: 4000}); err != nil {
+	if err := storage.WriteDemoData(&data, storage.DemoData{Companies: 1, Reimbursements: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	enough, ended := make(chan struct{}), make(chan error, 1)

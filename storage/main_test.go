@@ -13,6 +13,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(cleaning{m}) }
@@ -21,32 +22,19 @@ var now = time.Date(2026, time.July, 1, 10, 0, 0, 0, time.UTC)
 
 // databases opens, by its name, an empty Store on each database.
 var databases = map[string]func(testing.TB) *storage.Store{
-	"sqlite": func(tb testing.TB) *storage.Store {
+	"sqlite": func(tb testing.TB) *storage.Store { tb.Helper(); return open(tb, storage.Options{}) },
+	"postgres": func(tb testing.TB) *storage.Store {
 		tb.Helper()
-		return open(tb, storage.Options{DataDir: tb.TempDir()})
+		return open(tb, storage.Options{URL: storagetest.Postgres(tb)})
 	},
-	"postgres": func(tb testing.TB) *storage.Store { tb.Helper(); return open(tb, storage.Options{URL: pgtest.New(tb)}) },
 }
 
 func open(tb testing.TB, o storage.Options) *storage.Store {
 	tb.Helper()
-	o.Timeout = 20 * time.Second // the machine may be busy
 	if o.Now == nil {
 		o.Now = func() time.Time { return now }
 	}
-	s, err := storage.Open(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	if err := s.Migrate(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return storagetest.Open(tb, o)
 }
 
 // load imports the lines and fails on any refusal.

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"spendhook/internal/pgtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 var once = storage.Once{Key: [32]byte{1}, Fingerprint: [32]byte{2}}
@@ -26,8 +26,8 @@ type clocked struct {
 func onBoth(t *testing.T, test func(*clocked)) {
 	t.Helper()
 	for name, options := range map[string]func(*testing.T) storage.Options{
-		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: t.TempDir()} },
-		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.New(t)} },
+		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{} },
+		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: storagetest.Postgres(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,7 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 	for name, o := range map[string]Options{"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.New(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, company := filledStore(t, o)
+			s, company := filledStore(t, o, DemoData{Companies: 3, Users: 200, Cards: 1000, Reimbursements: 1500})
 			day, some := Date(20_500), uuid.New()
 			only := DateRange{Start: &day, End: &day}
 			for index, f := range map[string]ReimbursementFilter{
@@ -53,7 +53,13 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 				"cards_periodicity": {Periodicity: "DAILY"},
 			} {
 				f.Company = &company
-				wantIndex(t, s, f.apply(s.r.NewSelect().Table("cards").ColumnExpr("count(*)")), index)
+				q := f.apply(s.r.NewSelect().Table("cards"))
+				if index == "cards_issued" { // any of them can count all, only this one has their order
+					q = q.Column("uuid").OrderExpr("issued_at DESC, uuid").Limit(20)
+				} else {
+					q = q.ColumnExpr("count(*)")
+				}
+				wantIndex(t, s, q, index)
 			}
 			for range 10 {
 				if _, err := s.CreateCardJob(t.Context(), company, someRequests(500), Once{}); err != nil {
@@ -67,7 +73,10 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 	}
 }
 
-func filledStore(t *testing.T, o Options) (*Store, uuid.UUID) {
+// few rows are enough where their number shows nothing.
+var few = DemoData{Companies: 1, Users: 2, Locations: 1, Cards: 1, Reimbursements: 20, Statements: 1}
+
+func filledStore(t *testing.T, o Options, d DemoData) (*Store, uuid.UUID) {
 	t.Helper()
 	o.Timeout = 20 * time.Second
 	s, err := Open(o)
@@ -79,7 +88,7 @@ func filledStore(t *testing.T, o Options) (*Store, uuid.UUID) {
 		t.Fatal(err)
 	}
 	var data bytes.Buffer
-	if err := WriteDemoData(&data, DemoData{Companies: 4, Users: 500, Cards: 2000, Reimbursements: 3000}); err != nil {
+	if err := WriteDemoData(&data, d); err != nil {
 		t.Fatal(err)
 	}
 	in := Importer{Store: s}
@@ -104,7 +113,7 @@ func someRequests(n int) []CardRequest {
 // An item that fails, whatever the reason, is tried again later; others go on.
 func TestAnItemThatFailsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	s, company := filledStore(t, Options{DataDir: t.TempDir()})
+	s, company := filledStore(t, Options{DataDir: t.TempDir()}, few)
 	const refuse = `CREATE TRIGGER refuse BEFORE UPDATE OF status ON card_job_items WHEN old.alias = 'bad' BEGIN SELECT RAISE(ABORT, 'refused'); END`
 	if _, err := s.w.ExecContext(t.Context(), refuse); err != nil {
 		t.Fatal(err)
@@ -150,7 +159,7 @@ func TestOneCountsForAll(t *testing.T) {
 	for name, o := range map[string]Options{"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.New(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, company := filledStore(t, o)
+			s, company := filledStore(t, o, few)
 			var c countings
 			s.r = s.r.WithQueryHook(&c)
 			for round := range int64(2) {

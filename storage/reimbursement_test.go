@@ -46,15 +46,25 @@ type line struct {
 type model []line
 
 func (m model) list(f storage.ReimbursementFilter) (ids []uuid.UUID, total int64) {
+	all := m.all(f)
+	return pageOf(all, f.Page), int64(len(all))
+}
+
+// all is the whole list, of which pageOf is a page.
+func (m model) all(f storage.ReimbursementFilter) (ids []uuid.UUID) {
 	all := slices.DeleteFunc(slices.Clone(m), func(l line) bool { return !matches(f, l) })
 	slices.SortFunc(all, func(a, b line) int {
 		return cmp.Or(cmp.Compare(b.Audit.Update, a.Audit.Update), bytes.Compare(a.UUID[:], b.UUID[:]))
 	})
-	from := min(len(all), f.Page.Number*f.Page.Limit())
-	for _, l := range all[from:min(len(all), from+f.Page.Limit())] {
+	for _, l := range all {
 		ids = append(ids, l.UUID)
 	}
-	return ids, int64(len(all))
+	return ids
+}
+
+func pageOf(all []uuid.UUID, p storage.Page) []uuid.UUID {
+	from := min(len(all), p.Number*p.Limit())
+	return all[from:min(len(all), from+p.Limit())]
 }
 
 var plainNames = map[string]string{
@@ -327,27 +337,33 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 	}
 	from, until := storage.Date(20_001), storage.Date(20_008)
 	most := storage.DateRange{Start: &from, End: &until}
+	filters := []storage.ReimbursementFilter{
+		{},
+		{Company: &acme},
+		{Company: &acme, RequestCreationDate: most},
+		{Company: &acme, ExpenseDate: most, RequesterName: "e"},
+		{Company: &acme, Statuses: someStatuses[:8]},
+		{Company: &acme, CategoryCodes: someCodes},
+		{Company: &bolt},
+	}
+	want := make([][]uuid.UUID, len(filters))
+	for i, f := range filters {
+		want[i] = m.all(f)
+	}
+	text := m.text(t)
 	for name, setup := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := setup(t)
 			loadCompanies(t, s)
-			load(t, s, m.text(t)...)
-			for _, f := range []storage.ReimbursementFilter{
-				{},
-				{Company: &acme},
-				{Company: &acme, RequestCreationDate: most},
-				{Company: &acme, ExpenseDate: most, RequesterName: "e"},
-				{Company: &acme, Statuses: someStatuses[:8]},
-				{Company: &acme, CategoryCodes: someCodes},
-				{Company: &bolt},
-			} {
+			load(t, s, text...)
+			for i, f := range filters {
 				for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
 					f.Page = storage.Page{Number: number, Size: 100}
-					want, wantTotal := m.list(f)
+					ids := pageOf(want[i], f.Page)
 					got, total, err := s.Reimbursements(t.Context(), f)
-					if err != nil || total != wantTotal || !slices.Equal(uuids(got), want) {
-						t.Fatalf("filter %+v: total %d, want %d, %v, got %d rows, want %d", f, total, wantTotal, err, len(got), len(want))
+					if err != nil || total != int64(len(want[i])) || !slices.Equal(uuids(got), ids) {
+						t.Fatalf("filter %+v: total %d, want %d, %v, got %d rows, want %d", f, total, len(want[i]), err, len(got), len(ids))
 					}
 				}
 			}
