@@ -35,6 +35,8 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
 )
@@ -125,14 +127,15 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 }
 
 // submitter stores bulk creations and leaves their items to the test.
-type submitter struct{ *storage.Store }
+type submitter struct{ *cards.Store }
 
-func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	return s.CreateCardJob(ctx, company, requests, once)
 }
 
-func withSpend(store *storage.Store, o Options) Options {
-	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, store, submitter{store}, "https://api.spendhook.test/"
+func withSpend(db *storage.DB, o Options) Options {
+	store := cards.New(cards.Options{DB: db})
+	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, spend.New(db), submitter{store}, "https://api.spendhook.test/"
 	return o
 }
 

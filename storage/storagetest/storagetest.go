@@ -1,5 +1,5 @@
-// Package storagetest gives tests migrated databases. The first one of a test
-// binary is migrated, the others are copies of it.
+// Package storagetest gives tests migrated databases, and companies in them. The
+// first database of a test binary is migrated, the others are copies of it.
 package storagetest
 
 import (
@@ -42,7 +42,7 @@ func Postgres(tb testing.TB) string {
 
 // Open opens a database, which is closed when the test ends. Without a URL and a
 // directory it is SQLite of the test's own; without a timeout, a busy machine's.
-func Open(tb testing.TB, o storage.Options) *storage.Store {
+func Open(tb testing.TB, o storage.Options) *storage.DB {
 	tb.Helper()
 	if o.URL == "" && o.DataDir == "" {
 		o.DataDir = SQLite(tb)
@@ -63,6 +63,20 @@ func Open(tb testing.TB, o storage.Options) *storage.Store {
 		tb.Fatal(err)
 	}
 	return s
+}
+
+// OnBoth runs a test on an empty database of each kind, in parallel.
+func OnBoth(t *testing.T, test func(*testing.T, *storage.DB)) {
+	t.Helper()
+	for name, options := range map[string]func(testing.TB) storage.Options{
+		"sqlite":   func(testing.TB) storage.Options { return storage.Options{} },
+		"postgres": func(tb testing.TB) storage.Options { tb.Helper(); return storage.Options{URL: Postgres(tb)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, Open(t, options(t)))
+		})
+	}
 }
 
 // migrated are the files of a migrated SQLite database.
