@@ -31,6 +31,8 @@ import (
 	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
+	"spendhook/storage/importer"
+	"spendhook/storage/storagetest"
 )
 
 // twoCompanies is the API with the real data of two companies in its stores.
@@ -83,7 +85,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	w.mine, w.another, w.stranger = clientCert(t, ca), clientCert(t, ca), clientCert(t, newCA(t))
 	pool := ca.Pool()
 	dir, keys := t.TempDir(), keysOf(t, w.signer)
-	store := openSpend(t, storage.Options{DataDir: dir, Timeout: patient})
+	store := storagetest.Open(t, storage.Options{DataDir: dir, Timeout: patient})
 	w.harness = setupOn(t, w.client, func(o *Options) {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
@@ -140,7 +142,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
 }
 
 // tenant makes a company and waits until nothing moves by itself any more.
-func (w *twoCompanies) tenant(name string, store *storage.Store) *tenant {
+func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	w.t.Helper()
 	c := &tenant{name: name, company: uuid.New()}
 	c.token = w.mint(&c.company, allScopes)
@@ -213,7 +215,7 @@ func (w *twoCompanies) bound(company *uuid.UUID, cert *x509.Certificate) string 
 
 const newCard = `{"type":"VIRTUAL","alias":"{name}","userUuid":"{user}"}`
 
-func (w *twoCompanies) load(store *storage.Store, c *tenant) {
+func (w *twoCompanies) load(store *storage.DB, c *tenant) {
 	w.t.Helper()
 	lines := []string{
 		`{"kind":"company","uuid":"{company}","name":"{name}","currency":"EUR","creditLimit":1000}`,
@@ -225,7 +227,7 @@ func (w *twoCompanies) load(store *storage.Store, c *tenant) {
 		statement("{statement}", 7, "CLOSED"), statement("{openStatement}", 8, "OPEN"),
 		card("{card}"), card("{spareCard}"), card("{lastCard}"),
 	}
-	in := storage.Importer{Store: store, Refused: func(r storage.Refusal) { w.t.Errorf("refused: %+v", r) }}
+	in := importer.Importer{DB: store, Refused: func(r importer.Refusal) { w.t.Errorf("refused: %+v", r) }}
 	if _, err := in.Run(context.Background(), strings.NewReader(c.fill(strings.Join(lines, "\n")))); err != nil {
 		w.t.Fatal(err)
 	}

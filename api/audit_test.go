@@ -20,6 +20,7 @@ import (
 	"spendhook/audit"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 func (h *harness) audited(query string, options ...option) []gen.AuditEntry {
@@ -342,7 +343,7 @@ func TestWantsLines(t *testing.T) {
 func TestEntriesOfCardsOutliveTheLossOfRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	dir, store := t.TempDir(), openSpend(t, storage.Options{})
+	dir, store := t.TempDir(), storagetest.Open(t, storage.Options{})
 	h := setupOn(t, server.Client(), func(o *Options) {
 		*o = withSpend(store, *o)
 		log := audit.Open(audit.Options{Store: audit.NewStore(server.Client()), Dir: dir, SpoolEvery: 10 * time.Millisecond, Logger: o.Logger})

@@ -9,7 +9,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 // longestNumber bounds the digits of an amount that are looked at.
@@ -17,9 +17,9 @@ const longestNumber = 64
 
 // cardRequest reads the liberal input of both create operations. What is
 // required, and the values of the enums, is for storage to check.
-func cardRequest(in gen.CardCreate) (storage.CardRequest, error) {
+func cardRequest(in gen.CardCreate) (cards.Request, error) {
 	var e invalid.Error
-	request := storage.CardRequest{
+	request := cards.Request{
 		Type: in.Type, Alias: in.Alias,
 		Threshold:    number(&e, "threshold", in.Threshold),
 		BusinessType: notEmpty(&e, "businessType", in.BusinessType),

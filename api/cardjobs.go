@@ -13,7 +13,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 // maxBulk is how many items are looked at; storage has the same bound.
@@ -70,9 +70,9 @@ func bulkItems(texts []jsontext.Value) ([]gen.CardCreate, error) {
 	return items, all.OrNil()
 }
 
-func bulkRequests(items []gen.CardCreate) ([]storage.CardRequest, error) {
+func bulkRequests(items []gen.CardCreate) ([]cards.Request, error) {
 	var all invalid.Error
-	requests := make([]storage.CardRequest, len(items))
+	requests := make([]cards.Request, len(items))
 	for i, item := range items {
 		var err error
 		requests[i], err = cardRequest(item)
@@ -141,7 +141,7 @@ func (s *server) GetCardJob(w http.ResponseWriter, r *http.Request, id gen.CardJ
 	})
 }
 
-func shownCardJob(job storage.CardJob) gen.CardJob {
+func shownCardJob(job cards.Job) gen.CardJob {
 	shown := gen.CardJob{
 		UUID: job.UUID, Status: gen.CardJobStatus(job.Status), Total: job.Total, Succeeded: job.Succeeded,
 		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: make([]gen.CardJobItem, len(job.Items)),

@@ -11,7 +11,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 // ListCards is GET /api/v3/cards.
@@ -29,7 +29,7 @@ func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCar
 	})
 }
 
-func cardFilter(c *caller, p gen.ListCardsParams) (f storage.CardFilter, err error) {
+func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
 	if f.Page, err = pageAndSize(p.Page, p.Size); err != nil {
 		return f, err
 	}
@@ -161,7 +161,7 @@ func (s *server) CancelCards(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func cancelledIDs(results []storage.CancelResult) (ids []uuid.UUID) {
+func cancelledIDs(results []cards.CancelResult) (ids []uuid.UUID) {
 	for _, r := range results {
 		if r.Found {
 			ids = append(ids, r.UUID)
@@ -188,7 +188,7 @@ func checkUUIDs(field string, ids []uuid.UUID) error {
 	return nil
 }
 
-func cancelledCards(results []storage.CancelResult) gen.CardsCancelled {
+func cancelledCards(results []cards.CancelResult) gen.CardsCancelled {
 	shown := make([]gen.CardCancelResult, len(results))
 	for i, r := range results {
 		shown[i] = gen.CardCancelResult{UUID: r.UUID, Status: gen.CardCancelResultStatusCANCELLED}
@@ -199,7 +199,7 @@ func cancelledCards(results []storage.CancelResult) gen.CardsCancelled {
 	return gen.CardsCancelled{Results: shown}
 }
 
-func listedCards(cards []storage.Card) []gen.CardItem {
+func listedCards(cards []cards.Card) []gen.CardItem {
 	shown := make([]gen.CardItem, len(cards))
 	for i, c := range cards {
 		shown[i] = gen.CardItem{
@@ -210,7 +210,7 @@ func listedCards(cards []storage.Card) []gen.CardItem {
 	return shown
 }
 
-func shownCard(c storage.Card) gen.Card {
+func shownCard(c cards.Card) gen.Card {
 	return gen.Card{
 		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
 		Name: c.Name, IssuedAt: c.IssuedAt,
@@ -218,7 +218,7 @@ func shownCard(c storage.Card) gen.Card {
 }
 
 // changedCard is what the changes of a card answer.
-func changedCard(c storage.Card) gen.CardWithLimits {
+func changedCard(c cards.Card) gen.CardWithLimits {
 	shown := gen.CardWithLimits{
 		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
 		Name: c.Name, IssuedAt: c.IssuedAt, HolderUUID: c.HolderUUID,

@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/storage"
+
+	"spendhook/storage/cards"
 )
 
 const cardsPath = "/api/v3/cards"
@@ -153,7 +154,7 @@ var cardTests = suite{
 				h.t.Errorf("got %+v, want %+v", got, want)
 			}
 		}
-		if card, err := h.store.Card(h.t.Context(), h.bolt, theirs); err != nil || card.Status != storage.CardActive {
+		if card, err := h.store.Card(h.t.Context(), h.bolt, theirs); err != nil || card.Status != cards.Active {
 			h.t.Errorf("another company's card: %+v, %v", card, err)
 		}
 	},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 )
@@ -38,25 +39,39 @@ type operation struct {
 // routes are the operations by path template and method.
 type routes map[string]map[string]*operation
 
-// loadDocument parses the embedded document and returns it as JSON, with the
-// operations it describes.
-func loadDocument() ([]byte, routes, error) {
-	doc, err := openapi3.NewLoader().LoadFromData(documentSource)
-	if err != nil {
-		return nil, nil, err
+// document is the embedded document and its JSON. Nobody changes it.
+type document struct {
+	*openapi3.T
+	text []byte
+}
+
+// parse reads the embedded document, once.
+var parse = sync.OnceValues(func() (d document, err error) {
+	if d.T, err = openapi3.NewLoader().LoadFromData(documentSource); err != nil {
+		return d, err
 	}
-	if err := doc.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
+	if err = d.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
+		return d, err
+	}
+	d.text, err = d.MarshalJSON()
+	return d, err
+})
+
+// loadDocument returns the embedded document as JSON, with the operations it
+// describes.
+func loadDocument() ([]byte, routes, error) {
+	doc, err := parse()
+	if err != nil {
 		return nil, nil, err
 	}
 	all := routes{}
 	for route, item := range doc.Paths.Map() {
 		all[route] = map[string]*operation{}
 		for method, op := range item.Operations() {
-			all[route][method] = newOperation(doc, route, method, item, op)
+			all[route][method] = newOperation(doc.T, route, method, item, op)
 		}
 	}
-	text, err := doc.MarshalJSON()
-	return text, all, err
+	return doc.text, all, nil
 }
 
 func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem, op *openapi3.Operation) *operation {

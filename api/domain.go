@@ -14,7 +14,8 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/idempotency"
-	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
 	"spendhook/subscribers"
 )
 
@@ -79,31 +80,31 @@ type Quarantine interface {
 	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
 }
 
-// Cards is *storage.Store.
+// Cards is *cards.Store.
 type Cards interface {
-	Card(ctx context.Context, company, id uuid.UUID) (storage.Card, error)
-	Cards(ctx context.Context, f storage.CardFilter) (cards []storage.Card, total int64, err error)
-	CreateCard(ctx context.Context, company uuid.UUID, r storage.CardRequest, once storage.Once) (storage.Card, error)
-	SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (storage.Card, error)
-	LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (storage.Card, error)
+	Card(ctx context.Context, company, id uuid.UUID) (cards.Card, error)
+	Cards(ctx context.Context, f cards.Filter) (cards []cards.Card, total int64, err error)
+	CreateCard(ctx context.Context, company uuid.UUID, r cards.Request, once cards.Once) (cards.Card, error)
+	SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (cards.Card, error)
+	LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (cards.Card, error)
 	CancelCard(ctx context.Context, company, id uuid.UUID) error
-	CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]storage.CancelResult, error)
-	CardJob(ctx context.Context, company, id uuid.UUID) (storage.CardJob, error)
+	CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error)
+	CardJob(ctx context.Context, company, id uuid.UUID) (cards.Job, error)
 }
 
 // CardJobs stores a bulk creation of cards and queues its items. Submit
-// returns what storage.Store.CreateCardJob does.
+// returns what cards.Store.CreateCardJob does.
 type CardJobs interface {
-	Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error)
+	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error)
 }
 
-// Spend reads the rest of the spend data; it is *storage.Store.
+// Spend reads the rest of the spend data; it is *spend.Store.
 type Spend interface {
-	Reimbursements(ctx context.Context, f storage.ReimbursementFilter) (list []storage.Reimbursement, total int64, err error)
-	Location(ctx context.Context, company, id uuid.UUID) (storage.Location, error)
-	Locations(ctx context.Context, f storage.LocationFilter) (list []storage.Location, total int64, err error)
-	CurrentStatement(ctx context.Context, company uuid.UUID) (storage.Statement, error)
-	StatementOf(ctx context.Context, company uuid.UUID, month, year int) (storage.Statement, error)
+	Reimbursements(ctx context.Context, f spend.ReimbursementFilter) (list []spend.Reimbursement, total int64, err error)
+	Location(ctx context.Context, company, id uuid.UUID) (spend.Location, error)
+	Locations(ctx context.Context, f spend.LocationFilter) (list []spend.Location, total int64, err error)
+	CurrentStatement(ctx context.Context, company uuid.UUID) (spend.Statement, error)
+	StatementOf(ctx context.Context, company uuid.UUID, month, year int) (spend.Statement, error)
 }
 
 // Idempotency is *idempotency.Store.

@@ -19,6 +19,8 @@ import (
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
 	"spendhook/subscribers"
 )
 
@@ -34,35 +36,35 @@ type (
 	allCards        interface{ Cards }
 )
 
-func (stubCards) CreateCard(context.Context, uuid.UUID, storage.CardRequest, storage.Once) (storage.Card, error) {
-	return storage.Card{}, storage.ErrUserNotFound
+func (stubCards) CreateCard(context.Context, uuid.UUID, cards.Request, cards.Once) (cards.Card, error) {
+	return cards.Card{}, cards.ErrUserNotFound
 }
 
-func (stubCards) SetCardThreshold(context.Context, uuid.UUID, uuid.UUID, decimal.Decimal) (storage.Card, error) {
-	return storage.Card{}, storage.ErrCardNotActive
+func (stubCards) SetCardThreshold(context.Context, uuid.UUID, uuid.UUID, decimal.Decimal) (cards.Card, error) {
+	return cards.Card{}, cards.ErrNotActive
 }
 
-func (stubCards) CancelCards(context.Context, uuid.UUID, []uuid.UUID) ([]storage.CancelResult, error) {
+func (stubCards) CancelCards(context.Context, uuid.UUID, []uuid.UUID) ([]cards.CancelResult, error) {
 	return nil, storage.ErrNotFound
 }
 
-func (stubCards) LockCard(context.Context, uuid.UUID, uuid.UUID, bool) (storage.Card, error) {
-	return storage.Card{}, storage.ErrCardNotActive
+func (stubCards) LockCard(context.Context, uuid.UUID, uuid.UUID, bool) (cards.Card, error) {
+	return cards.Card{}, cards.ErrNotActive
 }
 
-func (stubCards) Submit(context.Context, uuid.UUID, []storage.CardRequest, storage.Once) (storage.CardJob, error) {
-	return storage.CardJob{}, storage.ErrUserNotFound
+func (stubCards) Submit(context.Context, uuid.UUID, []cards.Request, cards.Once) (cards.Job, error) {
+	return cards.Job{}, cards.ErrUserNotFound
 }
 
-func (stubCards) Cards(context.Context, storage.CardFilter) ([]storage.Card, int64, error) {
+func (stubCards) Cards(context.Context, cards.Filter) ([]cards.Card, int64, error) {
 	return nil, 0, nil
 }
 
-func (stubSpend) Reimbursements(context.Context, storage.ReimbursementFilter) ([]storage.Reimbursement, int64, error) {
+func (stubSpend) Reimbursements(context.Context, spend.ReimbursementFilter) ([]spend.Reimbursement, int64, error) {
 	return nil, 0, nil
 }
 
-func (stubSpend) Locations(context.Context, storage.LocationFilter) ([]storage.Location, int64, error) {
+func (stubSpend) Locations(context.Context, spend.LocationFilter) ([]spend.Location, int64, error) {
 	return nil, 0, nil
 }
 

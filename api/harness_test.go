@@ -31,13 +31,17 @@ import (
 	"spendhook/events"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
+	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
+	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
 
 const allScopes = "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write " +
 	"cards:read cards:write reimbursements:read locations:read billing:read operator"
@@ -115,39 +119,23 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
-	return withSpend(openSpend(t, storage.Options{}), Options{
+	return withSpend(storagetest.Open(t, storage.Options{}), Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
 		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }
 
-// openSpend is a migrated database: SQLite of the test's own, unless o says where.
-func openSpend(tb testing.TB, o storage.Options) *storage.Store {
-	tb.Helper()
-	if o.URL == "" && o.DataDir == "" {
-		o.DataDir = tb.TempDir()
-	}
-	store, err := storage.Open(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = store.Close() })
-	if err := store.Migrate(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
-	return store
-}
-
 // submitter stores bulk creations and leaves their items to the test.
-type submitter struct{ *storage.Store }
+type submitter struct{ *cards.Store }
 
-func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	return s.CreateCardJob(ctx, company, requests, once)
 }
 
-func withSpend(store *storage.Store, o Options) Options {
-	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, store, submitter{store}, "https://api.spendhook.test/"
+func withSpend(db *storage.DB, o Options) Options {
+	store := cards.New(cards.Options{DB: db})
+	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, spend.New(db), submitter{store}, "https://api.spendhook.test/"
 	return o
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"spendhook/internal/idempotency"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 const (
@@ -87,13 +87,13 @@ func final(res response) bool {
 // onceFor has storage record the Idempotency-Key, if there is one, with what the
 // request creates: the request may come again when its answer was never kept,
 // because this process or Redis died before.
-func onceFor(r *http.Request) storage.Once {
+func onceFor(r *http.Request) cards.Once {
 	key := r.Header.Get(idempotencyHeader)
 	if key == "" {
-		return storage.Once{}
+		return cards.Once{}
 	}
 	scope := keyScope(callerOf(r))
-	return storage.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
+	return cards.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
 }
 
 // keyScope keeps the keys of one client from meeting another's.
@@ -116,7 +116,7 @@ func fingerprint(r *http.Request) [32]byte {
 func keyProblem(err error) error {
 	switch {
 	case errors.Is(err, idempotency.ErrReused):
-		return storage.ErrKeyReused
+		return cards.ErrKeyReused
 	case errors.Is(err, idempotency.ErrInProgress):
 		return newProblem(http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.").
 			with("Retry-After", "1")

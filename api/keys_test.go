@@ -8,7 +8,6 @@ import (
 
 	"spendhook/auth"
 	"spendhook/internal/seal/sealtest"
-	"spendhook/storage"
 )
 
 const testIssuer = "https://spendhook.test"
@@ -16,16 +15,16 @@ const testIssuer = "https://spendhook.test"
 // memoryKeys is where keys are when a test has no database.
 type memoryKeys struct {
 	mu   sync.Mutex
-	rows []storage.TokenKey
+	rows []auth.TokenKey
 }
 
-func (m *memoryKeys) TokenKeys(context.Context) ([]storage.TokenKey, error) {
+func (m *memoryKeys) TokenKeys(context.Context) ([]auth.TokenKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.rows), nil
 }
 
-func (m *memoryKeys) ChangeTokenKeys(_ context.Context, decide func([]storage.TokenKey) ([]storage.TokenKey, error)) ([]storage.TokenKey, error) {
+func (m *memoryKeys) ChangeTokenKeys(_ context.Context, decide func([]auth.TokenKey) ([]auth.TokenKey, error)) ([]auth.TokenKey, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rows, err := decide(slices.Clone(m.rows))

@@ -20,7 +20,7 @@ import (
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 	"spendhook/subscribers"
 )
 
@@ -353,6 +353,6 @@ var someCompany = uuid.New()
 // acceptAll stores no bulk creation.
 type acceptAll struct{}
 
-func (acceptAll) Submit(context.Context, uuid.UUID, []storage.CardRequest, storage.Once) (storage.CardJob, error) {
-	return storage.CardJob{UUID: uuid.New(), Status: storage.JobQueued}, nil
+func (acceptAll) Submit(context.Context, uuid.UUID, []cards.Request, cards.Once) (cards.Job, error) {
+	return cards.Job{UUID: uuid.New(), Status: cards.JobQueued}, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/spend"
 )
 
 // locationsDeprecated is since when v2 is to be used, 2026-01-01 (RFC 9745).
@@ -55,7 +55,7 @@ func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 }
 
 // locationFilter asks for the whole list unless the query has a page or a size.
-func locationFilter(c *caller, p gen.ListLocationsParams) (f storage.LocationFilter, err error) {
+func locationFilter(c *caller, p gen.ListLocationsParams) (f spend.LocationFilter, err error) {
 	if p.Page != nil || p.Size != nil {
 		page, err := pageAndSize(p.Page, p.Size)
 		if err != nil {
@@ -74,19 +74,19 @@ func locationFilter(c *caller, p gen.ListLocationsParams) (f storage.LocationFil
 // GetLocationV1 is GET /api/v1/locations/{uuid}.
 func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationV1Params) {
 	deprecate(w, r)
-	s.getLocation(w, r, id, p.CompanyUUID, func(l storage.Location) any { return shownLocation(l) })
+	s.getLocation(w, r, id, p.CompanyUUID, func(l spend.Location) any { return shownLocation(l) })
 }
 
 // GetLocation is GET /api/v2/locations/{uuid}.
 func (s *server) GetLocation(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationParams) {
-	s.getLocation(w, r, id, p.CompanyUUID, func(l storage.Location) any {
+	s.getLocation(w, r, id, p.CompanyUUID, func(l spend.Location) any {
 		return gen.LocationDetail{
 			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt,
 		}
 	})
 }
 
-func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUID, named *uuid.UUID, show func(storage.Location) any) {
+func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUID, named *uuid.UUID, show func(spend.Location) any) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		company, err := c.companyFor(named)
 		if err != nil {
@@ -97,6 +97,6 @@ func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUI
 	})
 }
 
-func shownLocation(l storage.Location) gen.Location {
+func shownLocation(l spend.Location) gen.Location {
 	return gen.Location{UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status)}
 }

@@ -18,6 +18,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
+	"spendhook/storage/cards"
 	"spendhook/subscribers"
 )
 
@@ -70,11 +71,11 @@ var known = []struct {
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
-	{storage.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
+	{cards.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such card, job, location or statement."},
-	{storage.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
-	{storage.ErrCardNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
-	{storage.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
+	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
+	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
+	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
 }
 
 // problemOf gives every error its HTTP form. This is the one place that does.

@@ -11,7 +11,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/spend"
 )
 
 // ListReimbursements is GET /api/v3/reimbursements.
@@ -36,7 +36,7 @@ func (s *server) ListReimbursements(w http.ResponseWriter, r *http.Request, p ge
 	})
 }
 
-func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f storage.ReimbursementFilter, err error) {
+func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f spend.ReimbursementFilter, err error) {
 	if f.Page, err = pageAndSize(p.Page, p.Size); err != nil {
 		return f, err
 	}
@@ -57,15 +57,15 @@ func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f storage.R
 	return f, e.OrNil()
 }
 
-func days(e *invalid.Error, name string, start, end *string) storage.DateRange {
-	return storage.DateRange{Start: day(e, name+"Start", start), End: day(e, name+"End", end)}
+func days(e *invalid.Error, name string, start, end *string) spend.DateRange {
+	return spend.DateRange{Start: day(e, name+"Start", start), End: day(e, name+"End", end)}
 }
 
-func day(e *invalid.Error, name string, given *string) *storage.Date {
+func day(e *invalid.Error, name string, given *string) *spend.Date {
 	if given == nil {
 		return nil
 	}
-	date, err := storage.ParseDate(*given)
+	date, err := spend.ParseDate(*given)
 	if err != nil {
 		e.Add(name, "INVALID", "must be a date, yyyy-MM-dd")
 	}
@@ -104,7 +104,7 @@ func validationStatus(text string) (string, error) {
 	return status, nil
 }
 
-func (s *server) shownReimbursement(r storage.Reimbursement) gen.Reimbursement {
+func (s *server) shownReimbursement(r spend.Reimbursement) gen.Reimbursement {
 	return gen.Reimbursement{
 		UUID: r.UUID, Description: r.Description, Audit: shownAudit(r.Audit),
 		Labels: s.references("v2/labels/", r.Labels), Merchant: shownMerchant(r.Merchant),
@@ -118,20 +118,20 @@ func (s *server) shownReimbursement(r storage.Reimbursement) gen.Reimbursement {
 	}
 }
 
-func shownAudit(a storage.Audit) gen.ReimbursementAudit {
+func shownAudit(a spend.Audit) gen.ReimbursementAudit {
 	return gen.ReimbursementAudit{
 		RequestCreationDate: a.RequestCreationDate, ExpenseDate: a.ExpenseDate, FinalApprovalDate: a.FinalApprovalDate,
 		PaymentDate: a.PaymentDate, LastUpdateDate: a.LastUpdateDate,
 	}
 }
 
-func shownMerchant(m storage.Merchant) gen.Merchant {
+func shownMerchant(m spend.Merchant) gen.Merchant {
 	return gen.Merchant{
 		Name: m.Name, Description: m.Description, CategoryCode: m.CategoryCode, Category: m.Category, CountryCode: m.CountryCode,
 	}
 }
 
-func shownPayment(p *storage.PaymentDetail) *gen.PaymentDetail {
+func shownPayment(p *spend.PaymentDetail) *gen.PaymentDetail {
 	if p == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func shownPayment(p *storage.PaymentDetail) *gen.PaymentDetail {
 	}
 }
 
-func (s *server) references(resource string, list []storage.Reference) []gen.Reference {
+func (s *server) references(resource string, list []spend.Reference) []gen.Reference {
 	shown := make([]gen.Reference, len(list))
 	for i, ref := range list {
 		shown[i] = s.reference(resource, ref)
@@ -148,11 +148,11 @@ func (s *server) references(resource string, list []storage.Reference) []gen.Ref
 	return shown
 }
 
-func (s *server) reference(resource string, ref storage.Reference) gen.Reference {
+func (s *server) reference(resource string, ref spend.Reference) gen.Reference {
 	return gen.Reference{UUID: ref.UUID, Name: ref.Name, Links: s.linksTo(resource, ref.UUID)}
 }
 
-func (s *server) attachments(list []storage.Attachment) []gen.Attachment {
+func (s *server) attachments(list []spend.Attachment) []gen.Attachment {
 	shown := make([]gen.Attachment, len(list))
 	for i, a := range list {
 		shown[i] = gen.Attachment{UUID: a.UUID, FileName: a.FileName, Links: s.linksTo("v2/attachments/", a.UUID)}

@@ -19,6 +19,7 @@ import (
 
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // spendRequests is one request to each operation on the spend data.
@@ -35,12 +36,15 @@ func spendRequests() map[string]string {
 	}
 }
 
+// soon is how long a call waits for a database that is away.
+const soon = 1500 * time.Millisecond
+
 // TestDatabaseAway stops PostgreSQL: the spend API answers 503 within 2 s, and
 // events are accepted and delivered as ever.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
-	store := openSpend(t, storage.Options{URL: server.URL()})
+	store := storagetest.Open(t, storage.Options{URL: server.URL(), Timeout: soon})
 	h := setup(t, func(o *Options) { *o = withSpend(store, *o) })
 	received := make(chan string, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("webhook-id") }))
@@ -158,7 +162,7 @@ func (s *silencer) pass(to io.Writer, from io.Reader) {
 func TestDatabaseSilent(t *testing.T) {
 	t.Parallel()
 	var s silencer
-	store := openSpend(t, storage.Options{URL: s.before(t, pgtest.Start(t))})
+	store := storagetest.Open(t, storage.Options{URL: s.before(t, pgtest.Start(t)), Timeout: soon})
 	h := setup(t, func(o *Options) { *o = withSpend(store, *o) })
 	received := make(chan string, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("webhook-id") }))
@@ -246,8 +250,8 @@ func TestDatabaseLocked(t *testing.T) {
 // TestUnavailableKeyCanBeTriedAgain: an answer of 503 is not kept for the key.
 func TestUnavailableKeyCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
-	h := spendSetup(t, openSpend(t, storage.Options{}))
-	closed := openSpend(t, storage.Options{})
+	h := spendSetup(t, storagetest.Open(t, storage.Options{}))
+	closed := storagetest.Open(t, storage.Options{})
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,12 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/idempotency"
-	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/importer"
+	"spendhook/storage/storagetest"
 )
 
 // suite is tests of the spend API by name: the section of the interface
@@ -35,7 +37,7 @@ func TestSpend(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.Start(t).URL()} })
+		runSuites(t, func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: storagetest.Postgres(t)} })
 	})
 }
 
@@ -46,12 +48,7 @@ const patient = 20 * time.Second
 // those that do the work of jobs: a worker takes the items of any.
 func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
-	open := func(t *testing.T) *storage.Store {
-		t.Helper()
-		o := options(t)
-		o.Timeout = patient
-		return openSpend(t, o)
-	}
+	open := func(t *testing.T) *storage.DB { t.Helper(); return storagetest.Open(t, options(t)) }
 	store := open(t)
 	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests, creationCrashTests} {
 		for name, test := range s {
@@ -74,25 +71,26 @@ func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 // (JPY, limit 50,000) with bo.
 type spendHarness struct {
 	*harness
-	store              *storage.Store
+	db                 *storage.DB
+	store              *cards.Store
 	jobs               *atomic.Int64
 	bolt, ann, ivo, bo uuid.UUID
 	boltToken          string
 }
 
-func spendSetup(t *testing.T, store *storage.Store) *spendHarness {
+func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	t.Helper()
 	h := &spendHarness{
-		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, store: store, jobs: &atomic.Int64{},
+		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: cards.New(cards.Options{DB: db}), jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	h.keys = newKeys(t)
 	var err error
-	h.options = withSpend(store, Options{
+	h.options = withSpend(db, Options{
 		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t), Keyring: sealtest.Keyring()}), Timeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
-	h.options.CardJobs = counting{submitter{store}, h.jobs}
+	h.options.CardJobs = counting{submitter{h.store}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +111,7 @@ type counting struct {
 	jobs *atomic.Int64
 }
 
-func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	job, err := c.submitter.Submit(ctx, company, requests, once)
 	if err == nil {
 		c.jobs.Add(1)
@@ -131,7 +129,7 @@ func (h *spendHarness) load(parts ...any) {
 		lines = append(lines, fmt.Sprintf(format, parts[1:1+n]...))
 		parts = parts[1+n:]
 	}
-	in := storage.Importer{Store: h.store, Refused: func(r storage.Refusal) { h.t.Errorf("refused: %+v", r) }}
+	in := importer.Importer{DB: h.db, Refused: func(r importer.Refusal) { h.t.Errorf("refused: %+v", r) }}
 	if _, err := in.Run(context.Background(), strings.NewReader(strings.Join(lines, "\n"))); err != nil {
 		h.t.Fatal(err)
 	}
@@ -166,11 +164,11 @@ func (h *spendHarness) state() string {
 	h.t.Helper()
 	parts := []any{h.jobs.Load(), "jobs"}
 	for _, company := range []uuid.UUID{h.company, h.bolt} {
-		cards, total, err := h.store.Cards(context.Background(), storage.CardFilter{Company: &company, Page: storage.Page{Size: 100}})
+		list, total, err := h.store.Cards(context.Background(), cards.Filter{Company: &company, Page: storage.Page{Size: 100}})
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		shown, err := json.Marshal(cards)
+		shown, err := json.Marshal(list)
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"spendhook/api/gen"
-	"spendhook/storage"
+	"spendhook/storage/spend"
 )
 
 // GetCurrentStatement is GET /api/v2/billing-statements/current.
@@ -32,7 +32,7 @@ func (s *server) GetStatement(w http.ResponseWriter, r *http.Request, month gen.
 	})
 }
 
-func shownStatement(s storage.Statement) gen.Statement {
+func shownStatement(s spend.Statement) gen.Statement {
 	return gen.Statement{
 		Month: s.Month, Year: s.Year, Status: gen.StatementStatus(s.Status), StatementUUID: s.UUID,
 		TotalAmount: money(s.TotalAmount), Currency: s.Currency, ClosingDate: s.ClosingDate,

@@ -16,12 +16,13 @@ import (
 	"spendhook/auth"
 	"spendhook/internal/clientcert"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // tokenHarness is a harness whose token endpoint has a client of its company.
 type tokenHarness struct {
 	*harness
-	store      *storage.Store
+	store      *storage.DB
 	clients    *auth.Clients
 	id, secret string
 	thumbprint string // of cert, which the client may present
@@ -30,9 +31,9 @@ type tokenHarness struct {
 
 func tokenSetup(t *testing.T) *tokenHarness {
 	t.Helper()
-	h := &tokenHarness{store: openSpend(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
+	h := &tokenHarness{store: storagetest.Open(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
 	h.thumbprint = clientcert.Thumbprint(h.cert)
-	keys := openKeysIn(t, t.TempDir(), h.store)
+	keys := openKeysIn(t, t.TempDir(), auth.KeyTable{DB: h.store})
 	h.clients = auth.NewClients(h.store, nil)
 	h.harness = setup(t, func(o *Options) {
 		o.Keys, o.Timeout, o.PublicURL = keys, patient, "https://hooks.example.com"

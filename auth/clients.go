@@ -45,7 +45,7 @@ var (
 
 // Clients are the OAuth clients. They are safe for concurrent use.
 type Clients struct {
-	store   *storage.Store
+	rows    clientRows
 	now     func() time.Time
 	revoked atomic.Pointer[map[string]bool]
 
@@ -54,11 +54,11 @@ type Clients struct {
 }
 
 // NewClients are those of a database; nil now means time.Now.
-func NewClients(store *storage.Store, now func() time.Time) *Clients {
+func NewClients(db *storage.DB, now func() time.Time) *Clients {
 	if now == nil {
 		now = time.Now //nolint:forbidigo // the nil default
 	}
-	c := &Clients{store: store, now: now, used: map[string]time.Time{}}
+	c := &Clients{rows: clientRows{db}, now: now, used: map[string]time.Time{}}
 	c.revoked.Store(&map[string]bool{})
 	return c
 }
@@ -72,7 +72,7 @@ func (c *Clients) Revoked(id string) bool { return id != "" && (*c.revoked.Load(
 // stays.
 func (c *Clients) Sync(ctx context.Context) error {
 	alive := c.now().Add(-TokenTTL - 2*clockSlack)
-	ids, err := c.store.RevokedClients(ctx, alive)
+	ids, err := c.rows.revoked(ctx, alive)
 	if err != nil {
 		return err
 	}
@@ -84,11 +84,11 @@ func (c *Clients) Sync(ctx context.Context) error {
 	if err := c.flushUsed(ctx); err != nil {
 		return err
 	}
-	return c.store.PurgeClients(ctx, alive.Add(-pruneSlack))
+	return c.rows.purge(ctx, alive.Add(-pruneSlack))
 }
 
 // touch remembers that a client was used, for the next Sync to note.
-func (c *Clients) touch(client storage.Client) {
+func (c *Clients) touch(client Client) {
 	now := c.now()
 	if client.LastUsedAt != nil && now.Sub(*client.LastUsedAt) < usedResolution {
 		return
@@ -108,7 +108,7 @@ func (c *Clients) flushUsed(ctx context.Context) error {
 	if len(used) == 0 {
 		return nil
 	}
-	return c.store.TouchClients(ctx, used)
+	return c.rows.touch(ctx, used)
 }
 
 // NewClient is what an operator says of a client.
@@ -154,14 +154,14 @@ func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 
 // Create makes a client. Its secret, "" for one without, is told here only. The
 // error is an *invalid.Error for what a client cannot be.
-func (c *Clients) Create(ctx context.Context, n NewClient) (client storage.Client, secret string, err error) {
+func (c *Clients) Create(ctx context.Context, n NewClient) (client Client, secret string, err error) {
 	if err := n.check(); err != nil {
 		return client, "", err
 	}
 	id := make([]byte, 12)
 	_, _ = rand.Read(id) // it never fails
 	now := c.now()
-	client = storage.Client{
+	client = Client{
 		ID: clientPrefix + hex.EncodeToString(id), Name: n.Name, Company: n.Company,
 		Scopes: unique(n.Scopes), Certificates: unique(n.Certificates), CreatedAt: now, UpdatedAt: now,
 	}
@@ -170,7 +170,7 @@ func (c *Clients) Create(ctx context.Context, n NewClient) (client storage.Clien
 			return client, "", err
 		}
 	}
-	return client, secret, c.store.CreateClient(ctx, client)
+	return client, secret, c.rows.create(ctx, client)
 }
 
 func unique(list []string) []string {
@@ -188,7 +188,7 @@ func newSecret() (secret, hash string, err error) {
 // RotateSecret gives a client a new secret, told here only. The one it had is
 // good for overlap more; the one before that no longer is. It returns
 // storage.ErrNotFound for an unknown client.
-func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client storage.Client, secret string, err error) {
+func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client Client, secret string, err error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return client, "", fmt.Errorf("the overlap must be 0 to %v", MaxOverlap)
 	}
@@ -196,7 +196,7 @@ func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Dura
 	if err != nil {
 		return client, "", err
 	}
-	client, err = c.store.ChangeClient(ctx, id, func(s *storage.Client) error {
+	client, err = c.rows.change(ctx, id, func(s *Client) error {
 		now := c.now()
 		s.OldSecretHash, s.OldSecretUntil = s.SecretHash, now.Add(overlap)
 		if overlap == 0 {
@@ -213,8 +213,8 @@ func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Dura
 // that it got with one that is no longer listed is good until it expires. The
 // error is an *invalid.Error for what the list cannot be, and storage.ErrNotFound
 // for an unknown client.
-func (c *Clients) SetCertificates(ctx context.Context, id string, list []string) (storage.Client, error) {
-	return c.store.ChangeClient(ctx, id, func(s *storage.Client) error {
+func (c *Clients) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
+	return c.rows.change(ctx, id, func(s *Client) error {
 		problems := &invalid.Error{}
 		if checkCertificates(problems, list, s.SecretHash != ""); problems.OrNil() != nil {
 			return problems
@@ -228,8 +228,8 @@ func (c *Clients) SetCertificates(ctx context.Context, id string, list []string)
 // its tokens are refused once every replica has looked (SyncInterval). Enabled
 // again, those that have not expired are good again. It returns
 // storage.ErrNotFound for an unknown client.
-func (c *Clients) SetDisabled(ctx context.Context, id string, disabled bool) (storage.Client, error) {
-	return c.store.ChangeClient(ctx, id, func(s *storage.Client) error {
+func (c *Clients) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
+	return c.rows.change(ctx, id, func(s *Client) error {
 		now := c.now()
 		switch {
 		case disabled == (s.RevokedAt != nil):
@@ -245,19 +245,21 @@ func (c *Clients) SetDisabled(ctx context.Context, id string, disabled bool) (st
 }
 
 // Delete deletes a client, with the effect that SetDisabled has on its tokens.
-func (c *Clients) Delete(ctx context.Context, id string) error { return c.store.DeleteClient(ctx, id) }
+func (c *Clients) Delete(ctx context.Context, id string) error {
+	return c.rows.delete(ctx, id, c.now())
+}
 
 // Get reads a client, or returns storage.ErrNotFound.
-func (c *Clients) Get(ctx context.Context, id string) (storage.Client, error) {
-	return c.store.Client(ctx, id)
+func (c *Clients) Get(ctx context.Context, id string) (Client, error) {
+	return c.rows.read(ctx, id)
 }
 
 // Each calls do for every client, the first created first, until it errs.
-func (c *Clients) Each(ctx context.Context, do func(storage.Client) error) error {
+func (c *Clients) Each(ctx context.Context, do func(Client) error) error {
 	const page = 500
-	var last *storage.Client
+	var last *Client
 	for {
-		list, err := c.store.Clients(ctx, last, page)
+		list, err := c.rows.list(ctx, last, page)
 		if err != nil {
 			return err
 		}

@@ -111,11 +111,11 @@ func granted(has, asked []string) ([]string, bool) {
 
 // authenticate finds the client whose credentials these are. A certificate that
 // comes with a secret does not replace it; the token will be bound to it.
-func (e *Endpoint) authenticate(ctx context.Context, c credentials, r TokenRequest) (storage.Client, *TokenError) {
+func (e *Endpoint) authenticate(ctx context.Context, c credentials, r TokenRequest) (Client, *TokenError) {
 	if !clientID.MatchString(c.id) {
-		return storage.Client{}, invalidClient() // the form of an id is no secret
+		return Client{}, invalidClient() // the form of an id is no secret
 	}
-	var client storage.Client
+	var client Client
 	var refusal *TokenError
 	if c.secret == "" {
 		client, refusal = e.byCertificate(ctx, c.id, r)
@@ -132,10 +132,10 @@ func (e *Endpoint) authenticate(ctx context.Context, c credentials, r TokenReque
 }
 
 // byCertificate is tls_client_auth of RFC 8705 section 2, by thumbprint.
-func (e *Endpoint) byCertificate(ctx context.Context, id string, r TokenRequest) (storage.Client, *TokenError) {
+func (e *Endpoint) byCertificate(ctx context.Context, id string, r TokenRequest) (Client, *TokenError) {
 	giveBack, refusal := e.attempt(id, r)
 	if refusal != nil {
-		return storage.Client{}, refusal
+		return Client{}, refusal
 	}
 	client, err := e.client(ctx, id)
 	switch {
@@ -151,13 +151,13 @@ func (e *Endpoint) byCertificate(ctx context.Context, id string, r TokenRequest)
 	return client, nil
 }
 
-func (e *Endpoint) bySecret(ctx context.Context, c credentials, r TokenRequest) (storage.Client, *TokenError) {
+func (e *Endpoint) bySecret(ctx context.Context, c credentials, r TokenRequest) (Client, *TokenError) {
 	recalled := e.secrets.recall(c.id, c.secret)
 	giveBack := func() {}
 	if recalled == "" {
 		var refusal *TokenError
 		if giveBack, refusal = e.attempt(c.id, r); refusal != nil {
-			return storage.Client{}, refusal
+			return Client{}, refusal
 		}
 	}
 	client, err := e.client(ctx, c.id)
@@ -189,16 +189,16 @@ func (e *Endpoint) attempt(id string, r TokenRequest) (giveBack func(), refusal 
 }
 
 // client reads an enabled client.
-func (e *Endpoint) client(ctx context.Context, id string) (storage.Client, error) {
+func (e *Endpoint) client(ctx context.Context, id string) (Client, error) {
 	client, err := e.opts.Clients.Get(ctx, id)
 	if err == nil && client.RevokedAt != nil {
-		return storage.Client{}, storage.ErrNotFound
+		return Client{}, storage.ErrNotFound
 	}
 	return client, err
 }
 
 // hashes are those that a client's secret may have.
-func (e *Endpoint) hashes(client storage.Client) []string {
+func (e *Endpoint) hashes(client Client) []string {
 	var list []string
 	if client.SecretHash != "" {
 		list = append(list, client.SecretHash)

@@ -357,7 +357,7 @@ func TestNewClientIsChecked(t *testing.T) {
 		}
 	}
 	count := 0
-	if err := clients.Each(t.Context(), func(storage.Client) error { count++; return nil }); err != nil || count != 3 {
+	if err := clients.Each(t.Context(), func(Client) error { count++; return nil }); err != nil || count != 3 {
 		t.Errorf("%d clients, %v", count, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/storagetest"
 )
 
 // realParams are what hashParams are outside these tests, which are in a hurry.
@@ -54,38 +55,24 @@ func (c *clock) add(d time.Duration) {
 }
 
 // databases open an empty database of each kind.
-var databases = map[string]func(testing.TB, *clock) *storage.Store{
+var databases = map[string]func(testing.TB, *clock) *storage.DB{
 	"sqlite": sqlite,
-	"postgres": func(tb testing.TB, c *clock) *storage.Store {
+	"postgres": func(tb testing.TB, c *clock) *storage.DB {
 		tb.Helper()
-		return openStore(tb, c, storage.Options{URL: pgtest.New(tb)})
+		return storagetest.Open(tb, storage.Options{URL: storagetest.Postgres(tb)})
 	},
 }
 
-func sqlite(tb testing.TB, c *clock) *storage.Store {
+func sqlite(tb testing.TB, c *clock) *storage.DB {
 	tb.Helper()
-	return openStore(tb, c, storage.Options{DataDir: tb.TempDir()})
-}
-
-func openStore(tb testing.TB, c *clock, o storage.Options) *storage.Store {
-	tb.Helper()
-	o.Timeout, o.Now = 20*time.Second, c.Now
-	s, err := storage.Open(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = s.Close() })
-	if err := s.Migrate(context.Background()); err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return storagetest.Open(tb, storage.Options{})
 }
 
 // replica is one of the daemons on a database.
 type replica struct {
 	tb       testing.TB
 	clock    *clock
-	store    *storage.Store
+	store    *storage.DB
 	keys     *Keys
 	clients  *Clients
 	endpoint *Endpoint
@@ -94,10 +81,10 @@ type replica struct {
 	log      *bytes.Buffer
 }
 
-func newReplica(tb testing.TB, store *storage.Store, c *clock) *replica {
+func newReplica(tb testing.TB, store *storage.DB, c *clock) *replica {
 	tb.Helper()
 	r := &replica{tb: tb, clock: c, store: store, registry: prometheus.NewRegistry(), log: &bytes.Buffer{}}
-	r.keys = openTestKeys(tb, KeysOptions{Store: store, Now: c.Now})
+	r.keys = openTestKeys(tb, KeysOptions{Store: KeyTable{store}, Now: c.Now})
 	r.clients = NewClients(store, c.Now)
 	r.endpoint = NewEndpoint(EndpointOptions{
 		Keys: r.keys, Clients: r.clients, Now: c.Now, Metrics: NewMetrics(r.registry),
@@ -149,7 +136,7 @@ func (r *replica) accepts(token string) bool {
 }
 
 // client makes a client of a company, with its secret.
-func (r *replica) client(n NewClient) (storage.Client, string) {
+func (r *replica) client(n NewClient) (Client, string) {
 	r.tb.Helper()
 	if n.Name == "" {
 		n.Name = "ledger"
@@ -169,20 +156,20 @@ func (r *replica) client(n NewClient) (storage.Client, string) {
 
 // away is a database that cannot be reached until it is back.
 type away struct {
-	*storage.Store
+	KeyTable
 	back bool
 }
 
-func (a *away) TokenKeys(ctx context.Context) ([]storage.TokenKey, error) {
+func (a *away) TokenKeys(ctx context.Context) ([]TokenKey, error) {
 	if !a.back {
 		return nil, storage.ErrUnavailable
 	}
-	return a.Store.TokenKeys(ctx)
+	return a.KeyTable.TokenKeys(ctx)
 }
 
-func (a *away) ChangeTokenKeys(ctx context.Context, decide func([]storage.TokenKey) ([]storage.TokenKey, error)) ([]storage.TokenKey, error) {
+func (a *away) ChangeTokenKeys(ctx context.Context, decide func([]TokenKey) ([]TokenKey, error)) ([]TokenKey, error) {
 	if !a.back {
 		return nil, storage.ErrUnavailable
 	}
-	return a.Store.ChangeTokenKeys(ctx, decide)
+	return a.KeyTable.ChangeTokenKeys(ctx, decide)
 }

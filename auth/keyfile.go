@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/internal/seal"
-	"spendhook/storage"
 )
 
 const (
@@ -22,12 +21,12 @@ const (
 	oldKeyFile = "token-key.pem"
 )
 
-func readKeysFile(dir string) ([]storage.TokenKey, error) {
+func readKeysFile(dir string) ([]TokenKey, error) {
 	text, err := readPrivate(filepath.Join(dir, keysFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var rows []storage.TokenKey
+	var rows []TokenKey
 	if err == nil {
 		err = json.Unmarshal(text, &rows)
 	}
@@ -39,7 +38,7 @@ func readKeysFile(dir string) ([]storage.TokenKey, error) {
 
 // writeKeysFile writes the file whole under another name, down to the disk,
 // and then gives it its own.
-func writeKeysFile(dir string, rows []storage.TokenKey) error {
+func writeKeysFile(dir string, rows []TokenKey) error {
 	text, err := json.Marshal(rows)
 	if err != nil {
 		return err

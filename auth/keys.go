@@ -21,15 +21,9 @@ import (
 	"spendhook/storage"
 )
 
-// KeyStore is where all replicas find the keys: *storage.Store.
-type KeyStore interface {
-	TokenKeys(ctx context.Context) ([]storage.TokenKey, error)
-	ChangeTokenKeys(ctx context.Context, decide func([]storage.TokenKey) ([]storage.TokenKey, error)) ([]storage.TokenKey, error)
-}
-
 // KeysOptions configures OpenKeys.
 type KeysOptions struct {
-	Store   KeyStore      // where the keys are; required
+	Store   KeyStore      // where all replicas find the keys; required
 	Keyring *seal.Keyring // that seals them; required
 	// Dir keeps the last known keys, sealed, for a start without the database.
 	Dir string
@@ -56,7 +50,7 @@ type Keys struct {
 
 // keySet is immutable. Its rows are in the order in which they sign.
 type keySet struct {
-	rows        []storage.TokenKey
+	rows        []TokenKey
 	keys        map[string]*signingKey // by id
 	provisional bool                   // made here, while the database was never seen
 }
@@ -114,7 +108,7 @@ func (k *Keys) provisional() error {
 	if err != nil {
 		return err
 	}
-	rows := []storage.TokenKey{key.row}
+	rows := []TokenKey{key.row}
 	if err := writeKeysFile(k.opts.Dir, rows); err != nil {
 		return fmt.Errorf("keep the token key: %w", err)
 	}
@@ -125,7 +119,7 @@ func (k *Keys) provisional() error {
 func (k *Keys) settled() bool { return !k.known.Load().provisional }
 
 // use makes rows the known keys, of which it opens those that are new.
-func (k *Keys) use(rows []storage.TokenKey) error {
+func (k *Keys) use(rows []TokenKey) error {
 	set := &keySet{rows: rows, keys: make(map[string]*signingKey, len(rows))}
 	before := k.known.Load()
 	for _, row := range rows {
@@ -163,7 +157,7 @@ func (k *Keys) Sync(ctx context.Context) error {
 
 // tidy gives the database its first key, or those of the data directory, and
 // prunes it.
-func (k *Keys) tidy(ctx context.Context, now time.Time) ([]storage.TokenKey, error) {
+func (k *Keys) tidy(ctx context.Context, now time.Time) ([]TokenKey, error) {
 	local := k.known.Load().rows
 	if k.imported != nil && !slices.Contains(local, k.imported.row) {
 		local = append(slices.Clone(local), k.imported.row)
@@ -176,13 +170,13 @@ func (k *Keys) tidy(ctx context.Context, now time.Time) ([]storage.TokenKey, err
 		local = append(local, key.row)
 	}
 	imported := func(id string) bool { return k.imported != nil && id == k.imported.row.ID }
-	return k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+	return k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
 		return prune(adopt(rows, local, imported), now), nil
 	})
 }
 
 // follow makes the database's keys the known ones, here and in the directory.
-func (k *Keys) follow(rows []storage.TokenKey) error {
+func (k *Keys) follow(rows []TokenKey) error {
 	if err := k.use(rows); err != nil {
 		return err
 	}
@@ -258,7 +252,7 @@ func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
 	if err != nil {
 		return err
 	}
-	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
 		return rotate(rows, next.row, k.opts.Now(), hurry)
 	})
 	if err != nil {
@@ -276,7 +270,7 @@ func (k *Keys) Revoke(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
 		return revoke(rows, id, fresh.row, k.opts.Now())
 	})
 	if err != nil {
@@ -319,7 +313,7 @@ func (k *Keys) Mint(ctx context.Context, grant Grant) (string, error) {
 
 // note makes a key stay until its last token expires.
 func (k *Keys) note(ctx context.Context, id string, expires time.Time) error {
-	_, err := k.opts.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+	_, err := k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
 		for i := range rows {
 			if rows[i].ID == id && expires.After(rows[i].TokensUntil) {
 				rows[i].TokensUntil = expires
@@ -347,7 +341,7 @@ func (k *Keys) find(ctx context.Context, id string) (verifyingKey, bool) {
 
 func (k *Keys) lookup(id string) (verifyingKey, bool) {
 	set := k.known.Load()
-	i := slices.IndexFunc(set.rows, func(row storage.TokenKey) bool { return row.ID == id })
+	i := slices.IndexFunc(set.rows, func(row TokenKey) bool { return row.ID == id })
 	if i < 0 || stateOf(set.rows, i, k.opts.Now()) == KeyGone {
 		return verifyingKey{}, false
 	}

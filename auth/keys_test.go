@@ -20,7 +20,6 @@ import (
 
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
-	"spendhook/storage"
 )
 
 func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
@@ -33,7 +32,7 @@ func TestReplicasThatStartAtOnceMakeOneKey(t *testing.T) {
 			replicas := make([]*Keys, 6)
 			var wg sync.WaitGroup
 			for i := range replicas {
-				o := KeysOptions{Store: store, Dir: t.TempDir(), Keyring: sealtest.Keyring(), Now: c.Now}
+				o := KeysOptions{Store: KeyTable{store}, Dir: t.TempDir(), Keyring: sealtest.Keyring(), Now: c.Now}
 				wg.Go(func() {
 					var err error
 					if replicas[i], err = OpenKeys(t.Context(), o); err != nil {
@@ -138,7 +137,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	}
 	c.add(pruneSlack)
 	r.sync()
-	if rows, err := r.store.TokenKeys(t.Context()); err != nil || len(rows) != 1 {
+	if rows, err := (KeyTable{r.store}).TokenKeys(t.Context()); err != nil || len(rows) != 1 {
 		t.Errorf("the database keeps %v, %v", rows, err)
 	}
 }
@@ -197,7 +196,7 @@ func TestRevokedKeyIsRefused(t *testing.T) {
 			if !one.accepts(other.mint(TokenTTL)) {
 				t.Error("what the other mints is refused")
 			}
-			again := openTestKeys(t, KeysOptions{Store: &away{Store: store}, Dir: other.keys.opts.Dir, Now: c.Now})
+			again := openTestKeys(t, KeysOptions{Store: &away{KeyTable: KeyTable{store}}, Dir: other.keys.opts.Dir, Now: c.Now})
 			for _, list := range [][]KeyInfo{one.keys.List(), other.keys.List(), again.List()} {
 				if len(list) != 1 || list[0].ID == leaked || list[0].State != KeySigning {
 					t.Errorf("keys %+v", list)
@@ -223,7 +222,7 @@ func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
 		t.Error("a key that the database has is not found")
 	}
 	reads := 0
-	other.keys.opts.Store = counted{store, &reads}
+	other.keys.opts.Store = counted{KeyTable{store}, &reads}
 	for range 100 {
 		if _, ok := other.keys.find(t.Context(), "made up"); ok {
 			t.Error("found")
@@ -240,19 +239,19 @@ func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
 }
 
 type counted struct {
-	*storage.Store
+	KeyTable
 	reads *int
 }
 
-func (c counted) TokenKeys(ctx context.Context) ([]storage.TokenKey, error) {
+func (c counted) TokenKeys(ctx context.Context) ([]TokenKey, error) {
 	*c.reads++
-	return c.Store.TokenKeys(ctx)
+	return c.KeyTable.TokenKeys(ctx)
 }
 
 func TestDatabaseAwayFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	store, dir := &away{Store: sqlite(t, c)}, t.TempDir()
+	store, dir := &away{KeyTable: KeyTable{sqlite(t, c)}}, t.TempDir()
 	first := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now})
 	token, err := first.Mint(t.Context(), Grant{TTL: 24 * time.Hour})
 	if err != nil {
@@ -320,7 +319,7 @@ func oldKey(t *testing.T, dir string, now time.Time) string {
 func TestOldKeyFileIsImportedOnce(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	store, dir, otherDir := &away{Store: sqlite(t, c)}, t.TempDir(), t.TempDir()
+	store, dir, otherDir := &away{KeyTable: KeyTable{sqlite(t, c)}}, t.TempDir(), t.TempDir()
 	token := oldKey(t, dir, c.Now())
 	otherToken := oldKey(t, otherDir, c.Now())
 	first := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now}) // while the database is away
@@ -356,7 +355,7 @@ func TestOldKeyFileIsImportedOnce(t *testing.T) {
 func TestPrivateKeysAreSealed(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	store, dir := sqlite(t, c), t.TempDir()
+	store, dir := KeyTable{sqlite(t, c)}, t.TempDir()
 	openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now})
 	rows, err := store.TokenKeys(t.Context())
 	if err != nil || !seal.IsSealed(rows[0].Sealed) {
@@ -382,7 +381,7 @@ func TestPrivateKeysAreSealed(t *testing.T) {
 func TestReseal(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	store := sqlite(t, c)
+	store := KeyTable{sqlite(t, c)}
 	before := openTestKeys(t, KeysOptions{Store: store, Now: c.Now})
 	dir := t.TempDir()
 	both := sealtest.Ring("new", "test")
@@ -420,7 +419,7 @@ func TestReseal(t *testing.T) {
 func TestBadKeyFilesAreErrors(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	store := sqlite(t, c)
+	store := KeyTable{sqlite(t, c)}
 	for name, text := range map[string]string{
 		"empty": "", "not PEM": "hunter2", "not PKCS 8": "-----BEGIN PRIVATE KEY-----\naHVudGVyMg==\n-----END PRIVATE KEY-----\n",
 	} {
@@ -455,7 +454,7 @@ func TestBadKeyFilesAreErrors(t *testing.T) {
 func TestMintRefusesWhatNoTokenHas(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	keys := openTestKeys(t, KeysOptions{Store: sqlite(t, c), Now: c.Now})
+	keys := openTestKeys(t, KeysOptions{Store: KeyTable{sqlite(t, c)}, Now: c.Now})
 	if _, err := keys.Mint(t.Context(), Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}); err == nil {
 		t.Error("an unknown scope is minted")
 	}

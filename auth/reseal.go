@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"spendhook/internal/seal"
-	"spendhook/storage"
 )
 
 // SealedKeys are the signing keys as the database has them, for a change of the
@@ -30,7 +29,7 @@ func (s SealedKeys) Reseal(ctx context.Context, count *seal.Count) error {
 	return nil
 }
 
-func (s SealedKeys) stored(row storage.TokenKey) seal.Stored {
+func (s SealedKeys) stored(row TokenKey) seal.Stored {
 	return seal.Stored{
 		Value: row.Sealed,
 		Seals: func(value string) ([]string, error) { return []string{value}, nil },
@@ -42,7 +41,7 @@ func (s SealedKeys) stored(row storage.TokenKey) seal.Stored {
 			return s.Keyring.Seal(der, sealContext(row.ID))
 		},
 		Swap: func(ctx context.Context, old, fresh string) (swapped bool, err error) {
-			_, err = s.Store.ChangeTokenKeys(ctx, func(rows []storage.TokenKey) ([]storage.TokenKey, error) {
+			_, err = s.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
 				swapped = false
 				for i := range rows {
 					if rows[i].ID == row.ID && rows[i].Sealed == old {

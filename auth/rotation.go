@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"spendhook/storage"
 )
 
 const (
@@ -46,7 +44,7 @@ var (
 
 // signerAt is the index of the key that signs: the last one whose time has
 // come, or else the first. The keys are in the order in which they sign.
-func signerAt(keys []storage.TokenKey, now time.Time) int {
+func signerAt(keys []TokenKey, now time.Time) int {
 	for i, k := range slices.Backward(keys) {
 		if !k.SignsFrom.After(now) {
 			return i
@@ -56,7 +54,7 @@ func signerAt(keys []storage.TokenKey, now time.Time) int {
 }
 
 // goneAt is when the last token of a key has expired; false for the last key.
-func goneAt(keys []storage.TokenKey, i int) (time.Time, bool) {
+func goneAt(keys []TokenKey, i int) (time.Time, bool) {
 	if i+1 >= len(keys) {
 		return time.Time{}, false
 	}
@@ -67,7 +65,7 @@ func goneAt(keys []storage.TokenKey, i int) (time.Time, bool) {
 	return at, true
 }
 
-func stateOf(keys []storage.TokenKey, i int, now time.Time) KeyState {
+func stateOf(keys []TokenKey, i int, now time.Time) KeyState {
 	signer := signerAt(keys, now)
 	switch at, ends := goneAt(keys, i); {
 	case i > signer:
@@ -82,8 +80,8 @@ func stateOf(keys []storage.TokenKey, i int, now time.Time) KeyState {
 }
 
 // prune drops the keys that have been gone for long.
-func prune(keys []storage.TokenKey, now time.Time) []storage.TokenKey {
-	kept := make([]storage.TokenKey, 0, len(keys))
+func prune(keys []TokenKey, now time.Time) []TokenKey {
+	kept := make([]TokenKey, 0, len(keys))
 	for i, k := range keys {
 		if stateOf(keys, i, now.Add(-pruneSlack)) != KeyGone {
 			kept = append(kept, k)
@@ -94,7 +92,7 @@ func prune(keys []storage.TokenKey, now time.Time) []storage.TokenKey {
 
 // rotate adds next, to sign when verifiers know it. In a hurry that is as soon
 // as every replica does, and a key that waits already is taken instead.
-func rotate(keys []storage.TokenKey, next storage.TokenKey, now time.Time, hurry bool) ([]storage.TokenKey, error) {
+func rotate(keys []TokenKey, next TokenKey, now time.Time, hurry bool) ([]TokenKey, error) {
 	lead := publishLead
 	if hurry {
 		lead = hurriedLead
@@ -118,9 +116,9 @@ func rotate(keys []storage.TokenKey, next storage.TokenKey, now time.Time, hurry
 // revoke drops a key, and those that are gone: as long as one that follows them
 // is there, they stay so. When it is the one that signs, the next does from now,
 // which is fresh when none waits. No older one signs again.
-func revoke(keys []storage.TokenKey, id string, fresh storage.TokenKey, now time.Time) ([]storage.TokenKey, error) {
+func revoke(keys []TokenKey, id string, fresh TokenKey, now time.Time) ([]TokenKey, error) {
 	signer := signerAt(keys, now)
-	kept, found := make([]storage.TokenKey, 0, len(keys)+1), false
+	kept, found := make([]TokenKey, 0, len(keys)+1), false
 	for i, k := range keys {
 		switch {
 		case stateOf(keys, i, now) == KeyGone:
@@ -147,13 +145,13 @@ func revoke(keys []storage.TokenKey, id string, fresh storage.TokenKey, now time
 // adopt adds the keys of a data directory: all of them to a database that has
 // none, and else those that were imported from an older version, before the
 // rest, so that the tokens that they have signed stay valid.
-func adopt(keys, local []storage.TokenKey, imported func(id string) bool) []storage.TokenKey {
+func adopt(keys, local []TokenKey, imported func(id string) bool) []TokenKey {
 	if len(keys) == 0 {
 		return local
 	}
 	first := keys[0].SignsFrom
 	for _, k := range local {
-		has := slices.ContainsFunc(keys, func(o storage.TokenKey) bool { return o.ID == k.ID })
+		has := slices.ContainsFunc(keys, func(o TokenKey) bool { return o.ID == k.ID })
 		if !has && imported(k.ID) {
 			k.SignsFrom = first.Add(-time.Millisecond)
 			keys = append(keys, k)

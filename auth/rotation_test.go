@@ -5,15 +5,13 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"spendhook/storage"
 )
 
 var noon = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
 
 // row is a key that signs from a time after noon.
-func row(id string, from time.Duration) storage.TokenKey {
-	return storage.TokenKey{ID: id, SignsFrom: noon.Add(from), TokensUntil: noon.Add(from)}
+func row(id string, from time.Duration) TokenKey {
+	return TokenKey{ID: id, SignsFrom: noon.Add(from), TokensUntil: noon.Add(from)}
 }
 
 func TestKeyStates(t *testing.T) {
@@ -21,24 +19,24 @@ func TestKeyStates(t *testing.T) {
 	long := row("long", -3*time.Hour)
 	long.TokensUntil = noon.Add(time.Hour)
 	for name, c := range map[string]struct {
-		keys []storage.TokenKey
+		keys []TokenKey
 		want []KeyState
 	}{
-		"the only key":         {[]storage.TokenKey{row("a", -1000*time.Hour)}, []KeyState{KeySigning}},
-		"a clock that is late": {[]storage.TokenKey{row("a", time.Minute)}, []KeyState{KeySigning}},
-		"the next one waits":   {[]storage.TokenKey{row("a", -time.Hour), row("b", 1)}, []KeyState{KeySigning, KeyNext}},
-		"the next one's time":  {[]storage.TokenKey{row("a", -time.Hour), row("b", 0)}, []KeyState{KeyRetired, KeySigning}},
+		"the only key":         {[]TokenKey{row("a", -1000*time.Hour)}, []KeyState{KeySigning}},
+		"a clock that is late": {[]TokenKey{row("a", time.Minute)}, []KeyState{KeySigning}},
+		"the next one waits":   {[]TokenKey{row("a", -time.Hour), row("b", 1)}, []KeyState{KeySigning, KeyNext}},
+		"the next one's time":  {[]TokenKey{row("a", -time.Hour), row("b", 0)}, []KeyState{KeyRetired, KeySigning}},
 		"its last token": {
-			[]storage.TokenKey{row("a", -9*time.Hour), row("b", -TokenTTL-clockSlack)},
+			[]TokenKey{row("a", -9*time.Hour), row("b", -TokenTTL-clockSlack)},
 			[]KeyState{KeyRetired, KeySigning},
 		},
 		"gone": {
-			[]storage.TokenKey{row("a", -9*time.Hour), row("b", -TokenTTL-clockSlack-1)},
+			[]TokenKey{row("a", -9*time.Hour), row("b", -TokenTTL-clockSlack-1)},
 			[]KeyState{KeyGone, KeySigning},
 		},
-		"a long token": {[]storage.TokenKey{long, row("b", -2*time.Hour)}, []KeyState{KeyRetired, KeySigning}},
+		"a long token": {[]TokenKey{long, row("b", -2*time.Hour)}, []KeyState{KeyRetired, KeySigning}},
 		"all four": {
-			[]storage.TokenKey{row("a", -9*time.Hour), row("b", -3*time.Hour), row("c", -time.Minute), row("d", time.Minute)},
+			[]TokenKey{row("a", -9*time.Hour), row("b", -3*time.Hour), row("c", -time.Minute), row("d", time.Minute)},
 			[]KeyState{KeyGone, KeyRetired, KeySigning, KeyNext},
 		},
 	} {
@@ -52,7 +50,7 @@ func TestKeyStates(t *testing.T) {
 	}
 }
 
-func ids(keys []storage.TokenKey) []string {
+func ids(keys []TokenKey) []string {
 	list := []string{}
 	for _, k := range keys {
 		list = append(list, k.ID)
@@ -64,7 +62,7 @@ func ids(keys []storage.TokenKey) []string {
 func TestPruneKeepsADayMore(t *testing.T) {
 	t.Parallel()
 	end := TokenTTL + clockSlack + pruneSlack
-	keys := []storage.TokenKey{row("a", -1000*time.Hour), row("b", -end-1), row("c", -end)}
+	keys := []TokenKey{row("a", -1000*time.Hour), row("b", -end-1), row("c", -end)}
 	if got := ids(prune(keys, noon)); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("kept %v", got)
 	}
@@ -76,22 +74,22 @@ func TestPruneKeepsADayMore(t *testing.T) {
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	signing, waiting := row("a", -time.Hour), row("b", time.Minute)
-	many := []storage.TokenKey{}
+	many := []TokenKey{}
 	for i := range maxKeys {
 		many = append(many, row(string(rune('a'+i)), time.Duration(i-maxKeys)*time.Second))
 	}
 	for name, c := range map[string]struct {
-		keys  []storage.TokenKey
+		keys  []TokenKey
 		hurry bool
 		from  time.Duration // of the last key after it
 		want  []string
 		err   error
 	}{
-		"published first":          {keys: []storage.TokenKey{signing}, from: publishLead, want: []string{"a", "new"}},
-		"in a hurry":               {keys: []storage.TokenKey{signing}, hurry: true, from: hurriedLead, want: []string{"a", "new"}},
-		"one waits":                {keys: []storage.TokenKey{signing, waiting}, err: ErrKeyWaiting},
-		"one waits, in a hurry":    {keys: []storage.TokenKey{signing, waiting}, hurry: true, from: hurriedLead, want: []string{"a", "b"}},
-		"one comes soon, in haste": {keys: []storage.TokenKey{signing, row("b", time.Second)}, hurry: true, from: time.Second, want: []string{"a", "b"}},
+		"published first":          {keys: []TokenKey{signing}, from: publishLead, want: []string{"a", "new"}},
+		"in a hurry":               {keys: []TokenKey{signing}, hurry: true, from: hurriedLead, want: []string{"a", "new"}},
+		"one waits":                {keys: []TokenKey{signing, waiting}, err: ErrKeyWaiting},
+		"one waits, in a hurry":    {keys: []TokenKey{signing, waiting}, hurry: true, from: hurriedLead, want: []string{"a", "b"}},
+		"one comes soon, in haste": {keys: []TokenKey{signing, row("b", time.Second)}, hurry: true, from: time.Second, want: []string{"a", "b"}},
 		"too many":                 {keys: many, err: ErrTooManyKeys},
 	} {
 		got, err := rotate(slices.Clone(c.keys), row("new", 0), noon, c.hurry)
@@ -111,20 +109,20 @@ func TestRevoke(t *testing.T) {
 	t.Parallel()
 	gone, retired, signing, next := row("gone", -9*time.Hour), row("retired", -2*time.Hour), row("signing", -time.Hour), row("next", time.Minute)
 	for name, c := range map[string]struct {
-		keys   []storage.TokenKey
+		keys   []TokenKey
 		id     string
 		want   []string
 		states []KeyState
 	}{
-		"the only one":                    {[]storage.TokenKey{signing}, "signing", []string{"fresh"}, []KeyState{KeySigning}},
-		"the one that signs":              {[]storage.TokenKey{retired, signing}, "signing", []string{"retired", "fresh"}, []KeyState{KeyRetired, KeySigning}},
-		"one waits":                       {[]storage.TokenKey{retired, signing, next}, "signing", []string{"retired", "next"}, []KeyState{KeyRetired, KeySigning}},
-		"the one that waits":              {[]storage.TokenKey{retired, signing, next}, "next", []string{"retired", "signing"}, []KeyState{KeyRetired, KeySigning}},
-		"a retired one":                   {[]storage.TokenKey{retired, signing, next}, "retired", []string{"signing", "next"}, []KeyState{KeySigning, KeyNext}},
-		"what is gone does not come back": {[]storage.TokenKey{gone, retired, signing}, "retired", []string{"signing"}, []KeyState{KeySigning}},
-		"every clock was wrong":           {[]storage.TokenKey{next, row("later", time.Hour)}, "next", []string{"later"}, []KeyState{KeySigning}},
-		"unknown":                         {keys: []storage.TokenKey{signing}, id: "fresh"},
-		"one that is gone":                {keys: []storage.TokenKey{gone, retired, signing}, id: "gone"},
+		"the only one":                    {[]TokenKey{signing}, "signing", []string{"fresh"}, []KeyState{KeySigning}},
+		"the one that signs":              {[]TokenKey{retired, signing}, "signing", []string{"retired", "fresh"}, []KeyState{KeyRetired, KeySigning}},
+		"one waits":                       {[]TokenKey{retired, signing, next}, "signing", []string{"retired", "next"}, []KeyState{KeyRetired, KeySigning}},
+		"the one that waits":              {[]TokenKey{retired, signing, next}, "next", []string{"retired", "signing"}, []KeyState{KeyRetired, KeySigning}},
+		"a retired one":                   {[]TokenKey{retired, signing, next}, "retired", []string{"signing", "next"}, []KeyState{KeySigning, KeyNext}},
+		"what is gone does not come back": {[]TokenKey{gone, retired, signing}, "retired", []string{"signing"}, []KeyState{KeySigning}},
+		"every clock was wrong":           {[]TokenKey{next, row("later", time.Hour)}, "next", []string{"later"}, []KeyState{KeySigning}},
+		"unknown":                         {keys: []TokenKey{signing}, id: "fresh"},
+		"one that is gone":                {keys: []TokenKey{gone, retired, signing}, id: "gone"},
 	} {
 		got, err := revoke(slices.Clone(c.keys), c.id, row("fresh", 0), noon)
 		var states []KeyState
@@ -139,12 +137,12 @@ func TestRevoke(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	t.Parallel()
-	local := []storage.TokenKey{row("old", 0), row("mine", 0)}
+	local := []TokenKey{row("old", 0), row("mine", 0)}
 	imported := func(id string) bool { return id == "old" }
 	if got := ids(adopt(nil, local, imported)); !slices.Equal(got, []string{"old", "mine"}) {
 		t.Errorf("an empty database has %v", got)
 	}
-	got := adopt([]storage.TokenKey{row("theirs", -time.Hour)}, local, imported)
+	got := adopt([]TokenKey{row("theirs", -time.Hour)}, local, imported)
 	if !slices.Equal(ids(got), []string{"theirs", "old"}) || !got[1].SignsFrom.Before(got[0].SignsFrom) {
 		t.Errorf("%v: only the imported one comes, and never signs", got)
 	}

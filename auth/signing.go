@@ -14,14 +14,13 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 
 	"spendhook/internal/seal"
-	"spendhook/storage"
 )
 
 const pemType = "PRIVATE KEY"
 
 // signingKey is an opened key (ECDSA P-256).
 type signingKey struct {
-	row             storage.TokenKey
+	row             TokenKey
 	private, public jwk.Key
 }
 
@@ -45,13 +44,13 @@ func sealedKey(ring *seal.Keyring, private *ecdsa.PrivateKey, now time.Time) (*s
 		return nil, err
 	}
 	id, _ := k.private.KeyID()
-	k.row = storage.TokenKey{ID: id, CreatedAt: now, SignsFrom: now, TokensUntil: now}
+	k.row = TokenKey{ID: id, CreatedAt: now, SignsFrom: now, TokensUntil: now}
 	k.row.Sealed, err = ring.Seal(der, sealContext(id))
 	return k, err
 }
 
 // openKey opens a key of the database.
-func openKey(ring *seal.Keyring, row storage.TokenKey) (*signingKey, error) {
+func openKey(ring *seal.Keyring, row TokenKey) (*signingKey, error) {
 	der, err := ring.Open(row.Sealed, sealContext(row.ID))
 	if err != nil {
 		return nil, fmt.Errorf("open token key %s: %w", row.ID, err)

@@ -14,6 +14,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 // The environment of a child process that only runs a replica.
@@ -32,7 +33,7 @@ func runChild() {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: os.Getenv(childURL)})
 	if err == nil {
 		New(Options{
-			Store: store, Concurrency: 2, LookEvery: 50 * time.Millisecond,
+			Store: cards.New(cards.Options{DB: store}), Concurrency: 2, LookEvery: 50 * time.Millisecond,
 			Publish: newPublisher(events.NewStore(events.StoreOptions{Client: client, Retention: retention})).Accept,
 		}).Start(context.Background())
 	}
@@ -85,7 +86,7 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 func TestCrashAfterStore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), cards.Once{}))(h.t)
 		r := h.replica(nil).start()
 		h.wantDone(job.UUID)
 		r.stop(patience)
@@ -98,7 +99,7 @@ func TestCrashAfterStore(t *testing.T) {
 func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), storage.Once{}))(h.t)
+		job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(60), cards.Once{}))(h.t)
 		for range 60 {
 			h.create(time.Now())
 		}
@@ -155,13 +156,13 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 			}
 		}).start()
 		h.wantDone(a.submit(bulk(500)).UUID)
-		eventually(h.t, "the job is counted", func() bool { return a.jobs(storage.JobCompleted)+b.jobs(storage.JobCompleted) > 0 })
+		eventually(h.t, "the job is counted", func() bool { return a.jobs(cards.JobCompleted)+b.jobs(cards.JobCompleted) > 0 })
 		a.stop(patience)
 		b.stop(patience)
 		if n, m := a.items(itemCreated)+b.items(itemCreated), a.items(itemError)+b.items(itemError); n != 450 || m != 50 {
 			h.t.Errorf("%v created and %v failed items counted", n, m)
 		}
-		if a.jobs(storage.JobQueued) != 1 || b.jobs(storage.JobQueued) != 0 || a.jobs(storage.JobCompleted)+b.jobs(storage.JobCompleted) != 1 {
+		if a.jobs(cards.JobQueued) != 1 || b.jobs(cards.JobQueued) != 0 || a.jobs(cards.JobCompleted)+b.jobs(cards.JobCompleted) != 1 {
 			h.t.Error("the job is not counted once")
 		}
 	})
@@ -186,7 +187,7 @@ func TestItemsAndJobsAreCountedOnce(t *testing.T) {
 		for range 5 {
 			a.submit(bulk(20))
 		}
-		jobs := func() float64 { return a.jobs(storage.JobCompleted) + b.jobs(storage.JobCompleted) }
+		jobs := func() float64 { return a.jobs(cards.JobCompleted) + b.jobs(cards.JobCompleted) }
 		items := func() float64 {
 			return a.items(itemCreated) + b.items(itemCreated) + a.items(itemError) + b.items(itemError)
 		}

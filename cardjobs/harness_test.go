@@ -16,9 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
-	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/importer"
+	"spendhook/storage/storagetest"
 )
 
 const retention = 7 * 24 * time.Hour
@@ -35,7 +37,8 @@ var (
 type harness struct {
 	t       *testing.T
 	options storage.Options
-	store   *storage.Store
+	db      *storage.DB
+	store   *cards.Store
 	server  *redistest.Server
 	client  redis.UniversalClient
 	events  *events.Store
@@ -49,8 +52,8 @@ type harness struct {
 func onBoth(t *testing.T, test func(*harness)) {
 	t.Helper()
 	for name, options := range map[string]func(*testing.T) storage.Options{
-		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: t.TempDir()} },
-		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: pgtest.New(t)} },
+		"sqlite":   func(t *testing.T) storage.Options { t.Helper(); return storage.Options{DataDir: storagetest.SQLite(t)} },
+		"postgres": func(t *testing.T) storage.Options { t.Helper(); return storage.Options{URL: storagetest.Postgres(t)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,10 +66,11 @@ func build(t *testing.T, o storage.Options) *harness {
 	t.Helper()
 	o.Timeout = 20 * time.Second // the machine may be busy
 	h := &harness{
-		t: t, options: o, store: openStore(t, o), accepted: map[string]int{},
+		t: t, options: o, db: storagetest.Open(t, o), accepted: map[string]int{},
 		server: redistest.Start(t, redistest.Options{AOF: true}),
 	}
-	load(t, h.store)
+	load(t, h.db)
+	h.store = cards.New(cards.Options{DB: h.db})
 	h.client = h.server.Client()
 	h.events = events.NewStore(events.StoreOptions{Client: h.client, Retention: retention})
 	p := newPublisher(h.events)
@@ -81,31 +85,14 @@ func newPublisher(s *events.Store) *events.Publisher {
 	})
 }
 
-func openStore(t *testing.T, o storage.Options) *storage.Store {
-	t.Helper()
-	s, err := storage.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.Migrate(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func load(t *testing.T, s *storage.Store) {
+func load(t *testing.T, s *storage.DB) {
 	t.Helper()
 	lines := strings.Join([]string{
 		`{"kind":"company","uuid":"` + acme.String() + `","name":"Acme","currency":"EUR","creditLimit":1000.00}`,
 		`{"kind":"company","uuid":"` + bolt.String() + `","name":"Bolt","currency":"EUR","creditLimit":1000.00}`,
 		`{"kind":"user","uuid":"` + ann.String() + `","companyUuid":"` + acme.String() + `","username":"ann","name":"Ann"}`,
 	}, "\n")
-	in := storage.Importer{Store: s, Refused: func(r storage.Refusal) { t.Errorf("refused: %+v", r) }}
+	in := importer.Importer{DB: s, Refused: func(r importer.Refusal) { t.Errorf("refused: %+v", r) }}
 	if _, err := in.Run(t.Context(), strings.NewReader(lines)); err != nil {
 		t.Fatal(err)
 	}
@@ -163,25 +150,25 @@ func (r *replica) stop(grace time.Duration) {
 	})
 }
 
-func (r *replica) submit(requests []storage.CardRequest) storage.CardJob {
+func (r *replica) submit(requests []cards.Request) cards.Job {
 	r.t.Helper()
-	return must(r.Submit(r.t.Context(), acme, requests, storage.Once{}))(r.t)
+	return must(r.Submit(r.t.Context(), acme, requests, cards.Once{}))(r.t)
 }
 
 func (r *replica) items(outcome string) float64 {
 	return testutil.ToFloat64(r.metrics.items.WithLabelValues(outcome))
 }
 
-func (r *replica) jobs(s storage.JobStatus) float64 {
+func (r *replica) jobs(s cards.JobStatus) float64 {
 	return testutil.ToFloat64(r.metrics.jobs.WithLabelValues(string(s)))
 }
 
 // bulk asks for n cards, of which the first of each ten is doomed: for a user
 // that there is not, or above the limit.
-func bulk(n int) []storage.CardRequest {
-	list := make([]storage.CardRequest, n)
+func bulk(n int) []cards.Request {
+	list := make([]cards.Request, n)
 	for i := range list {
-		list[i] = storage.CardRequest{Type: "VIRTUAL", Alias: fmt.Sprintf("card %d", i), UserUUID: ann}
+		list[i] = cards.Request{Type: "VIRTUAL", Alias: fmt.Sprintf("card %d", i), UserUUID: ann}
 		if i%10 == 0 {
 			list[i].UserUUID = bob
 		}
@@ -195,28 +182,28 @@ func doomed(n int) int { return (n + 9) / 10 }
 // one card for each item but the doomed, and one event for every item.
 func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
-	var job storage.CardJob
+	var job cards.Job
 	eventually(h.t, "the job ends and its outcomes are published", func() bool {
 		out, err := h.store.PendingOutcomes(h.t.Context(), 1)
 		if err != nil || len(out) > 0 {
 			return false
 		}
 		job, err = h.store.CardJob(h.t.Context(), acme, id)
-		return err == nil && job.Status == storage.JobCompleted
+		return err == nil && job.Status == cards.JobCompleted
 	})
 	bad := doomed(job.Total)
 	if job.Succeeded != job.Total-bad || job.Failed != bad || job.FinishedAt == nil {
 		h.t.Errorf("%d succeeded and %d failed of %d", job.Succeeded, job.Failed, job.Total)
 	}
-	_, cards, err := h.store.Cards(h.t.Context(), storage.CardFilter{})
-	if err != nil || cards != int64(job.Succeeded) {
-		h.t.Errorf("%d cards, want %d (%v)", cards, job.Succeeded, err)
+	_, total, err := h.store.Cards(h.t.Context(), cards.Filter{})
+	if err != nil || total != int64(job.Succeeded) {
+		h.t.Errorf("%d cards, want %d (%v)", total, job.Succeeded, err)
 	}
 	h.wantEvents(job)
 }
 
 // wantEvents checks that the events are those of the job and nothing else.
-func (h *harness) wantEvents(job storage.CardJob) {
+func (h *harness) wantEvents(job cards.Job) {
 	h.t.Helper()
 	got := h.published()
 	if len(got) != job.Total {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 type metrics struct {
@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations that have no outcome yet, in all replicas.",
 		}),
 	}
-	for _, s := range []storage.JobStatus{storage.JobQueued, storage.JobCompleted} {
+	for _, s := range []cards.JobStatus{cards.JobQueued, cards.JobCompleted} {
 		m.jobs.WithLabelValues(string(s))
 	}
 	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
@@ -63,15 +63,15 @@ func histogram(name, help string) prometheus.Histogram {
 }
 
 // told counts an outcome whose event was published.
-func (m *metrics) told(item *storage.CardItem) {
+func (m *metrics) told(item *cards.Item) {
 	outcome := itemCreated
-	if item.Status == storage.ItemError {
+	if item.Status == cards.ItemError {
 		outcome = itemError
 	}
 	m.items.WithLabelValues(outcome).Inc()
 }
 
-func (m *metrics) completed(job storage.EndedJob) {
-	m.jobs.WithLabelValues(string(storage.JobCompleted)).Inc()
+func (m *metrics) completed(job cards.EndedJob) {
+	m.jobs.WithLabelValues(string(cards.JobCompleted)).Inc()
 	m.jobSeconds.Observe(job.FinishedAt.Sub(job.CreatedAt).Seconds())
 }

@@ -11,7 +11,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 const (
@@ -31,12 +31,12 @@ type metadata struct {
 
 // event is made of nothing but what is stored of a finished item, so it is the
 // same on every try and in every replica, and can be accepted only once.
-func event(item *storage.CardItem) (events.Event, error) {
+func event(item *cards.Item) (events.Event, error) {
 	e := events.Event{
 		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
 		Type: typeCreated, Timestamp: *item.FinishedAt,
 	}
-	if item.Status == storage.ItemError {
+	if item.Status == cards.ItemError {
 		e.Type, e.ErrorCode, e.ErrorMessage = typeError, item.ErrorCode, item.ErrorMessage
 	}
 	var err error
@@ -87,7 +87,7 @@ func has(e *invalid.Error, code string) bool {
 }
 
 // publish tells outcomes and takes what is settled off the outbox.
-func (r *Runner) publish(ctx context.Context, items ...storage.CardItem) error {
+func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	batch := make([]events.Event, len(items))
 	for i := range items {
 		var err error
@@ -119,7 +119,7 @@ func (r *Runner) publish(ctx context.Context, items ...storage.CardItem) error {
 	return errors.Join(err, open)
 }
 
-func (r *Runner) count(item *storage.CardItem, result events.Result) {
+func (r *Runner) count(item *cards.Item, result events.Result) {
 	v := judge(result)
 	if v == told {
 		r.metrics.told(item)

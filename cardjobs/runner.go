@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/events"
-	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 // Publish takes events as events.Publisher.Accept does.
@@ -25,7 +25,7 @@ type Publish func(context.Context, []events.Event) ([]events.Result, error)
 
 // Options configures [New]. Store and Publish are required.
 type Options struct {
-	Store   *storage.Store
+	Store   *cards.Store
 	Publish Publish
 
 	Concurrency int           // items worked on at once; default 8
@@ -82,13 +82,13 @@ func New(o Options) *Runner {
 
 // Submit stores 1 to 500 requests as a job. Once it has returned the job, all of
 // it will be done, by this replica or another. The errors are those of
-// storage.Store.CreateCardJob.
-func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []storage.CardRequest, once storage.Once) (storage.CardJob, error) {
+// cards.Store.CreateCardJob.
+func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
-		return storage.CardJob{}, err
+		return cards.Job{}, err
 	}
-	r.metrics.jobs.WithLabelValues(string(storage.JobQueued)).Inc()
+	r.metrics.jobs.WithLabelValues(string(cards.JobQueued)).Inc()
 	r.wakeOne()
 	return job, nil
 }

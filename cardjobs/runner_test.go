@@ -17,13 +17,14 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
+	"spendhook/storage/cards"
 )
 
 func TestSubmitStoresTheJobBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		job := h.replica(nil).submit(bulk(60))
-		if job.Status != storage.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
+		if job.Status != cards.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
 			h.t.Errorf("job = %+v", job)
 		}
 		h.wantItems(60)
@@ -41,13 +42,13 @@ func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
-		for _, requests := range [][]storage.CardRequest{nil, bulk(501), {{Type: "VIRTUAL"}}} {
-			_, err := r.Submit(h.t.Context(), acme, requests, storage.Once{})
+		for _, requests := range [][]cards.Request{nil, bulk(501), {{Type: "VIRTUAL"}}} {
+			_, err := r.Submit(h.t.Context(), acme, requests, cards.Once{})
 			if _, ok := errors.AsType[*invalid.Error](err); !ok {
 				h.t.Errorf("error = %v", err)
 			}
 		}
-		if r.jobs(storage.JobQueued) != 0 {
+		if r.jobs(cards.JobQueued) != 0 {
 			h.t.Error("a refused job is counted")
 		}
 		h.wantItems(0)
@@ -58,15 +59,15 @@ func TestContractEventsOfCards(t *testing.T) {
 	t.Parallel()
 	id := func(n byte) uuid.UUID { return uuid.UUID{15: n} }
 	at, card := time.UnixMilli(1_780_000_000_123), id(3)
-	item := storage.CardItem{
+	item := cards.Item{
 		JobUUID: id(1), CompanyUUID: id(2), Index: 7, RequestUUID: id(4), Alias: "<Ann & co>", UserUUID: id(5), FinishedAt: &at,
 	}
 	const head = `{"id":"card-request-00000000-0000-0000-0000-000000000004","companyUuid":"00000000-0000-0000-0000-000000000002","event":"`
 	const metadata = `"index":7,"jobUuid":"00000000-0000-0000-0000-000000000001","requestUuid":"00000000-0000-0000-0000-000000000004","userUuid":"00000000-0000-0000-0000-000000000005"}`
 	created, failed := item, item
-	created.Status, created.CardUUID = storage.ItemCreated, &card
-	failed.Status, failed.ErrorCode, failed.ErrorMessage = storage.ItemError, "USER_NOT_FOUND", "no such user"
-	for want, item := range map[string]storage.CardItem{
+	created.Status, created.CardUUID = cards.ItemCreated, &card
+	failed.Status, failed.ErrorCode, failed.ErrorMessage = cards.ItemError, "USER_NOT_FOUND", "no such user"
+	for want, item := range map[string]cards.Item{
 		head + `CARD_CREATION_REQUEST_CREATED","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>","cardUuid":"00000000-0000-0000-0000-000000000003",` + metadata + `}`:        created,
 		head + `CARD_CREATION_REQUEST_ERROR","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>",` + metadata + `,"errorCode":"USER_NOT_FOUND","errorMessage":"no such user"}`: failed,
 	} {
@@ -107,9 +108,9 @@ func TestWhatThePublishersAnswerMeans(t *testing.T) {
 
 // finish does the work on the first items of a new job at the given times,
 // without publishing.
-func (h *harness) finish(at ...time.Time) storage.CardJob {
+func (h *harness) finish(at ...time.Time) cards.Job {
 	h.t.Helper()
-	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at)), storage.Once{}))(h.t)
+	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at)), cards.Once{}))(h.t)
 	for _, now := range at {
 		h.create(now)
 	}
@@ -117,7 +118,7 @@ func (h *harness) finish(at ...time.Time) storage.CardJob {
 }
 
 // create works on the next item without publishing.
-func (h *harness) create(now time.Time) storage.CardItem {
+func (h *harness) create(now time.Time) cards.Item {
 	h.t.Helper()
 	item, found, err := h.store.CreateNextCard(h.t.Context(), now)
 	if err != nil || !found {
@@ -217,23 +218,21 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 }
 
 // ago is the same database as it was used at another time.
-func (h *harness) ago(d time.Duration) *storage.Store {
-	o := h.options
-	o.Now = func() time.Time { return time.Now().Add(-d) }
-	return openStore(h.t, o)
+func (h *harness) ago(d time.Duration) *cards.Store {
+	return cards.New(cards.Options{DB: h.db, Now: func() time.Time { return time.Now().Add(-d) }})
 }
 
 func TestOldJobsAreForgottenOnceTheyAreOver(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		past := h.ago(31 * 24 * time.Hour)
-		jobs := map[string]storage.CardJob{}
+		jobs := map[string]cards.Job{}
 		for i, name := range []string{"old", "old, unpublished", "young", "old, unfinished"} {
 			s := past
 			if name == "young" {
 				s = h.store
 			}
-			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, bulk(2), storage.Once{}))(h.t)
+			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, bulk(2), cards.Once{}))(h.t)
 			for range 2 {
 				if i == 3 {
 					break
@@ -269,7 +268,7 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 			if err := r.look(h.t.Context()); err != nil {
 				h.t.Error(err)
 			}
-			if n := r.jobs(storage.JobCompleted); n != want {
+			if n := r.jobs(cards.JobCompleted); n != want {
 				h.t.Errorf("%v jobs counted after item %d", n, i)
 			}
 		}
@@ -283,7 +282,7 @@ func TestWhatWasLeftIsFound(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		const jobs = 40
 		for range jobs {
-			must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2), storage.Once{}))(h.t)
+			must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2), cards.Once{}))(h.t)
 		}
 		r := h.replica(nil)
 		if err := r.look(h.t.Context()); err != nil {
@@ -295,11 +294,11 @@ func TestWhatWasLeftIsFound(t *testing.T) {
 		r.start()
 		items := func() float64 { return r.items(itemCreated) + r.items(itemError) }
 		eventually(h.t, "nothing is unfinished and all is counted", func() bool {
-			return testutil.ToFloat64(r.metrics.unfinished) == 0 && r.jobs(storage.JobCompleted) >= jobs && items() >= 2*jobs
+			return testutil.ToFloat64(r.metrics.unfinished) == 0 && r.jobs(cards.JobCompleted) >= jobs && items() >= 2*jobs
 		})
 		r.stop(patience)
-		if r.jobs(storage.JobCompleted) != jobs || items() != 2*jobs {
-			h.t.Errorf("%v jobs and %v items counted", r.jobs(storage.JobCompleted), items())
+		if r.jobs(cards.JobCompleted) != jobs || items() != 2*jobs {
+			h.t.Errorf("%v jobs and %v items counted", r.jobs(cards.JobCompleted), items())
 		}
 	})
 }
@@ -329,13 +328,13 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 		for range workers {
 			<-begun
 		}
-		must(r.Submit(h.t.Context(), bolt, bulk(1), storage.Once{}))(h.t)
+		must(r.Submit(h.t.Context(), bolt, bulk(1), cards.Once{}))(h.t)
 		goOn <- struct{}{}
 		if company := <-begun; company != bolt {
 			h.t.Errorf("the next item is of %s", company)
 		}
 		close(goOn)
-		eventually(h.t, "all is done", func() bool { return r.jobs(storage.JobCompleted) == 4 })
+		eventually(h.t, "all is done", func() bool { return r.jobs(cards.JobCompleted) == 4 })
 	})
 }
 
@@ -471,7 +470,7 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	job := h.replica(nil).submit(bulk(60))
 	r.start()
 	h.wantDone(job.UUID)
-	eventually(t, "the job is counted", func() bool { return r.jobs(storage.JobCompleted) == 1 })
+	eventually(t, "the job is counted", func() bool { return r.jobs(cards.JobCompleted) == 1 })
 	for _, f := range must(r.registry.Gather())(t) {
 		if n := len(f.GetMetric()); n != want[f.GetName()] {
 			t.Errorf("%s has %d series now", f.GetName(), n)

@@ -21,13 +21,6 @@ var (
 	// ErrNotFound means that the company has nothing of that id, whether or not
 	// another company does.
 	ErrNotFound = errors.New("not found")
-	// ErrUserNotFound means that a cardholder is not an active user of the company.
-	ErrUserNotFound = errors.New("the user is not an active user of the company")
-	// ErrCardNotActive means that the card's status forbids the change.
-	ErrCardNotActive = errors.New("the card is not active")
-	// ErrThresholdExceedsLimit means that a threshold is above the company's
-	// credit limit.
-	ErrThresholdExceedsLimit = errors.New("the threshold exceeds the company's credit limit")
 )
 
 var errNotMigrated = fmt.Errorf("%w: it has not been migrated yet", ErrUnavailable)
@@ -116,8 +109,6 @@ func isRetryable(err error) bool {
 		return false
 	}
 }
-
-func isNoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }
 
 func firstError(errs ...error) error {
 	for _, err := range errs {

@@ -7,14 +7,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// key is a UUID as the database holds it: 16 raw bytes.
-type key uuid.UUID
+// Key is a UUID as the database holds it: 16 raw bytes.
+type Key uuid.UUID
 
 // Value is what is written.
-func (k key) Value() (driver.Value, error) { return k[:], nil }
+func (k Key) Value() (driver.Value, error) { return k[:], nil }
 
 // Scan takes what was read.
-func (k *key) Scan(src any) error {
+func (k *Key) Scan(src any) error {
 	b, ok := src.([]byte)
 	if !ok || len(b) != len(k) {
 		return fmt.Errorf("a uuid is stored as %T", src)
@@ -23,15 +23,17 @@ func (k *key) Scan(src any) error {
 	return nil
 }
 
-func keys(ids []uuid.UUID) []key {
-	out := make([]key, len(ids))
+// Keys are UUIDs as the database holds them.
+func Keys(ids []uuid.UUID) []Key {
+	out := make([]Key, len(ids))
 	for i, id := range ids {
-		out[i] = key(id)
+		out[i] = Key(id)
 	}
 	return out
 }
 
-func (k *key) uuid() *uuid.UUID {
+// UUID is the UUID that a column keeps, nil for none.
+func (k *Key) UUID() *uuid.UUID {
 	if k == nil {
 		return nil
 	}

@@ -17,52 +17,56 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const migrationTimeout = 10 * time.Minute
+const (
+	migrationTimeout = 10 * time.Minute
+	// firstTimeout bounds making the SQLite file.
+	firstTimeout = time.Minute
+)
 
-// Migrate brings the schema up to date and opens the Store for use. Any number
+// Migrate brings the schema up to date and opens the DB for use. Any number
 // of processes may call it at once: one migrates, the others wait for it. It
 // may be called again after ErrUnavailable.
-func (s *Store) Migrate(ctx context.Context) error {
-	limit := s.opts.Timeout
-	if !s.postgres() {
-		limit = batchTimeout // making the file syncs it several times, and disks may be slow
+func (db *DB) Migrate(ctx context.Context) error {
+	limit := db.opts.Timeout
+	if !db.postgres() {
+		limit = firstTimeout // making the file syncs it several times, and disks may be slow
 	}
 	ping, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := s.untilItsTurn(ping, func() error { return s.w.PingContext(ping) }); err != nil {
+	if err := db.untilItsTurn(ping, func() error { return db.w.PingContext(ping) }); err != nil {
 		return failed("migrate", err)
 	}
 	ctx, cancel = context.WithTimeout(ctx, migrationTimeout)
 	defer cancel()
-	p, err := s.provider()
+	p, err := db.provider()
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err = s.untilItsTurn(ctx, func() error {
+	err = db.untilItsTurn(ctx, func() error {
 		_, err := p.Up(ctx)
 		return err
 	})
 	if err != nil {
 		return failed("migrate", err)
 	}
-	s.migrated.Store(true)
+	db.migrated.Store(true)
 	return nil
 }
 
-func (s *Store) provider() (*goose.Provider, error) {
+func (db *DB) provider() (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}
-	dialect, locker := goose.DialectSQLite3, lock.SessionLocker(&fileLock{path: s.file("migrate.lock")})
-	if s.postgres() {
+	dialect, locker := goose.DialectSQLite3, lock.SessionLocker(&fileLock{path: db.file("migrate.lock")})
+	if db.postgres() {
 		dialect = goose.DialectPostgres
 		if locker, err = lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 600)); err != nil {
 			return nil, err
 		}
 	}
-	return goose.NewProvider(dialect, s.w.DB, files,
-		goose.WithSessionLocker(locker), goose.WithSlog(s.opts.Logger), goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(dialect, db.w.DB, files,
+		goose.WithSessionLocker(locker), goose.WithSlog(db.opts.Logger), goose.WithDisableGlobalRegistry(true))
 }
 
 // fileLock keeps other processes from migrating the same SQLite file. The

@@ -12,7 +12,6 @@ import (
 const (
 	defaultSize = 20
 	maxSize     = 100
-	maxList     = 500
 )
 
 // Page names one page of a list. Number counts from 0; Size 0 means 20, and
@@ -29,13 +28,16 @@ func (p Page) Limit() int {
 	return min(p.Size, maxSize)
 }
 
-func (p Page) offset() int64 { return int64(p.Number) * int64(p.Limit()) }
+// Offset is how many rows come before the page.
+func (p Page) Offset() int64 { return int64(p.Number) * int64(p.Limit()) }
 
-func (p Page) apply(q *bun.SelectQuery) *bun.SelectQuery {
-	return q.Limit(int64(p.Limit())).Offset(p.offset())
+// Apply narrows q to the rows of the page.
+func (p Page) Apply(q *bun.SelectQuery) *bun.SelectQuery {
+	return q.Limit(int64(p.Limit())).Offset(p.Offset())
 }
 
-func (p Page) check(e *invalid.Error) {
+// Check reports what is wrong with the page.
+func (p Page) Check(e *invalid.Error) {
 	if p.Number < 0 {
 		e.Add("page", "INVALID", "must be 0 or more")
 	}
@@ -44,21 +46,20 @@ func (p Page) check(e *invalid.Error) {
 	}
 }
 
-// inCompany keeps to one company, or names all of them, so that indexes that
+// InCompany keeps to one company, or names all of them, so that indexes that
 // begin with the company serve both.
-func inCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
+func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
 	if company == nil {
 		return q.Where("company_uuid IN (SELECT uuid FROM companies)")
 	}
-	return q.Where("company_uuid = ?", key(*company))
+	return q.Where("company_uuid = ?", Key(*company))
 }
 
-// checkOneOf reports a value outside of a closed set; any letter case will do.
-func checkOneOf(e *invalid.Error, field, value string, allowed ...string) {
-	for _, a := range allowed {
-		if strings.EqualFold(a, value) {
-			return
-		}
+// WhereEqual narrows q to the rows that have the value, in capitals, in the
+// column; "" does not narrow.
+func WhereEqual(q *bun.SelectQuery, column, value string) *bun.SelectQuery {
+	if value == "" {
+		return q
 	}
-	e.Add(field, "INVALID", "must be one of %s", strings.Join(allowed, ", "))
+	return q.Where("? = ?", bun.Ident(column), strings.ToUpper(value))
 }

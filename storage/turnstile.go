@@ -63,7 +63,7 @@ func (t turnstile) lock(how int) (*os.File, error) {
 
 // untilItsTurn runs fn again while the database lets another go first, until ctx
 // ends.
-func (s *Store) untilItsTurn(ctx context.Context, fn func() error) error {
+func (db *DB) untilItsTurn(ctx context.Context, fn func() error) error {
 	var standing *os.File
 	defer func() { _ = standing.Close() }() // nothing was written, if it is there at all
 	for {
@@ -71,8 +71,8 @@ func (s *Store) untilItsTurn(ctx context.Context, fn func() error) error {
 		if !isRetryable(err) {
 			return err
 		}
-		if standing == nil && !s.postgres() {
-			standing = s.turnstile().stand()
+		if standing == nil && !db.postgres() {
+			standing = db.turnstile().stand()
 		}
 		select {
 		case <-time.After(turnEvery):
@@ -82,4 +82,15 @@ func (s *Store) untilItsTurn(ctx context.Context, fn func() error) error {
 	}
 }
 
-func (s *Store) turnstile() turnstile { return turnstile{s.file("writers.lock")} }
+func (db *DB) turnstile() turnstile { return turnstile{db.file("writers.lock")} }
+
+// MakeWay waits, for 2 s at most, until nobody else waits to write to the SQLite
+// file, for those who write much. It is false in PostgreSQL, where nobody has to
+// wait.
+func (db *DB) MakeWay(ctx context.Context) bool {
+	if db.postgres() {
+		return false
+	}
+	db.turnstile().pass(ctx)
+	return true
+}

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"spendhook/storage"
+	"spendhook/storage/spend"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gorilla/mux"
@@ -946,7 +946,7 @@ type CompanyScope struct {
 }
 
 // Day defines model for Day.
-type Day = storage.Date
+type Day = spend.Date
 
 // Delivery defines model for Delivery.
 type Delivery struct {

@@ -25,10 +25,10 @@ func makeDataDir(cfg *config.Config) error {
 
 // openKeys opens the keys that sign access tokens. The data directory must be
 // there; the database need not.
-func openKeys(ctx context.Context, cfg *config.Config, store *storage.Store, ring *seal.Keyring, log *slog.Logger) (*auth.Keys, error) {
+func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger) (*auth.Keys, error) {
 	issuer, older := issuerNames(cfg)
 	return auth.OpenKeys(ctx, auth.KeysOptions{
-		Store: store, Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, OldIssuers: older, Logger: log,
+		Store: auth.KeyTable{DB: store}, Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, OldIssuers: older, Logger: log,
 	})
 }
 
@@ -98,7 +98,7 @@ func (d *daemon) tokenEndpoint() api.Tokens {
 
 // openAuthTools opens what the commands about keys and clients work on, beside
 // a daemon that may run. The caller closes the store.
-func (f storageFlags) openAuthTools(ctx context.Context) (*storage.Store, *auth.Keys, error) {
+func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *auth.Keys, error) {
 	store, err := f.open(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +110,7 @@ func (f storageFlags) openAuthTools(ctx context.Context) (*storage.Store, *auth.
 	return store, keys, nil
 }
 
-func (f storageFlags) openKeys(ctx context.Context, store *storage.Store) (*auth.Keys, error) {
+func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*auth.Keys, error) {
 	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
 	if err != nil {
 		return nil, err

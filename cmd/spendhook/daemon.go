@@ -22,6 +22,8 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
 	"spendhook/subscribers"
 )
 
@@ -37,7 +39,9 @@ type daemon struct {
 	replica     *replicaID
 	keyring     *seal.Keyring
 	registry    *prometheus.Registry
-	storage     *storage.Store
+	storage     *storage.DB
+	cards       *cards.Store
+	spend       *spend.Store
 	database    *databaseWatch
 	redis       *redisx.Redis
 	memory      *redisx.Memory
@@ -112,6 +116,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = openStorage(d.cfg, d.log); err != nil {
 		return err
 	}
+	d.cards, d.spend = cards.New(cards.Options{DB: d.storage}), spend.New(d.storage)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)

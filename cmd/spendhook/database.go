@@ -20,14 +20,14 @@ const (
 // databaseWatch migrates the database, as soon as it is there, and then samples
 // it on a timer, so that neither a scrape nor a probe asks it.
 type databaseWatch struct {
-	store *storage.Store
+	store *storage.DB
 	up    prometheus.Gauge
 	log   *slog.Logger
 	tried chan struct{} // closed once the database was asked
 	away  atomic.Bool
 }
 
-func newDatabaseWatch(store *storage.Store, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
+func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Logger) *databaseWatch {
 	w := &databaseWatch{store: store, log: log, tried: make(chan struct{}), up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_database_up",
 		Help: "Whether the spend database answered when it was last asked.",

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"spendhook/storage"
+	"spendhook/storage/importer"
+	"spendhook/storage/spend"
 )
 
 type demoDataCmd struct {
@@ -24,7 +25,7 @@ func (c *demoDataCmd) Run(term *console) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return storage.WriteDemoData(term.out, storage.DemoData{
+	return importer.WriteDemoData(term.out, importer.DemoData{
 		Seed: c.Seed, Companies: c.Companies, Users: c.Users, Locations: c.Locations,
 		Cards: c.Cards, Reimbursements: c.Reimbursements, Statements: c.Statements,
 	})
@@ -55,15 +56,15 @@ func (c *demoDataCmd) check() error {
 // loadDemoData gives the developer's company spend data, once: what has been
 // done to it since stays. It is less than an import writes in one transaction.
 func (d *daemon) loadDemoData(ctx context.Context) error {
-	_, total, err := d.storage.Locations(ctx, storage.LocationFilter{Company: &developerCompany})
+	_, total, err := d.spend.Locations(ctx, spend.LocationFilter{Company: &developerCompany})
 	if err != nil || total > 0 {
 		return err
 	}
 	var data bytes.Buffer
-	if err := storage.WriteDemoData(&data, storage.DemoData{Seed: 1, First: developerCompany, Companies: 1}); err != nil {
+	if err := importer.WriteDemoData(&data, importer.DemoData{Seed: 1, First: developerCompany, Companies: 1}); err != nil {
 		return err
 	}
-	report, err := (&storage.Importer{Store: d.storage}).Run(ctx, &data)
+	report, err := (&importer.Importer{DB: d.storage}).Run(ctx, &data)
 	if err == nil && report.Refused > 0 {
 		err = errors.New("the data was refused")
 	}

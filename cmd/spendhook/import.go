@@ -10,6 +10,7 @@ import (
 
 	"spendhook/audit"
 	"spendhook/storage"
+	"spendhook/storage/importer"
 )
 
 type importCmd struct {
@@ -30,7 +31,7 @@ func (c *importCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	var total storage.Report
+	var total importer.Report
 	for _, source := range sources {
 		report, failure := source.importInto(ctx, store, term)
 		total.Imported += report.Imported
@@ -48,7 +49,7 @@ func (c *importCmd) Run(ctx context.Context, term *console) error {
 }
 
 // record tells the audit log what was imported, if anything was.
-func (c *importCmd) record(ctx context.Context, term *console, total storage.Report, failure error) error {
+func (c *importCmd) record(ctx context.Context, term *console, total importer.Report, failure error) error {
 	if total.Imported == 0 && failure == nil {
 		return nil
 	}
@@ -89,18 +90,18 @@ func openSources(names []string, stdin io.Reader) (sources []source, closeAll fu
 	return sources, closeAll, nil
 }
 
-func (s source) importInto(ctx context.Context, store *storage.Store, term *console) (storage.Report, error) {
+func (s source) importInto(ctx context.Context, store *storage.DB, term *console) (importer.Report, error) {
 	bar := newProgress(term.err, "lines", s.size)
 	defer bar.finish()
-	importer := storage.Importer{
-		Store: store,
-		Refused: func(r storage.Refusal) {
+	in := importer.Importer{
+		DB: store,
+		Refused: func(r importer.Refusal) {
 			bar.finish()
 			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, printable(r.Reason))
 		},
-		Progress: func(r storage.Report) { bar.update(r.Lines, r.Bytes) },
+		Progress: func(r importer.Report) { bar.update(r.Lines, r.Bytes) },
 	}
-	return importer.Run(ctx, s.in)
+	return in.Run(ctx, s.in)
 }
 
 // printable keeps what a line may hold from steering the terminal.

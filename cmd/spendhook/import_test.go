@@ -42,7 +42,7 @@ func onBothDatabases(t *testing.T, settings string, test func(*testing.T, instal
 	t.Helper()
 	for name, database := range map[string]func(*testing.T) string{
 		"sqlite":   func(*testing.T) string { return "" },
-		"postgres": func(t *testing.T) string { t.Helper(); return pgtest.Start(t).URL() },
+		"postgres": func(t *testing.T) string { t.Helper(); return pgtest.New(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -59,7 +59,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	stores := []resealer{
 		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}),
 		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}),
-		auth.SealedKeys{Store: database, Keyring: ring},
+		auth.SealedKeys{Store: auth.KeyTable{DB: database}, Keyring: ring},
 	}
 	err = c.begin(ctx, r, ring)
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"spendhook/internal/pgtest"
 	"spendhook/internal/redistest"
 )
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	redistest.Main(m)
+	redistest.Main(pgtest.Stopping(m))
 }
 
 // result is how a command line ended.

@@ -48,7 +48,7 @@ type shownClient struct {
 	LastUsedAt     *time.Time `json:"lastUsedAt"`
 }
 
-func newShownClient(c storage.Client, secret string) shownClient {
+func newShownClient(c auth.Client, secret string) shownClient {
 	s := shownClient{
 		ID: c.ID, Secret: secret, Name: c.Name, Company: c.Company, Scopes: c.Scopes, Certificates: c.Certificates,
 		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
@@ -117,7 +117,7 @@ type oneClient struct {
 }
 
 // run prints the client that do returns, and records the action, unless it is "".
-func (c oneClient) run(ctx context.Context, term *console, action string, do func(*auth.Clients) (storage.Client, string, error)) error {
+func (c oneClient) run(ctx context.Context, term *console, action string, do func(*auth.Clients) (auth.Client, string, error)) error {
 	return c.withClients(ctx, func(clients *auth.Clients) error {
 		client, secret, err := do(clients)
 		if err != nil {
@@ -222,11 +222,11 @@ type clientListCmd struct {
 func (c *clientListCmd) Run(ctx context.Context, term *console) error {
 	return c.withClients(ctx, func(clients *auth.Clients) error {
 		if c.JSON {
-			return clients.Each(ctx, func(s storage.Client) error { return writeLine(term.out, newShownClient(s, "")) })
+			return clients.Each(ctx, func(s auth.Client) error { return writeLine(term.out, newShownClient(s, "")) })
 		}
 		w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "CLIENT\tNAME\tCOMPANY\tSTATE\tLAST USED\tSCOPES")
-		err := clients.Each(ctx, func(client storage.Client) error {
+		err := clients.Each(ctx, func(client auth.Client) error {
 			s := newShownClient(client, "")
 			_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n",
 				s.ID, s.Name, s.company(), s.state(), shortTime(s.LastUsedAt), strings.Join(s.Scopes, " "))
@@ -240,7 +240,7 @@ type clientShowCmd struct{ oneClient }
 
 // Run prints the client.
 func (c *clientShowCmd) Run(ctx context.Context, term *console) error {
-	return c.run(ctx, term, "", func(clients *auth.Clients) (storage.Client, string, error) {
+	return c.run(ctx, term, "", func(clients *auth.Clients) (auth.Client, string, error) {
 		client, err := clients.Get(ctx, c.ID)
 		return client, "", err
 	})
@@ -254,7 +254,7 @@ type clientRotateCmd struct {
 
 // Run prints the client with its new secret.
 func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
-	return c.run(ctx, term, "client.rotate-secret", func(clients *auth.Clients) (storage.Client, string, error) {
+	return c.run(ctx, term, "client.rotate-secret", func(clients *auth.Clients) (auth.Client, string, error) {
 		return clients.RotateSecret(ctx, c.ID, c.Overlap)
 	})
 }
@@ -272,7 +272,7 @@ func (c *clientCertificatesCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, term, "client.certificates", func(clients *auth.Clients) (storage.Client, string, error) {
+	return c.run(ctx, term, "client.certificates", func(clients *auth.Clients) (auth.Client, string, error) {
 		client, err := clients.SetCertificates(ctx, c.ID, list)
 		return client, "", err
 	})
@@ -297,7 +297,7 @@ func (c oneClient) setDisabled(ctx context.Context, term *console, disabled bool
 	if disabled {
 		action = "client.disable"
 	}
-	return c.run(ctx, term, action, func(clients *auth.Clients) (storage.Client, string, error) {
+	return c.run(ctx, term, action, func(clients *auth.Clients) (auth.Client, string, error) {
 		client, err := clients.SetDisabled(ctx, c.ID, disabled)
 		return client, "", err
 	})

@@ -73,7 +73,7 @@ func exchange(tb testing.TB, req *http.Request) (int, string) {
 func TestClientsBesideTheDaemon(t *testing.T) {
 	t.Parallel()
 	for name, database := range map[string]func() string{
-		"sqlite": func() string { return "" }, "postgres": func() string { return pgtest.Start(t).URL() },
+		"sqlite": func() string { return "" }, "postgres": func() string { return pgtest.New(t) },
 	} {
 		url := database()
 		t.Run(name, func(t *testing.T) {

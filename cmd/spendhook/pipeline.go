@@ -125,7 +125,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 // publisher, which takes its outcomes.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.storage, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency,
+		Store: d.cards, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency,
 		Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
@@ -142,11 +142,11 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		return err
 	}
 	d.address = l.Addr().String()
-	handler, err := api.New(api.Options{ //nolint:contextcheck // it only parses its embedded document
+	handler, err := api.New(api.Options{
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
-		Cards:       d.storage, CardJobs: d.cardJobs, Spend: d.storage, PublicURL: d.publicURL(),
+		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
 		Audit:  d.audit,
 		Limits: requestLimits(d.cfg.Limits, d.redis.Client()),

@@ -16,7 +16,7 @@ type storageFlags struct {
 }
 
 // open opens the database and brings its schema up to date. The caller closes it.
-func (f storageFlags) open(ctx context.Context) (*storage.Store, error) {
+func (f storageFlags) open(ctx context.Context) (*storage.DB, error) {
 	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (f storageFlags) open(ctx context.Context) (*storage.Store, error) {
 	return store, nil
 }
 
-func openStorage(cfg *config.Config, log *slog.Logger) (*storage.Store, error) {
+func openStorage(cfg *config.Config, log *slog.Logger) (*storage.DB, error) {
 	return storage.Open(storage.Options{
 		URL: cfg.Storage.URL.Reveal(), DataDir: cfg.DataDir,
 		MaxConns: cfg.Storage.MaxConns, FullSync: cfg.Storage.FullSync, Logger: log,

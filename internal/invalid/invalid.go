@@ -5,6 +5,7 @@ package invalid
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Field is one thing that is wrong. Field is the path of the offending member
@@ -43,4 +44,32 @@ func (e *Error) Error() string {
 		}
 	}
 	return strings.Join(parts, "; ")
+}
+
+// MaxText is how many characters a text may have.
+const MaxText = 255
+
+// isText reports whether both databases can store s, and it is short enough.
+func isText(s string) bool {
+	return utf8.RuneCountInString(s) <= MaxText && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
+}
+
+// IsName reports whether s is text and not blank.
+func IsName(s string) bool { return isText(s) && strings.TrimSpace(s) != "" }
+
+// Text notes a value that is not text.
+func (e *Error) Text(field, value string) {
+	if !isText(value) {
+		e.Add(field, "INVALID", "must be text of at most %d characters", MaxText)
+	}
+}
+
+// OneOf notes a value outside of a closed set; any letter case will do.
+func (e *Error) OneOf(field, value string, allowed ...string) {
+	for _, a := range allowed {
+		if strings.EqualFold(a, value) {
+			return
+		}
+	}
+	e.Add(field, "INVALID", "must be one of %s", strings.Join(allowed, ", "))
 }

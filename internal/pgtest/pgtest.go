@@ -20,13 +20,45 @@ var shared struct {
 	made   int
 }
 
+// template is the database that Copy copies.
+var template struct {
+	sync.Once
+	name string
+	err  error
+}
+
 // New returns the URL of an empty database that only this test uses. It is
 // dropped when the test ends, and New is safe with t.Parallel.
 func New(tb testing.TB) string {
 	tb.Helper()
+	return makeDatabase(tb, "template1")
+}
+
+// Copy is New for a database that is not empty: a copy of what the prepare of
+// the test binary's first call has made of one. prepare must leave no connection
+// open.
+func Copy(tb testing.TB, prepare func(url string) error) string {
+	tb.Helper()
+	template.Do(func() {
+		var p *process
+		if p, template.name, template.err = take(); template.err != nil {
+			return
+		}
+		if template.err = p.exec(`CREATE DATABASE ` + template.name); template.err == nil {
+			template.err = prepare(p.url(template.name))
+		}
+	})
+	if template.err != nil {
+		tb.Fatalf("pgtest: %v", template.err)
+	}
+	return makeDatabase(tb, template.name)
+}
+
+func makeDatabase(tb testing.TB, template string) string {
+	tb.Helper()
 	p, name, err := take()
 	if err == nil {
-		err = p.exec(`CREATE DATABASE ` + name)
+		err = p.exec(`CREATE DATABASE ` + name + ` TEMPLATE ` + template)
 	}
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
@@ -63,8 +95,12 @@ func Launch(settings ...string) (url string, remove func(), err error) {
 // and then fails when a goroutine was left behind. m is a *testing.M, or wraps
 // one to clean up after it.
 func Main(m goleak.TestingM) {
-	goleak.VerifyTestMain(stopping{m})
+	goleak.VerifyTestMain(Stopping(m))
 }
+
+// Stopping runs what m does and then stops the shared server, for a TestMain
+// whose tests need other servers too.
+func Stopping(m goleak.TestingM) goleak.TestingM { return stopping{m} }
 
 type stopping struct{ m goleak.TestingM }
 

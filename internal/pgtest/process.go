@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,15 @@ func (p *process) prepare() error {
 	}
 	cmd := p.command(context.Background(), "initdb", "-D", p.data(),
 		"-U", "spendhook", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	c, err := child.Start(cmd) // it must not die with the thread that happens to start it
+	if err != nil {
+		return err
+	}
+	<-c.Done()
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, &out)
 	}
 	return nil
 }

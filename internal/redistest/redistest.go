@@ -40,8 +40,9 @@ func New(tb testing.TB) redis.UniversalClient {
 }
 
 // Main is the body of a TestMain: it runs the tests, stops the shared server
-// and then fails when a goroutine was left behind.
-func Main(m *testing.M) {
+// and then fails when a goroutine was left behind. m is a *testing.M, or wraps
+// one to clean up after it.
+func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(stopping{m}, goleak.IgnoreAnyFunction(redial))
 }
 
@@ -49,7 +50,7 @@ func Main(m *testing.M) {
 // that went away is back; it outlives the closing of its pool by up to that second.
 const redial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
-type stopping struct{ m *testing.M }
+type stopping struct{ m goleak.TestingM }
 
 // Run runs the tests and then stops the server, before goleak looks.
 func (s stopping) Run() int {

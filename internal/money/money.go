@@ -1,0 +1,82 @@
+// Package money converts amounts to the minor units of their currency, in which
+// the database keeps them, and back.
+package money
+
+import (
+	"errors"
+
+	"github.com/shopspring/decimal"
+)
+
+// exponents lists the currencies of ISO 4217 whose minor unit is not a
+// hundredth. (golang.org/x/text/currency follows CLDR, which tells how many
+// digits to show, not how many there are: it has none for IQD, COP or RSD.)
+var exponents = map[string]int32{
+	"BIF": 0, "CLP": 0, "DJF": 0, "GNF": 0, "ISK": 0, "JPY": 0, "KMF": 0, "KRW": 0, "PYG": 0, "RWF": 0,
+	"UGX": 0, "UYI": 0, "VND": 0, "VUV": 0, "XAF": 0, "XOF": 0, "XPF": 0,
+	"BHD": 3, "IQD": 3, "JOD": 3, "KWD": 3, "LYD": 3, "OMR": 3, "TND": 3,
+	"CLF": 4, "UYW": 4,
+}
+
+// ErrTooManyDecimals means that an amount is not a whole number of minor units.
+var ErrTooManyDecimals = errors.New("has more decimals than its currency")
+
+var errTooLarge = errors.New("is too large")
+
+// Exponent is how many decimals the currency has.
+func Exponent(currency string) int32 {
+	if e, ok := exponents[currency]; ok {
+		return e
+	}
+	return 2
+}
+
+// IsCurrency reports whether code has the form of a currency code of ISO 4217.
+func IsCurrency(code string) bool {
+	if len(code) != 3 {
+		return false
+	}
+	for _, c := range []byte(code) {
+		if c < 'A' || c > 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// ToMinor is the amount in minor units. The error is ErrTooManyDecimals, or says
+// that the amount is too large. It looks at the amount's Exponent
+// before it computes with it: 1e999999999 is a short text.
+func ToMinor(amount decimal.Decimal, currency string) (int64, error) {
+	if amount.IsZero() {
+		return 0, nil
+	}
+	if amount.Exponent() > 18 {
+		return 0, errTooLarge
+	}
+	if amount.Exponent() < -64 || amount.NumDigits() > 64 {
+		return 0, ErrTooManyDecimals
+	}
+	minor := amount.Shift(Exponent(currency))
+	if !minor.IsInteger() {
+		return 0, ErrTooManyDecimals
+	}
+	if whole := minor.BigInt(); whole.IsInt64() {
+		return whole.Int64(), nil
+	}
+	return 0, errTooLarge
+}
+
+// FromMinor is the exact amount of so many minor units.
+func FromMinor(minor int64, currency string) decimal.Decimal {
+	return decimal.New(minor, -Exponent(currency))
+}
+
+// FromMinorPtr is FromMinor, and nil for nil.
+func FromMinorPtr(minor *int64, currency string) *decimal.Decimal {
+	if minor == nil {
+		return nil
+	}
+	d := FromMinor(*minor, currency)
+	return &d
+}

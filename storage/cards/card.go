@@ -1,0 +1,181 @@
+package cards
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+
+	"spendhook/internal/invalid"
+	"spendhook/internal/money"
+	"spendhook/storage"
+)
+
+// Status is a state of the card's life:
+//
+//	ACTIVE <-> BLOCKED, and from each of ACTIVE, BLOCKED, EXPIRED to CANCELLED.
+type Status string
+
+// The statuses of a card. Only imports make a card EXPIRED.
+const (
+	Active    Status = "ACTIVE"
+	Blocked   Status = "BLOCKED"
+	Cancelled Status = "CANCELLED"
+	Expired   Status = "EXPIRED"
+)
+
+// What a card can be. Nobody changes these lists.
+var (
+	Statuses      = []string{string(Active), string(Blocked), string(Cancelled), string(Expired)}
+	Types         = []string{masterWorldElite, masterCorporate, masterVirtual, "VISA_PHYSICAL", "VISA_VIRTUAL"}
+	Periodicities = []string{"DAILY", "WEEKLY", "MONTHLY"}
+)
+
+const (
+	masterWorldElite = "MASTER_WORLD_ELITE"
+	masterCorporate  = "MASTER_CORPORATE"
+	masterVirtual    = "MASTER_VIRTUAL"
+)
+
+// Card is one card. Threshold is nil when only the company's limit bounds it,
+// Periodicity "" when the threshold never resets.
+type Card struct {
+	UUID, CompanyUUID, HolderUUID uuid.UUID
+	LastFour, Type                string
+	Status                        Status
+	Name                          string
+	Threshold                     *decimal.Decimal
+	Currency                      string
+	Periodicity                   string
+	IssuedAt                      time.Time
+}
+
+// Request asks for a card: section 2.2 of the interface specification.
+// Enum values may be in any letter case.
+type Request struct {
+	Type, Alias               string
+	UserUUID                  uuid.UUID
+	Threshold                 *decimal.Decimal
+	BusinessType, Periodicity string
+}
+
+// Filter narrows a list of cards; zero fields do not. A nil Company means
+// all companies. UserUUID and UserERPID exclude each other.
+type Filter struct {
+	Company                   *uuid.UUID
+	UserUUID                  *uuid.UUID
+	UserERPID, Username       string
+	Status, Type, Periodicity string
+	Page                      storage.Page
+}
+
+// check reports the fields whose shape is wrong, named under path.
+func (r Request) check(e *invalid.Error, path, currency string) {
+	if r.Type == "" {
+		e.Add(path+"type", "REQUIRED", "is required")
+	} else {
+		e.OneOf(path+"type", r.Type, "VIRTUAL", "PHYSICAL")
+	}
+	if strings.TrimSpace(r.Alias) == "" {
+		e.Add(path+"alias", "REQUIRED", "is required")
+	} else if !invalid.IsName(r.Alias) {
+		e.Add(path+"alias", "INVALID", "must be text of at most %d characters", invalid.MaxText)
+	}
+	if r.UserUUID == uuid.Nil {
+		e.Add(path+"userUuid", "REQUIRED", "is required")
+	}
+	if r.BusinessType != "" {
+		e.OneOf(path+"businessType", r.BusinessType, "BUSINESS", "WORLD_ELITE")
+	}
+	if r.Periodicity != "" {
+		e.OneOf(path+"periodicity", r.Periodicity, Periodicities...)
+	}
+	if r.Threshold != nil {
+		checkThreshold(e, path+"threshold", *r.Threshold, currency)
+	}
+}
+
+func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) {
+	if !amount.IsPositive() {
+		e.Add(field, "INVALID", "must be more than 0")
+		return
+	}
+	if _, err := money.ToMinor(amount, currency); errors.Is(err, money.ErrTooManyDecimals) {
+		e.Add(field, "INVALID", "must have at most %d decimals, as %s has", money.Exponent(currency), currency)
+	}
+}
+
+// storedThreshold is the threshold in minor units. What no company can allow
+// becomes the largest there is, above every limit.
+func storedThreshold(amount *decimal.Decimal, currency string) *int64 {
+	if amount == nil {
+		return nil
+	}
+	minor, err := money.ToMinor(*amount, currency)
+	if err != nil {
+		minor = math.MaxInt64
+	}
+	return &minor
+}
+
+// row is the card that is asked for, before the rules of business.
+func (r Request) row(id, company uuid.UUID, currency string) cardRow {
+	return cardRow{
+		UUID: storage.Key(id), CompanyUUID: storage.Key(company), HolderUUID: storage.Key(r.UserUUID), Type: r.listedType(), Name: r.Alias,
+		Threshold: storedThreshold(r.Threshold, currency), Periodicity: strings.ToUpper(r.Periodicity),
+	}
+}
+
+// listedType is what a list of cards calls the product that was asked for.
+func (r Request) listedType() string {
+	switch {
+	case strings.EqualFold(r.Type, "VIRTUAL"):
+		return masterVirtual
+	case strings.EqualFold(r.BusinessType, "WORLD_ELITE"):
+		return masterWorldElite
+	default:
+		return masterCorporate
+	}
+}
+
+// LastFour stands in for the digits that a card network would assign.
+func LastFour(card uuid.UUID) string {
+	return fmt.Sprintf("%04d", binary.BigEndian.Uint32(card[:4])%10_000)
+}
+
+// locked is the status after a lock or unlock.
+func (s Status) locked(lock bool) (Status, error) {
+	switch {
+	case s != Active && s != Blocked:
+		return s, ErrNotActive
+	case lock:
+		return Blocked, nil
+	default:
+		return Active, nil
+	}
+}
+
+func (f Filter) check() error {
+	var e invalid.Error
+	f.Page.Check(&e)
+	if f.UserUUID != nil && f.UserERPID != "" {
+		e.Add("userErpId", "CONFLICT", "cannot be combined with userUuid")
+	}
+	if f.Status != "" {
+		e.OneOf("status", f.Status, Statuses...)
+	}
+	if f.Type != "" {
+		e.OneOf("type", f.Type, Types...)
+	}
+	if f.Periodicity != "" {
+		e.OneOf("periodicity", f.Periodicity, Periodicities...)
+	}
+	e.Text("username", f.Username)
+	e.Text("userErpId", f.UserERPID)
+	return e.OrNil()
+}

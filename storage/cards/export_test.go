@@ -1,0 +1,24 @@
+package cards
+
+import (
+	"context"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"spendhook/storage"
+)
+
+// RetryItem is retryItem.
+const RetryItem = retryItem
+
+// Apply is what narrows a list of cards.
+func (f Filter) Apply(q *bun.SelectQuery) *bun.SelectQuery { return f.apply(q) }
+
+// NextItemQuery is what CreateNextCard looks for an item with.
+func NextItemQuery(tx bun.Tx, companies string, last storage.Key) *bun.SelectQuery {
+	return nextItemQuery(tx, new(itemRow), companies, last, time.Now())
+}
+
+// InOrderOfIndex is what CreateNextCard does first.
+func InOrderOfIndex(ctx context.Context, tx bun.Tx) error { return inOrderOfIndex(ctx, tx) }

@@ -1,0 +1,172 @@
+package cards
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+const maxJobItems = 500
+
+// JobStatus is a state of a bulk creation: QUEUED until one item has finished,
+// RUNNING until all have, then COMPLETED.
+type JobStatus string
+
+// The statuses of a job.
+const (
+	JobQueued    JobStatus = "QUEUED"
+	JobRunning   JobStatus = "RUNNING"
+	JobCompleted JobStatus = "COMPLETED"
+)
+
+// ItemStatus is a state of one item: PENDING, then CREATED or ERROR for ever.
+type ItemStatus string
+
+// The statuses of an item.
+const (
+	ItemPending ItemStatus = "PENDING"
+	ItemCreated ItemStatus = "CREATED"
+	ItemError   ItemStatus = "ERROR"
+)
+
+// Job is one bulk creation of cards, with its items in order.
+type Job struct {
+	UUID, CompanyUUID        uuid.UUID
+	Status                   JobStatus
+	Total, Succeeded, Failed int
+	CreatedAt                time.Time
+	FinishedAt               *time.Time
+	Items                    []Item
+}
+
+// Item is one item of a Job, and once it has finished the outcome that
+// its event tells. RequestUUID is derived from the job's uuid and the index.
+// ErrorCode and ErrorMessage are set for ERROR only, CardUUID for CREATED only.
+type Item struct {
+	JobUUID, CompanyUUID    uuid.UUID
+	Index                   int
+	RequestUUID             uuid.UUID
+	Alias                   string
+	UserUUID                uuid.UUID
+	Status                  ItemStatus
+	CardUUID                *uuid.UUID
+	ErrorCode, ErrorMessage string
+	FinishedAt              *time.Time
+}
+
+// EndedJob says when a job was created and when its last item finished.
+type EndedJob struct{ CreatedAt, FinishedAt time.Time }
+
+type jobRow struct {
+	bun.BaseModel `bun:"table:card_jobs,alias:j"`
+
+	UUID        storage.Key `bun:"uuid,pk"`
+	CompanyUUID storage.Key `bun:"company_uuid"`
+	CreatedAt   int64       `bun:"created_at"`
+	FinishedAt  *int64      `bun:"finished_at"`
+}
+
+type itemRow struct {
+	bun.BaseModel `bun:"table:card_job_items,alias:i"`
+
+	JobUUID      storage.Key  `bun:"job_uuid,pk"`
+	Index        int          `bun:"item_index,pk"`
+	CompanyUUID  storage.Key  `bun:"company_uuid"`
+	CreatedAt    int64        `bun:"created_at"`
+	RequestUUID  storage.Key  `bun:"request_uuid"`
+	Type         string       `bun:"type"`
+	Alias        string       `bun:"alias"`
+	UserUUID     storage.Key  `bun:"user_uuid"`
+	Threshold    *int64       `bun:"threshold"`
+	Periodicity  string       `bun:"periodicity"`
+	Status       ItemStatus   `bun:"status"`
+	CardUUID     *storage.Key `bun:"card_uuid"`
+	ErrorCode    string       `bun:"error_code"`
+	ErrorMessage string       `bun:"error_message"`
+	FinishedAt   *int64       `bun:"finished_at"`
+	RetryAt      *int64       `bun:"retry_at"`
+}
+
+type outboxRow struct {
+	bun.BaseModel `bun:"table:card_outbox,alias:o"`
+
+	RequestUUID storage.Key `bun:"request_uuid,pk"`
+	JobUUID     storage.Key `bun:"job_uuid"`
+	Index       int         `bun:"item_index"`
+	FinishedAt  int64       `bun:"finished_at"`
+}
+
+func (r *itemRow) item() Item {
+	return Item{
+		JobUUID: uuid.UUID(r.JobUUID), CompanyUUID: uuid.UUID(r.CompanyUUID), Index: r.Index,
+		RequestUUID: uuid.UUID(r.RequestUUID), Alias: r.Alias, UserUUID: uuid.UUID(r.UserUUID),
+		Status: r.Status, CardUUID: r.CardUUID.UUID(),
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, FinishedAt: storage.FromMillis(r.FinishedAt),
+	}
+}
+
+// requestUUID is the same for the same item for ever, so that whatever is
+// derived from it (the card, the event) cannot come twice.
+func requestUUID(job uuid.UUID, index int) uuid.UUID {
+	return uuid.NewSHA1(job, binary.BigEndian.AppendUint32(nil, uint32(index))) //nolint:gosec // 0..499
+}
+
+func cardUUID(request uuid.UUID) uuid.UUID { return uuid.NewSHA1(request, []byte("card")) }
+
+// newJob is the job with what its items' counters say.
+func newJob(row jobRow, items []itemRow) Job {
+	job := Job{
+		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Status: JobQueued,
+		Total: len(items), CreatedAt: time.UnixMilli(row.CreatedAt).UTC(), Items: make([]Item, len(items)),
+	}
+	var last int64
+	for i := range items {
+		job.Items[i] = items[i].item()
+		job.count(items[i].Status)
+		if at := items[i].FinishedAt; at != nil {
+			last = max(last, *at)
+		}
+	}
+	if finished := job.Succeeded + job.Failed; finished == job.Total {
+		job.Status, job.FinishedAt = JobCompleted, storage.FromMillis(&last)
+	} else if finished > 0 {
+		job.Status = JobRunning
+	}
+	return job
+}
+
+func (j *Job) count(s ItemStatus) {
+	switch s {
+	case ItemCreated:
+		j.Succeeded++
+	case ItemError:
+		j.Failed++
+	case ItemPending:
+	}
+}
+
+// checkItems reports what is wrong with the shape of the requests, by index.
+func checkItems(requests []Request, currency string) error {
+	var e invalid.Error
+	for i, r := range requests {
+		r.check(&e, fmt.Sprintf("cardsRequests[%d].", i), currency)
+	}
+	return e.OrNil()
+}
+
+func checkCount(requests []Request) error {
+	var e invalid.Error
+	if len(requests) == 0 {
+		e.Add("cardsRequests", "REQUIRED", "must have at least one item")
+	}
+	if len(requests) > maxJobItems {
+		e.Add("cardsRequests", "TOO_MANY", "must have at most %d items", maxJobItems)
+	}
+	return e.OrNil()
+}

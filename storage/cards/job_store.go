@@ -1,0 +1,311 @@
+package cards
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/storage"
+)
+
+// CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
+// on them. The shape of every item is checked (*invalid.Error, the path of a
+// field begins with cardsRequests[index]); the rules of business are left to
+// CreateNextCard. Done again for the same once, it returns the job as it was
+// first stored; another use of the storage.Key is ErrKeyReused.
+func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
+	if err := checkCount(requests); err != nil {
+		return Job{}, err
+	}
+	row := jobRow{CompanyUUID: storage.Key(company)}
+	var items []itemRow
+	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
+		p, err := cardPolicy(ctx, tx, company)
+		if err != nil {
+			return err
+		}
+		if err := checkItems(requests, p.Currency); err != nil {
+			return err
+		}
+		made, err := s.claim(ctx, tx, once)
+		if err != nil {
+			return err
+		}
+		row.UUID, row.CreatedAt = made.MadeUUID, made.CreatedAt
+		items = newItems(row, requests, p.Currency)
+		if made.again {
+			return nil
+		}
+		if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
+			return err
+		}
+		_, err = tx.NewInsert().Model(&items).Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	return newJob(row, items), nil
+}
+
+func newItems(job jobRow, requests []Request, currency string) []itemRow {
+	items := make([]itemRow, len(requests))
+	for i, r := range requests {
+		items[i] = itemRow{
+			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt, RequestUUID: storage.Key(requestUUID(uuid.UUID(job.UUID), i)),
+			Type: r.listedType(), Alias: r.Alias, UserUUID: storage.Key(r.UserUUID), Threshold: storedThreshold(r.Threshold, currency),
+			Periodicity: strings.ToUpper(r.Periodicity), Status: ItemPending,
+		}
+	}
+	return items
+}
+
+// CardJob reads a job of the company, or returns storage.ErrNotFound.
+func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error) {
+	var row jobRow
+	var items []itemRow
+	err := s.db.Snapshot(ctx, "read card job", func(ctx context.Context, db bun.IDB) error {
+		err := db.NewSelect().Model(&row).Where("uuid = ?", storage.Key(id)).Where("company_uuid = ?", storage.Key(company)).Scan(ctx)
+		if err != nil {
+			return err
+		}
+		return db.NewSelect().Model(&items).Where("job_uuid = ?", storage.Key(id)).OrderExpr("item_index").Scan(ctx)
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	return newJob(row, items), nil
+}
+
+// maxJobs is how many jobs one call ends or purges.
+const maxJobs = 100
+
+// retryItem is how long an item that failed is left alone.
+const retryItem = 15 * time.Second
+
+// CreateNextCard does the work of one PENDING item, and reports whether there
+// was one. In one transaction it locks the item, creates the card or finds why
+// not, and writes the outcome and its outbox row: no item is worked on twice,
+// also by other replicas, and one whose worker dies is PENDING as before.
+//
+// Each Store serves companies in turn, and the items of a company in order.
+// After an error the item waits for 15 s while others go on.
+func (s *Store) CreateNextCard(ctx context.Context, now time.Time) (item Item, found bool, err error) {
+	var row itemRow
+	err = s.db.Write(ctx, "create next card", func(ctx context.Context, tx bun.Tx) error {
+		var err error
+		if row, err = s.nextItem(ctx, tx, now); err != nil || !row.claimed() {
+			return err
+		}
+		return row.finish(ctx, tx, now)
+	})
+	if err != nil {
+		return Item{}, row.claimed(), errors.Join(err, s.postpone(ctx, &row, now.Add(retryItem)))
+	}
+	return row.item(), row.claimed(), nil
+}
+
+// nextItem locks the first free item of the first company after the one that
+// was served last. Without one it returns a row that is not claimed.
+func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow, error) {
+	if err := inOrderOfIndex(ctx, tx); err != nil {
+		return itemRow{}, err
+	}
+	var last storage.Key
+	if served := s.served.Load(); served != nil {
+		last = *served
+	}
+	for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
+		var row itemRow
+		err := storage.LockedFree(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
+		if err == nil {
+			s.served.Store(&row.CompanyUUID)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return row, err
+		}
+	}
+	return itemRow{}, nil
+}
+
+func nextItemQuery(db bun.IDB, row *itemRow, companies string, last storage.Key, now time.Time) *bun.SelectQuery {
+	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
+		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
+		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
+}
+
+// inOrderOfIndex lets no statement of the transaction sort. PostgreSQL knows
+// little of a table that was filled a moment ago, and would sort all PENDING
+// items to find the first.
+func inOrderOfIndex(ctx context.Context, tx bun.Tx) error {
+	if !storage.IsPostgres(tx) {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "SET LOCAL enable_sort = off")
+	return err
+}
+
+// claimed reports whether there is an item at all.
+func (r *itemRow) claimed() bool { return r.RequestUUID != storage.Key{} }
+
+// postpone keeps an item that failed from being the next again at once.
+func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
+	if !r.claimed() {
+		return nil
+	}
+	return s.db.Write(ctx, "postpone card item", func(ctx context.Context, tx bun.Tx) error {
+		_, err := tx.NewUpdate().Model(r).Set("retry_at = ?", until.UnixMilli()).WherePK().Where("status = ?", ItemPending).Exec(ctx)
+		return err
+	})
+}
+
+// finish decides the item's outcome and writes everything that follows.
+func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) error {
+	if err := r.createCard(ctx, tx, now); err != nil {
+		return err
+	}
+	at := now.UnixMilli()
+	r.FinishedAt = &at
+	_, err := tx.NewUpdate().Model(r).Column("status", "card_uuid", "error_code", "error_message", "finished_at").
+		WherePK().Exec(ctx)
+	if err != nil {
+		return err
+	}
+	out := outboxRow{RequestUUID: r.RequestUUID, JobUUID: r.JobUUID, Index: r.Index, FinishedAt: at}
+	_, err = tx.NewInsert().Model(&out).Exec(ctx)
+	return err
+}
+
+func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) error {
+	p, err := cardPolicy(ctx, tx, uuid.UUID(r.CompanyUUID))
+	if err != nil && !errors.Is(err, ErrUserNotFound) {
+		return err
+	}
+	id := storage.Key(cardUUID(uuid.UUID(r.RequestUUID)))
+	card := cardRow{
+		UUID: id, CompanyUUID: r.CompanyUUID, HolderUUID: r.UserUUID, Type: r.Type, Name: r.Alias,
+		Threshold: r.Threshold, Periodicity: r.Periodicity,
+	}
+	card.issue(p, now.UnixMilli())
+	switch err = insert(ctx, tx, p, &card); {
+	case errors.Is(err, ErrUserNotFound):
+		r.fail("USER_NOT_FOUND", err)
+	case errors.Is(err, ErrThresholdExceedsLimit):
+		r.fail("THRESHOLD_EXCEEDS_LIMIT", err)
+	case err != nil:
+		return err
+	default:
+		r.Status, r.CardUUID = ItemCreated, &id
+	}
+	return nil
+}
+
+func (r *itemRow) fail(code string, err error) {
+	r.Status, r.ErrorCode, r.ErrorMessage = ItemError, code, err.Error()
+}
+
+// PendingOutcomes lists finished items whose event has not been published yet,
+// the longest finished first, at most limit.
+func (s *Store) PendingOutcomes(ctx context.Context, limit int) ([]Item, error) {
+	var rows []itemRow
+	err := s.db.Query(ctx, "list pending outcomes", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().Model(&rows).ColumnExpr("i.*").
+			Join("JOIN card_outbox AS o ON o.job_uuid = i.job_uuid AND o.item_index = i.item_index").
+			OrderExpr("o.finished_at, o.request_uuid").Limit(int64(limit)).Scan(ctx)
+	})
+	items := make([]Item, len(rows))
+	for i := range rows {
+		items[i] = rows[i].item()
+	}
+	return items, err
+}
+
+// MarkPublished takes outcomes off the list of the pending, and says which of
+// them this call took: doing it again, also at the same time elsewhere, takes none.
+func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[uuid.UUID]bool, error) {
+	marked := map[uuid.UUID]bool{}
+	if len(requests) == 0 {
+		return marked, nil
+	}
+	err := s.db.Write(ctx, "mark published", func(ctx context.Context, tx bun.Tx) error {
+		clear(marked)
+		var taken []storage.Key
+		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(storage.Keys(requests))).
+			Returning("request_uuid").Exec(ctx, &taken)
+		for _, id := range taken {
+			marked[uuid.UUID(id)] = true
+		}
+		return err
+	})
+	return marked, err
+}
+
+// EndJobs writes the end of at most 100 jobs that have no PENDING item any more,
+// and returns those whose end this call wrote: no other call returns them.
+func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
+	over, err := s.jobsOver(ctx)
+	if err != nil || len(over) == 0 {
+		return nil, err
+	}
+	var rows []jobRow
+	err = s.db.Write(ctx, "end card jobs", func(ctx context.Context, tx bun.Tx) error {
+		rows = nil
+		_, err := tx.NewUpdate().Model(&rows).Where("j.uuid IN ?", bun.Tuple(over)).Where("j.finished_at IS NULL").
+			Set("finished_at = (SELECT max(i.finished_at) FROM card_job_items AS i WHERE i.job_uuid = j.uuid)").
+			Returning("*").Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ended := make([]EndedJob, len(rows))
+	for i, r := range rows {
+		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: *storage.FromMillis(r.FinishedAt)}
+	}
+	return ended, nil
+}
+
+// jobsOver lists jobs without a PENDING item whose end is not written yet.
+func (s *Store) jobsOver(ctx context.Context) (over []storage.Key, err error) {
+	err = s.db.Query(ctx, "list card jobs that are over", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("j.finished_at IS NULL").
+			Where("NOT EXISTS (SELECT 1 FROM card_job_items AS i WHERE i.status = ? AND i.company_uuid = j.company_uuid"+
+				" AND i.created_at = j.created_at AND i.job_uuid = j.uuid)", ItemPending).
+			Limit(maxJobs).Scan(ctx, &over)
+	})
+	return over, err
+}
+
+// PendingItems counts the items that are PENDING, of all jobs.
+func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
+	err = s.db.Query(ctx, "count pending items", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().Table("card_job_items").ColumnExpr("count(*)").Where("status = ?", ItemPending).Scan(ctx, &n)
+	})
+	return n, err
+}
+
+// PurgeCardJobs forgets at most 100 jobs that were created before the time and
+// are over: every item finished and published. It returns how many.
+func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error) {
+	var ids []storage.Key
+	err := s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
+		ids = nil
+		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).Where("finished_at IS NOT NULL").
+			Where("NOT EXISTS (SELECT 1 FROM card_outbox AS o WHERE o.job_uuid = j.uuid)").
+			OrderExpr("created_at").Limit(maxJobs).Scan(ctx, &ids)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if _, err := tx.NewDelete().Table("card_job_items").Where("job_uuid IN ?", bun.Tuple(ids)).Exec(ctx); err != nil {
+			return err
+		}
+		_, err = tx.NewDelete().Table("card_jobs").Where("uuid IN ?", bun.Tuple(ids)).Exec(ctx)
+		return err
+	})
+	return len(ids), err
+}

@@ -1,0 +1,105 @@
+package cards
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/money"
+	"spendhook/storage"
+)
+
+// cardRow is a card as its table holds it, with its company's currency.
+type cardRow struct {
+	bun.BaseModel `bun:"table:cards,alias:c"`
+
+	UUID        storage.Key `bun:"uuid,pk"`
+	CompanyUUID storage.Key `bun:"company_uuid"`
+	HolderUUID  storage.Key `bun:"holder_uuid"`
+	LastFour    string      `bun:"last_four"`
+	Type        string      `bun:"type"`
+	Status      Status      `bun:"status"`
+	Name        string      `bun:"name"`
+	Threshold   *int64      `bun:"threshold"`
+	Periodicity string      `bun:"periodicity"`
+	IssuedAt    int64       `bun:"issued_at"`
+	Currency    string      `bun:"currency,scanonly"`
+}
+
+func (r *cardRow) card() Card {
+	return Card{
+		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), HolderUUID: uuid.UUID(r.HolderUUID),
+		LastFour: r.LastFour, Type: r.Type, Status: r.Status, Name: r.Name,
+		Threshold: money.FromMinorPtr(r.Threshold, r.Currency), Currency: r.Currency,
+		Periodicity: r.Periodicity, IssuedAt: time.UnixMilli(r.IssuedAt).UTC(),
+	}
+}
+
+// Card reads one card of the company, or returns storage.ErrNotFound.
+func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (Card, error) {
+	var row cardRow
+	err := s.db.Query(ctx, "read card", func(ctx context.Context, db bun.IDB) error {
+		return selectCard(db, &row, company, id).Scan(ctx)
+	})
+	return row.card(), err
+}
+
+func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuery {
+	return db.NewSelect().Model(row).ColumnExpr("c.*").
+		ColumnExpr("(SELECT currency FROM companies WHERE uuid = c.company_uuid) AS currency").
+		Where("c.uuid = ?", storage.Key(id)).Where("c.company_uuid = ?", storage.Key(company))
+}
+
+// Cards lists cards, the latest issued first and then by uuid, with the number
+// of all that pass the filter. The error may be an *invalid.Error.
+func (s *Store) Cards(ctx context.Context, f Filter) (cards []Card, total int64, err error) {
+	if err := f.check(); err != nil {
+		return nil, 0, err
+	}
+	var rows []cardRow
+	err = s.db.Snapshot(ctx, "list cards", func(ctx context.Context, db bun.IDB) error {
+		total, err = f.apply(db.NewSelect().Table("cards")).Count(ctx)
+		if err != nil || total <= f.Page.Offset() {
+			return err
+		}
+		return f.page(db, &rows).Scan(ctx)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	cards = make([]Card, len(rows))
+	for i := range rows {
+		cards[i] = rows[i].card()
+	}
+	return cards, total, nil
+}
+
+// page skips within an index and reads only the rows of the page itself.
+func (f Filter) page(db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
+	ids := f.Page.Apply(f.apply(db.NewSelect().Table("cards").Column("uuid")).OrderExpr("issued_at DESC, uuid"))
+	return db.NewSelect().Model(rows).ColumnExpr("c.*, k.currency").
+		Join("JOIN companies AS k ON k.uuid = c.company_uuid").
+		Where("c.uuid IN (?)", ids).OrderExpr("c.issued_at DESC, c.uuid")
+}
+
+func (f Filter) apply(q *bun.SelectQuery) *bun.SelectQuery {
+	q = storage.InCompany(q, f.Company)
+	if f.UserUUID != nil {
+		q = q.Where("holder_uuid = ?", storage.Key(*f.UserUUID))
+	}
+	if f.UserERPID != "" {
+		q = q.Where("holder_uuid IN (?)", f.users(q).Where("erp_id = ?", f.UserERPID))
+	}
+	if f.Username != "" {
+		q = q.Where("holder_uuid IN (?)", f.users(q).Where("username = ?", f.Username))
+	}
+	q = storage.WhereEqual(q, "status", f.Status)
+	q = storage.WhereEqual(q, "type", f.Type)
+	return storage.WhereEqual(q, "periodicity", f.Periodicity)
+}
+
+func (f Filter) users(q *bun.SelectQuery) *bun.SelectQuery {
+	return storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
+}

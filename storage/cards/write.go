@@ -1,0 +1,210 @@
+package cards
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+)
+
+// policy is what a company allows: its currency, and its limit in minor units.
+type policy struct {
+	Currency    string `bun:"currency"`
+	CreditLimit int64  `bun:"credit_limit"`
+}
+
+// findPolicy returns storage.ErrNotFound for an unknown company.
+func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
+	var p policy
+	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
+		Where("uuid = ?", storage.Key(company)).Scan(ctx, &p)
+	return p, err
+}
+
+// CreateCard creates a card for an active user of the company. It returns
+// *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or ErrKeyReused, and
+// then has changed nothing. Done again for the same once, it returns the card
+// as it was first made; without one it makes another.
+func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, once Once) (Card, error) {
+	var card cardRow
+	err := s.db.Write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {
+		p, err := cardPolicy(ctx, tx, company)
+		if err != nil {
+			return err
+		}
+		var e invalid.Error
+		if r.check(&e, "", p.Currency); e.OrNil() != nil {
+			return &e
+		}
+		made, err := s.claim(ctx, tx, once)
+		if err != nil {
+			return err
+		}
+		card = r.row(uuid.UUID(made.MadeUUID), company, p.Currency)
+		card.issue(p, made.CreatedAt)
+		if made.again {
+			return nil
+		}
+		return insert(ctx, tx, p, &card)
+	})
+	if err != nil {
+		return Card{}, err
+	}
+	return card.card(), nil
+}
+
+// cardPolicy takes an unknown company for one that has no users.
+func cardPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
+	p, err := findPolicy(ctx, db, company)
+	if err != nil && errors.Is(err, sql.ErrNoRows) {
+		err = ErrUserNotFound
+	}
+	return p, err
+}
+
+// issue makes a new card of a request; at is in milliseconds.
+func (r *cardRow) issue(p policy, at int64) {
+	r.LastFour, r.Status, r.IssuedAt, r.Currency = LastFour(uuid.UUID(r.UUID)), Active, at, p.Currency
+}
+
+// insert applies the rules of business to a new card and writes it.
+func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
+	active, err := tx.NewSelect().Table("users").Where("uuid = ?", card.HolderUUID).
+		Where("company_uuid = ?", card.CompanyUUID).Where("active").Exists(ctx)
+	if err != nil {
+		return err
+	}
+	if !active {
+		return ErrUserNotFound
+	}
+	if card.Threshold != nil && *card.Threshold > p.CreditLimit {
+		return ErrThresholdExceedsLimit
+	}
+	_, err = tx.NewInsert().Model(card).Exec(ctx)
+	return err
+}
+
+// SetCardThreshold changes what an ACTIVE card may spend. It returns
+// *invalid.Error, storage.ErrNotFound, ErrNotActive or ErrThresholdExceedsLimit.
+func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (Card, error) {
+	return s.changeCard(ctx, "set card threshold", company, id, func(ctx context.Context, tx bun.Tx, row *cardRow) error {
+		var e invalid.Error
+		if checkThreshold(&e, "threshold", threshold, row.Currency); e.OrNil() != nil {
+			return &e
+		}
+		if row.Status != Active {
+			return ErrNotActive
+		}
+		p, err := findPolicy(ctx, tx, company)
+		if err != nil {
+			return err
+		}
+		row.Threshold = storedThreshold(&threshold, p.Currency)
+		if *row.Threshold > p.CreditLimit {
+			return ErrThresholdExceedsLimit
+		}
+		return nil
+	})
+}
+
+// LockCard blocks the card or makes it active again; repeating it changes
+// nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
+// CANCELLED or EXPIRED.
+func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (Card, error) {
+	return s.changeCard(ctx, "lock card", company, id, func(_ context.Context, _ bun.Tx, row *cardRow) (err error) {
+		row.Status, err = row.Status.locked(lock)
+		return err
+	})
+}
+
+// changeCard lets decide alter the card while no one else can.
+func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID,
+	decide func(context.Context, bun.Tx, *cardRow) error,
+) (Card, error) {
+	var row cardRow
+	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
+		row = cardRow{}
+		if err := storage.Locked(selectCard(tx, &row, company, id)).Scan(ctx); err != nil {
+			return err
+		}
+		if err := decide(ctx, tx, &row); err != nil {
+			return err
+		}
+		_, err := tx.NewUpdate().Model(&row).Column("status", "threshold").WherePK().Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return Card{}, err
+	}
+	return row.card(), nil
+}
+
+// CancelCard cancels a card for ever; cancelling it again changes nothing. It
+// returns storage.ErrNotFound for a card that the company does not have.
+func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
+	results, err := s.cancel(ctx, "cancel card", company, []uuid.UUID{id})
+	if err == nil && !results[0].Found {
+		err = fmt.Errorf("cancel card: %w", storage.ErrNotFound)
+	}
+	return err
+}
+
+// CancelResult tells what became of one card of CancelCards: it is cancelled
+// now, or it was not found.
+type CancelResult struct {
+	UUID  uuid.UUID
+	Found bool
+}
+
+// maxCancel is how many cards CancelCards takes.
+const maxCancel = 100
+
+// CancelCards cancels 1 to 100 cards at once, all or none, with a result for
+// each uuid in the order given. The error may be an *invalid.Error.
+func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
+	var e invalid.Error
+	if len(ids) == 0 {
+		e.Add("uuids", "REQUIRED", "must name at least one card")
+	}
+	if len(ids) > maxCancel {
+		e.Add("uuids", "TOO_MANY", "must name at most %d cards", maxCancel)
+	}
+	if err := e.OrNil(); err != nil {
+		return nil, err
+	}
+	return s.cancel(ctx, "cancel cards", company, ids)
+}
+
+func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
+	var rows []cardRow
+	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
+		rows = nil
+		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", storage.Key(company)).
+			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).OrderExpr("uuid")
+		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
+			return err
+		}
+		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", storage.Key(company)).
+			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[storage.Key]bool, len(rows))
+	for i := range rows {
+		found[rows[i].UUID] = true
+	}
+	results := make([]CancelResult, len(ids))
+	for i, id := range ids {
+		results[i] = CancelResult{UUID: id, Found: found[storage.Key(id)]}
+	}
+	return results, nil
+}

@@ -1,0 +1,173 @@
+// Package storage connects to the SQL database and migrates it. Its
+// subpackages keep the spend data there: companies and users are shared, cards
+// and the jobs that create them in bulk are those of storage/cards, the rest
+// those of storage/spend, and storage/importer writes all of it.
+//
+// SQLite (the default) and PostgreSQL share one schema and one set of queries.
+package storage
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect"
+	"github.com/uptrace/bun/schema"
+)
+
+// Options configures Open. Zero values mean the defaults.
+type Options struct {
+	// URL is a postgres:// address. Empty means SQLite in DataDir.
+	URL     string
+	DataDir string
+	// Timeout bounds every call, waiting for a connection included: 1.5 db.
+	Timeout time.Duration
+	// MaxConns bounds the connections that read (SQLite: one per CPU, at most
+	// 4, beside the one that writes) or all connections (PostgreSQL: 16).
+	MaxConns int
+	// FullSync makes SQLite sync its log to disk at every commit. Without it a
+	// commit survives the death of this process, kill -9 included. When the
+	// machine itself crashes or loses power, the database stays consistent but
+	// may have lost the last commits: those that the operating system had not
+	// yet written back, up to about half a minute of them on Linux. PostgreSQL
+	// syncs as its server is configured.
+	FullSync bool
+	// Logger hears of migrations. Nil discards.
+	Logger *slog.Logger
+}
+
+// DB is the database. It is safe for concurrent use. Every method returns
+// ErrUnavailable, wrapped, when the database is away or too slow.
+type DB struct {
+	opts     Options
+	w, r     *bun.DB // the same pool in PostgreSQL
+	migrated atomic.Bool
+}
+
+// Open prepares a DB without reaching for the database: it errs only on
+// options that cannot be right. Call Migrate before anything else.
+func Open(opts Options) (*DB, error) {
+	db := &DB{opts: withDefaults(opts)}
+	var err error
+	if opts.URL == "" {
+		err = db.openSQLite()
+	} else {
+		err = db.openPostgres()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+func withDefaults(o Options) Options {
+	if o.Timeout <= 0 {
+		o.Timeout = 1500 * time.Millisecond
+	}
+	if o.MaxConns <= 0 && o.URL == "" {
+		o.MaxConns = min(4, runtime.GOMAXPROCS(0))
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = 16
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Close closes all connections.
+func (db *DB) Close() error {
+	err := db.r.Close()
+	if db.w != db.r {
+		err = firstError(db.w.Close(), err)
+	}
+	return err
+}
+
+// Ping reports whether the database answers and has been migrated.
+func (db *DB) Ping(ctx context.Context) error {
+	return db.Query(ctx, "ping", func(ctx context.Context, db bun.IDB) error {
+		_, err := db.NewRaw("SELECT 1").Exec(ctx)
+		return err
+	})
+}
+
+func (db *DB) postgres() bool { return IsPostgres(db.w) }
+
+// Query runs fn without a transaction, for a single statement that reads. op says
+// in the error what was attempted; sql.ErrNoRows becomes ErrNotFound.
+func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
+	if !db.migrated.Load() {
+		return failed(op, errNotMigrated)
+	}
+	ctx, cancel := context.WithTimeout(ctx, db.opts.Timeout)
+	defer cancel()
+	return failed(op, inTime(ctx, fn(ctx, db.r)))
+}
+
+// Snapshot is Query in a transaction in which every statement sees one state.
+func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
+	if !db.migrated.Load() {
+		return failed(op, errNotMigrated)
+	}
+	ctx, cancel := context.WithTimeout(ctx, db.opts.Timeout)
+	defer cancel()
+	opts := &sql.TxOptions{ReadOnly: true}
+	if db.postgres() {
+		opts.Isolation = sql.LevelRepeatableRead
+	}
+	err := db.r.RunInTx(ctx, opts, func(ctx context.Context, tx bun.Tx) error { return fn(ctx, tx) })
+	return failed(op, inTime(ctx, err))
+}
+
+// Write is Query in a transaction that writes, again when the database let
+// another go first: fn may be called more than once. In SQLite it is the only one
+// from its beginning.
+func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
+	return db.WriteWithin(ctx, db.opts.Timeout, op, fn)
+}
+
+// WriteWithin is Write with a time limit of its own.
+func (db *DB) WriteWithin(ctx context.Context, limit time.Duration, op string, fn func(context.Context, bun.Tx) error) error {
+	if !db.migrated.Load() {
+		return failed(op, errNotMigrated)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := db.w.Conn(ctx) // one for all tries, so that in SQLite only one of us waits for other processes
+	if err != nil {
+		return failed(op, inTime(ctx, err))
+	}
+	defer func() { _ = conn.Close() }() // gives it back
+	err = db.untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
+	return failed(op, inTime(ctx, err))
+}
+
+// Locked makes a query of a writing transaction hold its rows until the
+// transaction ends. SQLite needs nothing: it admits one such transaction at a
+// time.
+func Locked(q *bun.SelectQuery) *bun.SelectQuery {
+	if IsPostgres(q) {
+		return q.For("UPDATE")
+	}
+	return q
+}
+
+// LockedFree is Locked, but passes by the rows that another transaction holds.
+func LockedFree(q *bun.SelectQuery) *bun.SelectQuery {
+	if IsPostgres(q) {
+		return q.For("UPDATE SKIP LOCKED")
+	}
+	return q
+}
+
+// IsPostgres reports whether a query or transaction is of PostgreSQL, and not of
+// SQLite.
+func IsPostgres(q interface{ Dialect() schema.Dialect }) bool {
+	return q.Dialect().Name() == dialect.PG
+}

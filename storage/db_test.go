@@ -1,0 +1,174 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/pgtest"
+	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
+	"spendhook/storage/storagetest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var (
+	acme, ann = storagetest.Acme, storagetest.Ann
+	request   = cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}
+)
+
+func create(t *testing.T, s *cards.Store) cards.Card {
+	t.Helper()
+	return storagetest.Must(s.CreateCard(t.Context(), acme, request, cards.Once{}))(t)
+}
+
+func race(run ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range run {
+		wg.Go(f)
+	}
+	wg.Wait()
+}
+
+func TestDatabaseAwayAndBackAgain(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	db := storagetest.Open(t, storage.Options{URL: server.URL()})
+	storagetest.LoadCompanies(t, db)
+	s := cards.New(cards.Options{DB: db})
+	card := create(t, s)
+	server.Stop()
+	var took []time.Duration
+	for op, call := range map[string]func() error{
+		"ping": func() error { return db.Ping(t.Context()) },
+		"read": func() error { _, err := s.Card(t.Context(), acme, card.UUID); return err },
+		"list": func() error {
+			_, _, err := spend.New(db).Reimbursements(t.Context(), spend.ReimbursementFilter{})
+			return err
+		},
+		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, cards.Once{}); return err },
+		"item":   func() error { _, _, err := s.CreateNextCard(t.Context(), storagetest.Now); return err },
+	} {
+		start := time.Now()
+		if err := call(); !errors.Is(err, storage.ErrUnavailable) {
+			t.Errorf("%s: %v", op, err)
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	if took[len(took)/2] > 2*time.Second || took[len(took)-1] > 20*time.Second { // a busy machine may hold up any one
+		t.Errorf("it took %s, want 2 s", took)
+	}
+	server.Restart()
+	if got := storagetest.Must(s.Card(t.Context(), acme, card.UUID))(t); got.Name != card.Name {
+		t.Errorf("read %+v", got)
+	}
+}
+
+// A server that takes connections and then says nothing is away as well.
+func TestSilentDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "unix", filepath.Join(dir, ".s.PGSQL.5432"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := storagetest.Must(storage.Open(storage.Options{URL: "postgres://u@/d?sslmode=disable&host=" + dir, Timeout: 50 * time.Millisecond}))(t)
+	defer s.Close()
+	storagetest.WantError(t, s.Migrate(t.Context()), storage.ErrUnavailable)
+	storagetest.WantError(t, s.Ping(t.Context()), storage.ErrUnavailable)
+}
+
+func TestTooSlowIsUnavailableAndCancelledIsNot(t *testing.T) {
+	t.Parallel()
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
+		s := cards.New(cards.Options{DB: db})
+		late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+		defer cancel()
+		_, err := s.Card(late, acme, ann)
+		storagetest.WantError(t, err, storage.ErrUnavailable)
+		_, err = s.LockCard(late, acme, ann, true)
+		storagetest.WantError(t, err, storage.ErrUnavailable)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err = s.Card(gone, acme, ann); errors.Is(err, storage.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			t.Errorf("error = %v", err)
+		}
+	})
+}
+
+func TestNothingWorksBeforeMigrate(t *testing.T) {
+	t.Parallel()
+	db := storagetest.Must(storage.Open(storage.Options{DataDir: t.TempDir()}))(t)
+	defer db.Close()
+	s := cards.New(cards.Options{DB: db})
+	_, err := s.Card(t.Context(), acme, ann)
+	storagetest.WantError(t, err, storage.ErrUnavailable)
+	storagetest.WantError(t, s.CancelCard(t.Context(), acme, ann), storage.ErrUnavailable)
+	_, _, err = s.Cards(t.Context(), cards.Filter{})
+	storagetest.WantError(t, err, storage.ErrUnavailable)
+}
+
+func TestManyProcessesMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	dir, url := t.TempDir(), pgtest.New(t)
+	var run []func()
+	for range 4 {
+		for _, o := range []storage.Options{{DataDir: dir}, {URL: url}} {
+			o.Timeout = 20 * time.Second
+			s := storagetest.Must(storage.Open(o))(t)
+			t.Cleanup(func() { _ = s.Close() })
+			run = append(run, func() {
+				if err := s.Migrate(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := s.Ping(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	race(run...)
+}
+
+func TestOptionsThatCannotBeRight(t *testing.T) {
+	t.Parallel()
+	for _, o := range []storage.Options{{}, {URL: "postgres://%zz"}, {DataDir: "/dev/null/x"}} {
+		if s, err := storage.Open(o); err == nil {
+			t.Errorf("opened %+v", o)
+			_ = s.Close()
+		}
+	}
+}
+
+func TestDataSurvivesReopening(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "with space?#%")
+	id := uuid.New()
+	for i := range 2 {
+		db := storagetest.Open(t, storage.Options{DataDir: dir, FullSync: true})
+		s := cards.New(cards.Options{DB: db, NewID: func() uuid.UUID { return id }})
+		if i == 0 {
+			storagetest.LoadCompanies(t, db)
+			create(t, s)
+		}
+		if got := storagetest.Must(s.Card(t.Context(), acme, id))(t); got.UUID != id {
+			t.Errorf("card = %+v", got)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package importer_test
+
+import (
+	"testing"
+
+	"spendhook/internal/pgtest"
+	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/spend"
+	"spendhook/storage/storagetest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(cleaning{m}) }
+
+var (
+	acme = storagetest.Acme
+	ann  = storagetest.Ann
+)
+
+// data is a database and all that reads it.
+type data struct {
+	*storage.DB
+	*cardStore
+	*spendStore
+}
+
+type (
+	cardStore  = cards.Store
+	spendStore = spend.Store
+)
+
+// databases are an empty one of each kind.
+var databases = map[string]func(testing.TB) data{
+	"sqlite": func(tb testing.TB) data { tb.Helper(); return open(tb, storage.Options{}) },
+	"postgres": func(tb testing.TB) data {
+		tb.Helper()
+		return open(tb, storage.Options{URL: storagetest.Postgres(tb)})
+	},
+}
+
+func open(tb testing.TB, o storage.Options) data {
+	tb.Helper()
+	return dataOf(storagetest.Open(tb, o))
+}
+
+func dataOf(db *storage.DB) data {
+	return data{DB: db, cardStore: cards.New(cards.Options{DB: db}), spendStore: spend.New(db)}
+}

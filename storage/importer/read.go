@@ -1,0 +1,147 @@
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	maxLine    = 1 << 20
+	batchLines = 5000 // at most
+	minLines   = 100
+	firstLines = 500
+	batchBytes = 8 << 20
+)
+
+var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
+
+// batch is what one transaction of an import writes. No object is twice in it.
+type batch struct {
+	entries        [ranks][]numbered
+	seen           map[identity]bool
+	refused        []Refusal
+	lines, objects int64
+	bytes          int64
+}
+
+// numbered is an entry and where it stood.
+type numbered struct {
+	entry
+	line int64
+}
+
+type identity struct {
+	rank int
+	id   uuid.UUID
+}
+
+func (b *batch) add(n numbered) {
+	b.seen[identity{n.rank(), n.id()}] = true
+	b.entries[n.rank()] = append(b.entries[n.rank()], n)
+}
+
+// batcher cuts a stream into batches.
+type batcher struct {
+	in     *bufio.Reader
+	out    chan<- *batch
+	now    func() time.Time
+	pace   *pace
+	batch  *batch
+	number int64
+}
+
+func readBatches(ctx context.Context, r io.Reader, now func() time.Time, pace *pace, out chan<- *batch) error {
+	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, now: now, pace: pace, batch: &batch{seen: map[identity]bool{}}}
+	for {
+		line, err := b.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return b.flush(ctx)
+		case errors.Is(err, errLongLine):
+			b.refuse(err)
+		case err != nil:
+			return err
+		case len(bytes.TrimSpace(line)) > 0:
+			err = b.take(ctx, line)
+		}
+		if err == nil && b.full() {
+			err = b.flush(ctx)
+		}
+		if err != nil && !errors.Is(err, errLongLine) {
+			return err
+		}
+	}
+}
+
+func (b *batcher) full() bool {
+	return b.batch.lines >= b.pace.lines.Load() || b.batch.bytes >= batchBytes
+}
+
+// next returns a line, which is valid until the next call. It skips a line
+// that is too long and returns errLongLine.
+func (b *batcher) next() ([]byte, error) {
+	line, err := b.in.ReadSlice('\n')
+	size := len(line)
+	if size == 0 && err != nil {
+		return nil, err
+	}
+	long := errors.Is(err, bufio.ErrBufferFull)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		var more []byte
+		more, err = b.in.ReadSlice('\n')
+		size += len(more)
+	}
+	b.number++
+	b.batch.lines++
+	b.batch.bytes += int64(size)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case long:
+		return nil, errLongLine
+	default:
+		return line, nil
+	}
+}
+
+// take adds the object of a line to the batch. The second line about one object
+// begins a new batch, so that it finds the first one written.
+func (b *batcher) take(ctx context.Context, line []byte) error {
+	e, err := parseEntry(line, b.now())
+	if err != nil {
+		b.refuse(err)
+		return nil
+	}
+	if b.batch.seen[identity{e.rank(), e.id()}] {
+		b.batch.lines--
+		if err := b.flush(ctx); err != nil {
+			return err
+		}
+		b.batch.lines++
+	}
+	b.batch.objects++
+	b.batch.add(numbered{entry: e, line: b.number})
+	return nil
+}
+
+func (b *batcher) refuse(err error) {
+	b.batch.objects++
+	b.batch.refused = append(b.batch.refused, Refusal{Line: b.number, Reason: err.Error()})
+}
+
+func (b *batcher) flush(ctx context.Context) error {
+	select {
+	case b.out <- b.batch:
+		b.batch = &batch{seen: map[identity]bool{}}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

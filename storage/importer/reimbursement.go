@@ -1,0 +1,119 @@
+package importer
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"spendhook/internal/invalid"
+	"spendhook/internal/money"
+	"spendhook/storage"
+	"spendhook/storage/spend"
+)
+
+type reimbursementEntry struct {
+	kinded
+	spend.Reimbursement
+
+	detail []byte
+}
+
+// reimbursementDetail is the part of a Reimbursement that has no column.
+type reimbursementDetail struct {
+	Description      string                 `json:"description"`
+	Labels           []spend.Reference      `json:"labels"`
+	Merchant         spend.Merchant         `json:"merchant"`
+	Groups           []spend.Reference      `json:"groups"`
+	Locations        []spend.Reference      `json:"locations"`
+	ValidationStatus spend.ValidationStatus `json:"validationStatus"`
+	Attachments      []spend.Attachment     `json:"attachments"`
+	PaymentDetail    *spend.PaymentDetail   `json:"paymentDetail,omitzero"`
+}
+
+func (r *reimbursementEntry) rank() int          { return rankReimbursement }
+func (r *reimbursementEntry) id() uuid.UUID      { return r.UUID }
+func (r *reimbursementEntry) company() uuid.UUID { return r.CompanyUUID }
+
+func (r *reimbursementEntry) check(e *invalid.Error) {
+	if r.Audit.RequestCreationDate == nil {
+		e.Add("audit.requestCreationDate", "REQUIRED", "is required")
+	}
+	if r.Audit.LastUpdateDate == nil {
+		e.Add("audit.lastUpdateDate", "REQUIRED", "is required")
+	}
+	checkExactly(e, "validationStatus.status", r.ValidationStatus.Status, spend.ReimbursementStatuses...)
+	checkMoney(e, "amountValue.currency", r.AmountValue.Currency, "amountValue.amount", &r.AmountValue.Amount)
+	if r.AmountValue.Amount.IsNegative() {
+		e.Add("amountValue.amount", "INVALID", "must be 0 or more")
+	}
+	if c := r.Merchant.CategoryCode; c != nil && *c < 0 {
+		e.Add("merchant.categoryCode", "INVALID", "must be 0 or more")
+	}
+	if r.Requester.UUID == uuid.Nil {
+		e.Add("requester.uuid", "REQUIRED", "is required")
+	}
+	e.Text("requester.name", r.Requester.Name)
+	checkReferences(e, "labels", r.Labels)
+	checkReferences(e, "groups", r.Groups)
+	checkReferences(e, "locations", r.Locations)
+	for _, a := range r.Attachments {
+		checkReferences(e, "attachments", []spend.Reference{{UUID: a.UUID, Name: a.FileName}})
+	}
+}
+
+func checkReferences(e *invalid.Error, field string, refs []spend.Reference) {
+	for _, r := range refs {
+		if r.UUID == uuid.Nil || !invalid.IsName(r.Name) {
+			e.Add(field, "INVALID", "each needs a uuid and a name of at most %d characters", invalid.MaxText)
+			return
+		}
+	}
+}
+
+// settle writes the detail here, where the database does not wait for it.
+func (r *reimbursementEntry) settle(time.Time) (err error) {
+	r.detail, err = json.Marshal(reimbursementDetail{
+		Description: r.Description, Labels: r.Labels, Merchant: r.Merchant, Groups: r.Groups, Locations: r.Locations,
+		ValidationStatus: r.ValidationStatus, Attachments: r.Attachments, PaymentDetail: r.PaymentDetail,
+	})
+	return err
+}
+
+func (r *reimbursementEntry) values(k *known) ([]any, error) {
+	if err := r.bringRequester(k); err != nil {
+		return nil, err
+	}
+	amount, err := money.ToMinor(r.AmountValue.Amount, r.AmountValue.Currency)
+	return []any{
+		r.UUID[:], r.CompanyUUID[:], -int64(*r.Audit.LastUpdateDate), r.ValidationStatus.Status,
+		optional(r.Merchant.CategoryCode), r.Requester.UUID[:], int64(*r.Audit.RequestCreationDate),
+		optional(r.Audit.ExpenseDate), optional(r.Audit.FinalApprovalDate), optional(r.Audit.PaymentDate),
+		amount, r.AmountValue.Currency, string(r.detail),
+	}, err
+}
+
+// bringRequester finds the requester among the company's users, or adds an
+// inactive one by that name.
+func (r *reimbursementEntry) bringRequester(k *known) error {
+	company, ok := k.users[storage.Key(r.Requester.UUID)]
+	switch {
+	case ok && company != storage.Key(r.CompanyUUID):
+		return errors.New("requester.uuid: is a user of another company")
+	case ok:
+		return nil
+	case !invalid.IsName(r.Requester.Name):
+		return errors.New("requester.name: is required, since no user has this uuid")
+	}
+	inactive := false
+	k.addUser(&userEntry{UUID: r.Requester.UUID, CompanyUUID: r.CompanyUUID, Name: r.Requester.Name, Active: &inactive})
+	return nil
+}
+
+func optional[T ~int32](v *T) any {
+	if v == nil {
+		return nil
+	}
+	return int64(*v)
+}

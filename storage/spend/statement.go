@@ -1,0 +1,88 @@
+package spend
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
+	"spendhook/internal/money"
+	"spendhook/storage"
+)
+
+const (
+	minYear = 2000
+	maxYear = 2100
+)
+
+// StatementStatuses are those of a statement. Nobody changes the list.
+var StatementStatuses = []string{"OPEN", "CLOSED"}
+
+// Statement is the billing statement of one month: section 2.6 of the
+// interface specification.
+type Statement struct {
+	UUID        uuid.UUID
+	CompanyUUID uuid.UUID
+	Month, Year int
+	Status      string
+	TotalAmount decimal.Decimal
+	Currency    string
+	ClosingDate Date
+}
+
+type statementRow struct {
+	bun.BaseModel `bun:"table:statements,alias:s"`
+
+	UUID        storage.Key `bun:"uuid,pk"`
+	CompanyUUID storage.Key `bun:"company_uuid"`
+	Year        int         `bun:"year"`
+	Month       int         `bun:"month"`
+	Status      string      `bun:"status"`
+	Total       int64       `bun:"total"`
+	Currency    string      `bun:"currency"`
+	ClosingDay  int64       `bun:"closing_day"`
+}
+
+// CurrentStatement is the company's OPEN statement, the latest if there are
+// several, or storage.ErrNotFound.
+func (s *Store) CurrentStatement(ctx context.Context, company uuid.UUID) (Statement, error) {
+	return s.statement(ctx, "read current statement", func(q *bun.SelectQuery) *bun.SelectQuery {
+		return q.Where("company_uuid = ?", storage.Key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
+	})
+}
+
+// StatementOf is the company's statement of a month (1..12) and year
+// (2000..2100, else *invalid.Error), or storage.ErrNotFound.
+func (s *Store) StatementOf(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
+	var e invalid.Error
+	if CheckMonth(&e, month, year); e.OrNil() != nil {
+		return Statement{}, &e
+	}
+	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
+		return q.Where("company_uuid = ?", storage.Key(company)).Where("year = ?", year).Where("month = ?", month)
+	})
+}
+
+// CheckMonth reports a month outside of 1..12 or a year outside of 2000..2100.
+func CheckMonth(e *invalid.Error, month, year int) {
+	if month < 1 || month > 12 {
+		e.Add("month", "INVALID", "must be 1 to 12")
+	}
+	if year < minYear || year > maxYear {
+		e.Add("year", "INVALID", "must be %d to %d", minYear, maxYear)
+	}
+}
+
+func (s *Store) statement(ctx context.Context, op string, where func(*bun.SelectQuery) *bun.SelectQuery) (Statement, error) {
+	var row statementRow
+	err := s.db.Query(ctx, op, func(ctx context.Context, db bun.IDB) error {
+		return where(db.NewSelect().Model(&row)).Scan(ctx)
+	})
+	return Statement{
+		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Month: row.Month, Year: row.Year,
+		Status: row.Status, TotalAmount: money.FromMinor(row.Total, row.Currency), Currency: row.Currency,
+		ClosingDate: Date(row.ClosingDay), //nolint:gosec // written from a date
+	}, err
+}
