@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,16 +97,16 @@ type Queue struct {
 	calls   atomic.Uint64          // claims made, which numbers them
 	refused atomic.Pointer[partition.FormatError]
 
-	kicked  chan struct{} // there are partitions in dirty
-	mu      sync.Mutex    // guards all below
-	dirty   map[int]bool  // to be served by this replica
-	parked  map[int]bool  // to be served once this replica has places
-	waiting atomic.Int64  // len(parked)
+	mu       sync.Mutex         // guards all below
+	started  bool               // what is queued may be served
+	servers  map[string]*server // by shard
+	parked   map[int]bool       // to be served once this replica has places
+	waiting  atomic.Int64       // len(parked)
+	underway atomic.Int64       // claims
 
 	lastPartition atomic.Int64 // the last one served, and the unix ms until which
 	othersUntil   atomic.Int64 // other partitions count as having work
 
-	taking     sync.Mutex
 	claiming   sync.WaitGroup
 	background sync.WaitGroup
 	stopped    atomic.Bool
@@ -122,8 +121,7 @@ type Queue struct {
 func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
-		opts: o, kicked: make(chan struct{}, 1),
-		dirty: make(map[int]bool), parked: make(map[int]bool),
+		opts: o, servers: make(map[string]*server), parked: make(map[int]bool),
 	}
 	q.metrics = newMetrics(o.Registerer)
 	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
@@ -152,7 +150,12 @@ func (q *Queue) Start(ctx context.Context) error {
 		return err
 	}
 	q.background.Go(func() { q.watch.run(beats) })
-	q.background.Go(q.serveKicked)
+	q.mu.Lock()
+	q.started = true
+	for _, s := range q.servers {
+		q.begin(s)
+	}
+	q.mu.Unlock()
 	err := q.wakeups.start(func(partitions []int) {
 		q.metrics.served.Inc()
 		q.serve(partitions)
@@ -176,7 +179,9 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	if q.stopped.Swap(true) {
 		return
 	}
+	q.mu.Lock() // no claim begins from here on
 	q.cancel()
+	q.mu.Unlock()
 	defer context.AfterFunc(ctx, q.endAsking)()
 	stopped := make(chan struct{})
 	q.background.Go(func() {
@@ -216,19 +221,6 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	q.metrics.enqueued.Inc()
 }
 
-// Kick has this replica serve partitions soon.
-func (q *Queue) Kick(partitions ...int) {
-	q.mu.Lock()
-	for _, p := range partitions {
-		q.dirty[p] = true
-	}
-	q.mu.Unlock()
-	select {
-	case q.kicked <- struct{}{}:
-	default: // it is about to look
-	}
-}
-
 // Freed tells that a delivery left this replica's memory.
 func (q *Queue) Freed() {
 	if q.waiting.Load() == 0 {
@@ -244,101 +236,6 @@ func (q *Queue) Freed() {
 	q.mu.Unlock()
 	q.Kick(again...)
 	q.wakeups.waker.wake()
-}
-
-// serveKicked serves the partitions that this replica itself has seen work in.
-func (q *Queue) serveKicked() {
-	for {
-		select {
-		case <-q.kicked:
-		case <-q.ctx.Done():
-			return
-		}
-		q.mu.Lock()
-		partitions := make([]int, 0, len(q.dirty))
-		for p := range q.dirty {
-			partitions = append(partitions, p)
-		}
-		clear(q.dirty)
-		q.mu.Unlock()
-		slices.Sort(partitions)
-		q.serve(partitions)
-	}
-}
-
-// serve claims work of partitions, as much as this replica has places for, and
-// starts it. The partitions of each shard are served on their own.
-func (q *Queue) serve(partitions []int) {
-	q.mu.Lock() // StopClaiming waits for what began before
-	if q.ctx.Err() != nil || q.refused.Load() != nil {
-		q.mu.Unlock()
-		return
-	}
-	q.claiming.Add(1)
-	q.mu.Unlock()
-	defer q.claiming.Done()
-	var shards sync.WaitGroup
-	groups := q.byShard(q.ctx, partitions)
-	for i, group := range groups {
-		if i == len(groups)-1 {
-			q.serveShard(group)
-		} else {
-			shards.Go(func() { q.serveShard(group) })
-		}
-	}
-	shards.Wait()
-}
-
-// claimTimeout bounds one claim.
-const claimTimeout = 10 * time.Second
-
-func (q *Queue) serveShard(partitions []int) {
-	if len(partitions) == 0 {
-		return
-	}
-	// One claim after the other: each knows what the last one took of the memory.
-	q.taking.Lock()
-	defer q.taking.Unlock()
-	shares, others := q.opts.Admission.Holding()
-	if !anyFree(shares, others) {
-		q.park(partitions)
-		if anyFree(q.opts.Admission.Holding()) { // what left meanwhile did not know
-			q.Freed()
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(q.asking, claimTimeout)
-	defer cancel()
-	replica := *q.replica.Load()
-	var batches []Batch
-	var again []int
-	number := q.calls.Add(1)
-	for _, c := range q.claim(ctx, replica, number, partitions, q.claimSize(partitions, others), shares, others) {
-		q.metrics.claims.Inc()
-		switch {
-		case errors.Is(c.err, errFenced):
-			q.fenced(replica)
-			again = append(again, c.partition)
-			continue
-		case c.err != nil:
-			if q.refuse(c.err) {
-				continue
-			}
-			q.opts.Logger.Error("claim failed", "partition", c.partition, "error", c.err)
-			q.recoverClaim(c.partition, replica, number)
-			continue
-		}
-		if c.wake {
-			again = append(again, c.partition)
-		}
-		q.pass(c.passed)
-		batches = append(batches, c.batches...)
-	}
-	q.served(partitions)
-	q.Wake(ctx, again)
-	if len(batches) > 0 {
-		q.opts.Take(ctx, replica, batches)
-	}
 }
 
 // fenced takes a new name after this replica's work was taken over under the
@@ -421,26 +318,6 @@ func (q *Queue) served(partitions []int) {
 // othersServed reports whether another partition than p had work just now.
 func (q *Queue) othersServed(p int) bool {
 	return int(q.lastPartition.Load()) != p || time.Now().UnixMilli() < q.othersUntil.Load() //nolint:forbidigo // as above
-}
-
-// byShard groups partitions by the Redis server that serves them.
-func (q *Queue) byShard(ctx context.Context, partitions []int) [][]int {
-	if _, cluster := q.opts.Client.(*redis.ClusterClient); !cluster {
-		return [][]int{partitions}
-	}
-	groups := make(map[string][]int)
-	for _, p := range partitions {
-		shard, err := partition.Shard(ctx, q.opts.Client, p)
-		if err != nil {
-			shard = "" // its calls fail, and say why
-		}
-		groups[shard] = append(groups[shard], p)
-	}
-	out := make([][]int, 0, len(groups))
-	for _, g := range groups {
-		out = append(out, g)
-	}
-	return out
 }
 
 // EndJob ends this replica's work on a job; again, unless negative, is when it

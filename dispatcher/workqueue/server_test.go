@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,38 @@ func TestSlotIsBeingMoved(t *testing.T) {
 	eventually(t, "the new server answers", func() bool { return b.recordErr(q, w) == nil })
 	if len(b.claim(q)) == 0 {
 		t.Error("after the move nothing is claimed")
+	}
+}
+
+// While a server does not answer a claim, the others' partitions are served.
+func TestAHungShardHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 2)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{servers[0].Addr(), servers[1].Addr()}, ReadTimeout: time.Hour,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	b, k := newBench(t, client), &taker{others: 100}
+	at := func(server int) uuid.UUID {
+		for p := range partition.Count {
+			if shard, err := partition.Shard(t.Context(), client, p); err != nil {
+				t.Fatal(err)
+			} else if shard == servers[server].Addr() {
+				return companies(p, 1)[0]
+			}
+		}
+		t.Fatal("the server has no partition")
+		return uuid.UUID{}
+	}
+	hung, other := at(0), at(1)
+	q := start(t, client, k, nil)
+	servers[0].Pause()
+	defer servers[0].Resume()
+	q.Kick(partition.Of(hung))
+	for n := range 3 {
+		b.accept(other, ids("e"+strconv.Itoa(n), 10)...)
+		q.Kick(partition.Of(other))
+		eventually(t, "the events are claimed", func() bool { return len(k.events()) == 10*(n+1) })
 	}
 }
 
