@@ -213,6 +213,8 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
+	slow := time.AfterFunc(enqueueSlow, func() { q.Kick(partitions...) })
+	defer slow.Stop()
 	if err := q.wakeups.enqueue(ctx, partitions); err != nil {
 		q.metrics.wakeupsFailed.Inc()
 		q.Kick(partitions...)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 	wakeupWorkers = 4
 
 	enqueueTimeout = 250 * time.Millisecond
+	// enqueueSlow is after how long a replica also serves a wake-up itself that is
+	// being enqueued.
+	enqueueSlow = 25 * time.Millisecond
 	// enqueuePause is how long a replica serves its wake-ups itself after one
 	// could not be enqueued, before it tries again.
 	enqueuePause = 2 * time.Second
@@ -37,7 +41,8 @@ type wakeups struct {
 	client *asynq.Client
 	server *asynq.Server
 	waker  *waker
-	paused atomic.Int64 // unix ms until which none is enqueued
+	failed atomic.Int64 // 0, or the unix ms from which the next one is tried
+	trying sync.WaitGroup
 }
 
 // newWakeups takes none while the replica is full.
@@ -78,22 +83,39 @@ func (w *wakeups) start(serve func(partitions []int)) error {
 func (w *wakeups) pause() { w.server.Stop() }
 
 // stop takes no more wake-ups and waits for those under way.
-func (w *wakeups) stop() { w.server.Shutdown() }
+func (w *wakeups) stop() {
+	w.server.Shutdown()
+	w.trying.Wait()
+}
 
 var errPaused = errors.New("wake-ups are paused after a failure")
 
-// enqueue adds one wake-up for partitions.
+// enqueue adds one wake-up for partitions. After a failure it adds none until one
+// that it tries beside, each enqueuePause, has succeeded: nobody waits for that.
 func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
-	now := time.Now() //nolint:forbidigo // paces tries, decides nothing
-	if now.UnixMilli() < w.paused.Load() {
-		return errPaused
+	next := w.failed.Load()
+	if next == 0 {
+		return w.try(ctx, partitions)
 	}
+	now := time.Now().UnixMilli() //nolint:forbidigo // paces tries, decides nothing
+	if now >= next && w.failed.CompareAndSwap(next, now+enqueuePause.Milliseconds()) {
+		ctx = context.WithoutCancel(ctx)
+		w.trying.Go(func() {
+			if w.try(ctx, partitions) == nil {
+				w.failed.Store(0)
+			}
+		})
+	}
+	return errPaused
+}
+
+func (w *wakeups) try(ctx context.Context, partitions []int) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
 	_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(partitions)),
 		asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // ids are new, so that one is a repeat after a lost answer
-		w.paused.Store(now.Add(enqueuePause).UnixMilli())
+		w.failed.Store(time.Now().Add(enqueuePause).UnixMilli()) //nolint:forbidigo // as above
 		return fmt.Errorf("enqueue wake-up: %w", err)
 	}
 	w.waker.wake()

@@ -24,6 +24,7 @@ const (
 	chunkTime    = 50 * time.Millisecond
 	leaseTimeout = 250 * time.Millisecond
 	awayTime     = time.Second // until Redis is asked again
+	forgetTime   = time.Minute // without a request, after which one waits for Redis again
 )
 
 // Limit is one token bucket for each key: PerSecond tokens come, up to Burst.
@@ -54,12 +55,13 @@ type Decision struct {
 	RetryAfter       time.Duration // until it is worth trying again; 0 when OK
 }
 
-// Limiter is safe for concurrent use and starts no goroutine.
+// Limiter is safe for concurrent use. While Redis is away it asks for it in the
+// background, for at most 250 ms at a time.
 type Limiter struct {
 	client  redis.UniversalClient
 	now     func() time.Time
 	buckets *lru.Cache[bucketKey, *bucket]
-	away    atomic.Int64 // unix nanoseconds until which Redis is not asked
+	away    atomic.Int64 // 0, or the unix nanoseconds from which Redis is asked whether it is back
 }
 
 type bucketKey struct{ limit, key string }
@@ -179,6 +181,7 @@ func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string, n
 	case now.Before(b.retry) && n-b.held >= b.retried:
 		return b.refused(limit, now, n, max(b.retry.Sub(now), b.missing(limit, now, n-b.held))), nil
 	case l.isAway(now):
+		l.askAgain(ctx, limit, key, now)
 		return b.takeOwn(limit, now, n), nil
 	case b.leasing != nil:
 		return Decision{}, b.leasing
@@ -188,7 +191,24 @@ func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string, n
 
 // isAway reports whether the process's own buckets count for now.
 func (l *Limiter) isAway(now time.Time) bool {
-	return l.client == nil || now.UnixNano() < l.away.Load()
+	away := l.away.Load()
+	return l.client == nil || away != 0 && now.UnixNano() < away+int64(forgetTime)
+}
+
+// askAgain finds out whether Redis is back, once each awayTime. No request waits
+// for that.
+func (l *Limiter) askAgain(ctx context.Context, limit Limit, key string, now time.Time) {
+	at := l.away.Load()
+	if l.client == nil || now.UnixNano() < at || !l.away.CompareAndSwap(at, now.Add(awayTime).UnixNano()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	go func() {
+		defer cancel()
+		if l.client.Exists(ctx, redisKey(limit.Name, key)).Err() == nil {
+			l.away.Store(0)
+		}
+	}()
 }
 
 // lease asks Redis for the next chunk, or for what n tokens need beside those

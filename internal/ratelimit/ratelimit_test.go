@@ -300,8 +300,12 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 		t.Fatalf("%d after the time of 5 tokens", got)
 	}
 	server.Restart()
-	c.advance(2 * time.Second) // Redis is asked again; it has forgotten everything
-	if got := admitted(l, slow, 200); got != 100 {
+	got := 0
+	for end := time.Now().Add(time.Minute); got < 100 && time.Now().Before(end); <-time.After(time.Millisecond) {
+		c.advance(2 * time.Second) // Redis is asked whether it is back; it has forgotten everything
+		got += admitted(l, slow, 200)
+	}
+	if got += admitted(l, slow, 200); got != 100 {
 		t.Errorf("%d with a new Redis", got)
 	}
 }
