@@ -88,7 +88,7 @@ func (q *Queue) enqueue(partitions []int) map[*server][]int {
 func (q *Queue) begin(s *server) {
 	if q.started && s.serving == nil && len(s.queued) > 0 {
 		s.next()
-		q.claiming.Go(func() { q.run(s) })
+		q.claiming.Go(func() { q.run(q.asking, s) })
 	}
 }
 
@@ -101,9 +101,9 @@ func (s *server) next() {
 }
 
 // run serves what is queued of a shard until nothing is.
-func (q *Queue) run(s *server) {
+func (q *Queue) run(ctx context.Context, s *server) {
 	for {
-		q.serveRound(s.serving)
+		q.serveRound(ctx, s.serving)
 		q.mu.Lock()
 		close(s.served)
 		s.served = make(chan struct{})
@@ -119,7 +119,7 @@ func (q *Queue) run(s *server) {
 
 // serveRound claims work of partitions of one shard, as much as this replica has
 // places for, and starts it.
-func (q *Queue) serveRound(partitions []int) {
+func (q *Queue) serveRound(ctx context.Context, partitions []int) {
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)
@@ -128,7 +128,7 @@ func (q *Queue) serveRound(partitions []int) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(q.asking, claimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	replica := *q.replica.Load()
 	var batches []Batch
