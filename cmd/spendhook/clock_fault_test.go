@@ -124,7 +124,7 @@ func TestClocksDiffer(t *testing.T) {
 		return tr.daemons[0].clock(t).Sub(before) >= 4*time.Second
 	})
 	tr.endpoints[0].holdWith(func(string, <-chan struct{}) bool {
-		pause(t.Context(), 30*time.Millisecond) // slower than the events come
+		pause(t.Context(), 400*time.Millisecond) // slower than the events come
 		return true
 	})
 	most := tr.flood(64, 100)

@@ -49,9 +49,7 @@ func TestWakeUpIsLostAtEachStep(t *testing.T) {
 			}
 			b.accept(company, ids("e", 10)...)
 			q.Wake(t.Context(), []int{testPartition})
-			if b.client.LLen(t.Context(), asynqPending).Val() == 0 {
-				t.Error("no wake-up was enqueued")
-			}
+			eventually(t, "a wake-up is enqueued", func() bool { return b.client.LLen(t.Context(), asynqPending).Val() > 0 })
 			if err := deleteAsynq(t.Context(), b.client); err != nil {
 				t.Fatal(err)
 			}

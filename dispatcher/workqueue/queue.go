@@ -208,13 +208,31 @@ func (q *Queue) Release(ctx context.Context) error {
 }
 
 // Wake has partitions served that have work which nobody is coming for. It does
-// not fail: what no wake-up can be enqueued for, this replica serves itself.
+// not fail, and does not wait before the queue stops: what no wake-up can be
+// enqueued for, this replica serves itself.
 func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
-	slow := time.AfterFunc(enqueueSlow, func() { q.Kick(partitions...) })
-	defer slow.Stop()
+	q.mu.Lock()
+	stopping := q.ctx.Err() != nil
+	if !stopping {
+		ctx := context.WithoutCancel(ctx)
+		q.wakeups.trying.Go(func() { q.wake(ctx, partitions) })
+	}
+	q.mu.Unlock()
+	if stopping { // for the other replicas; should it fail, the partition's owner is there soon
+		_ = q.wakeups.try(ctx, partitions)
+	}
+}
+
+func (q *Queue) wake(ctx context.Context, partitions []int) {
+	looks := q.wakeups.waker.looks.Load()
+	time.AfterFunc(wakeupSlow, func() {
+		if q.wakeups.waker.looks.Load() == looks { // asynq waits for Redis, or all its workers are busy
+			q.Kick(partitions...)
+		}
+	})
 	if err := q.wakeups.enqueue(ctx, partitions); err != nil {
 		q.metrics.wakeupsFailed.Inc()
 		q.Kick(partitions...)

@@ -26,9 +26,10 @@ const (
 	wakeupWorkers = 4
 
 	enqueueTimeout = 250 * time.Millisecond
-	// enqueueSlow is after how long a replica also serves a wake-up itself that is
-	// being enqueued.
-	enqueueSlow = 25 * time.Millisecond
+	// wakeupSlow is after how long a replica serves what it enqueued a wake-up for
+	// itself, when its asynq server has looked for none since: one of asynq's other
+	// keys may be on a shard that hangs.
+	wakeupSlow = 25 * time.Millisecond
 	// enqueuePause is how long a replica serves its wake-ups itself after one
 	// could not be enqueued, before it tries again.
 	enqueuePause = 2 * time.Second
@@ -150,6 +151,7 @@ type waker struct {
 	full  func() bool   // the replica has no places
 	nudge chan struct{} // holds one
 	empty atomic.Bool   // the last look found nothing, or failed
+	looks atomic.Uint64 // begun
 }
 
 func (w *waker) wake() {
@@ -177,6 +179,7 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 		cmd.SetErr(redis.Nil)
 		return cmd
 	}
+	w.looks.Add(1)
 	cmd := w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	// Nor does asynq wait after an error, which it gets all the time while Redis is
 	// at its memory limit.
