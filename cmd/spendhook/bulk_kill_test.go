@@ -82,8 +82,8 @@ func (k *killer) aim(victim *running, more int) {
 	k.victim, k.at = victim, len(k.seen)+more
 }
 
-// A bulk of 500 with 50 doomed items, and kill -9 five times while it runs: 450
-// cards, one event for each item, and a job that says so.
+// A bulk of 500 with 50 doomed items, and kill -9 while it runs, five times unless it
+// is done before: 450 cards, one event for each item, and a job that says so.
 func TestKilledBulkMakesEachCardOnce(t *testing.T) {
 	t.Parallel()
 	for _, name := range bulkDatabases {
@@ -116,10 +116,14 @@ func killBulk(t *testing.T, h installation) {
 		d.ended(t)
 		job := h.job(t, path)
 		t.Logf("kill %d: %s, %d of %d items done", kill+1, job.Status, job.Succeeded+job.Failed, job.Total)
-		if job.Status != cards.JobRunning {
+		done := job.Status != cards.JobRunning
+		if done && kill < 2 {
 			t.Fatalf("kill %d came when the job was %s: it proves little", kill+1, job.Status)
 		}
 		d = h.beginChild(t)
+		if done {
+			break
+		}
 		if kill < 4 {
 			k.aim(d, eventsPerKill)
 		}

@@ -55,7 +55,7 @@ type Delivery struct {
 	// where it is claimed. It always starts, and counts like any other.
 	Queued bool
 	// Decided is called once for a delivery that waits, never with Wait: by
-	// Leave or Stop, on their caller's goroutine, without a lock held, perhaps
+	// Enter of another one, Leave or Stop, on their caller's goroutine, without a lock held, perhaps
 	// before Enter has returned. The time is that of Enter. A Queued delivery
 	// needs none.
 	Decided func(Decision, time.Time)
@@ -144,13 +144,22 @@ func New(o Options) *Admission {
 // Enter asks for a place for one delivery. The time is when the breaker lets
 // the next probe through (it may have passed) with OverflowBreaker, else zero.
 func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
+	decision, at, overflowed := a.enter(d)
+	overflowed.call()
+	return decision, at
+}
+
+func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflowed decided) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped {
-		return Stopped, time.Time{}
+		return Stopped, time.Time{}, decided{}
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
-	decision := a.decide(d, c, e)
+	decision = a.decide(d, c, e)
+	if decision == OverflowBreaker {
+		at = e.probeAt
+	}
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -158,14 +167,11 @@ func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
 	case Wait:
 		a.hold(c)
 		e.waiting = append(e.waiting, d)
-	default:
-		a.markQueued(c, e)
+	default: // what waits goes first, or what is claimed from the queue would always come before it
+		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
 	}
 	a.fileCompany(c)
-	if decision == OverflowBreaker {
-		return decision, e.probeAt
-	}
-	return decision, time.Time{}
+	return decision, at, overflowed
 }
 
 // decide says what becomes of a new delivery.

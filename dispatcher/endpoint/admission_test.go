@@ -242,15 +242,29 @@ func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 	f.alone = true
 	f.enter(1, 1, Start)
 	f.now = f.now.Add(time.Minute) // without an answer
+	var waiting []<-chan Decision
 	for range 63 {
-		f.enter(1, 1, Wait)
+		_, later := f.enter(1, 1, Wait)
+		waiting = append(waiting, later)
 	}
 	f.enter(1, 1, OverflowShare)
-	f.enter(2, 2, OverflowShare)
-	f.hold(3, 3, 1)
-	if c := f.Counts(); c.Held != 65 {
+	for _, later := range waiting { // what is claimed from the queue would always start before them
+		f.wantLater(later, OverflowShare)
+	}
+	if c := f.Counts(); c.Held != 1 {
 		t.Errorf("counts %+v", c)
 	}
+}
+
+// What waits does not wait for a queue that others fill: it goes there, too.
+func TestWhatWaitsGoesToTheQueue(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 1})
+	f.enter(1, 1, Start)
+	_, later := f.enter(1, 1, Wait)
+	f.SetQueued(id(1), []uuid.UUID{id(1)})
+	f.enter(1, 1, OverflowQueue)
+	f.wantLater(later, OverflowQueue)
 }
 
 // What waits would wait forever when nothing is in flight that starts it.

@@ -135,7 +135,7 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time.Time) {
 	queue := m.waiting[d.endpoint]
 	switch {
-	case d.decision != Wait || decision == Wait || decision == OverflowQueue:
+	case d.decision != Wait || decision == Wait:
 		t.Fatalf("decided %d after %d", decision, d.decision)
 	case queue[0] != d:
 		t.Fatal("decided out of order")
