@@ -416,7 +416,7 @@ func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref event
 		return nil, err
 	}
 	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
-	_ = s.throttle.charge(ctx, h, c, most, max(1, len(list))) // gives back, which is never refused
+	_ = s.throttle.charge(ctx, h, c, most, max(1, len(list))) // returns tokens, which is never refused
 	return list, err
 }
 

@@ -59,7 +59,7 @@ func (r *Runner) wakeOne() {
 }
 
 // next creates the card of the item whose turn it is, or finds why not, and
-// tells of it. An outcome that cannot be told now stays in the outbox. Where one
+// tells of it. An outcome that cannot be published now stays in the outbox. Where one
 // item was there may be more, so it wakes another worker.
 func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)

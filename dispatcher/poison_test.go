@@ -128,7 +128,7 @@ func TestDeliveriesDamagedInFlightAreQuarantinedAlone(t *testing.T) {
 	h.reachAll(more, sub, delivery.StatusDelivered)
 	h.idle()
 	found := h.quarantined()
-	for _, id := range bad[:2] { // the third has the version that was expected: it is written anew
+	for _, id := range bad[:2] { // the third has the version that was expected: it is written again
 		if !found[h.company.String()+"/"+id+"/"+sub.UUID.String()] {
 			t.Errorf("%s was not quarantined", id)
 		}
@@ -155,7 +155,7 @@ func TestRecoverIsNotHeldUpByWhatIsDamaged(t *testing.T) {
 	}
 	h.enable(sub, true)
 	job := h.recover(redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Hour)})
-	if job.Redelivered != 20+9 { // a damaged record counts as missed, and is written anew
+	if job.Redelivered != 20+9 { // a damaged record counts as missed, and is written again
 		t.Errorf("redelivered %d", job.Redelivered)
 	}
 	h.idle()

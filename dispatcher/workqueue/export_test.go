@@ -33,7 +33,7 @@ func exported(c claimed) Claimed {
 // Name is what claims are noted under now.
 func (q *Queue) Name() string { return *q.replica.Load() }
 
-// Rename takes a new name, as a process that was started anew does.
+// Rename takes a new name, as a restarted process does.
 func (q *Queue) Rename() { q.rename() }
 
 // Promote runs promote.lua.

@@ -83,7 +83,7 @@ func (b *bench) mustBeRight() state {
 }
 
 // A write whose answer was lost is sent again, perhaps after the same replica
-// has claimed the delivery anew.
+// has claimed the delivery again.
 func TestRepeatedRecordEndsNoLaterClaim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))

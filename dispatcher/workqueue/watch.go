@@ -334,7 +334,7 @@ func (w *watch) takeOver(ctx context.Context, s *shard, replica string) error {
 	}
 	w.q.metrics.takeovers.Inc()
 	s.mu.Lock()
-	delete(s.seen, replica) // should it beat again, it is watched anew
+	delete(s.seen, replica) // a later heartbeat counts as that of a new replica
 	s.mu.Unlock()
 	return w.q.forget(ctx, s.partitions[0], replica)
 }
