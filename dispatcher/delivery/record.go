@@ -150,7 +150,7 @@ func (r *Record) Delivery(of Ref) Delivery {
 		Status: r.Status, Reason: r.Reason, AttemptCount: r.Count,
 		CreatedAt: msTime(r.Created), UpdatedAt: msTime(r.Updated),
 	}
-	if r.Due > 0 && r.Status.Live() && r.Status != StatusDelivering {
+	if r.Due > 0 && r.Status.Live() && r.Status != StatusDelivering && r.Reason != ReasonPaused {
 		due := msTime(r.Due)
 		d.NextAttemptAt = &due
 	}
