@@ -31,7 +31,7 @@ func TestRetryAfterPausesTheEndpoint(t *testing.T) {
 	})
 	s := h.subscribe(r.URL)
 	first := h.emit(1)
-	h.becomes(first[0], s, "RETRYING", func(d delivery.Delivery) bool { return d.AttemptCount == 1 })
+	h.becomes(first[0], s, "RETRYING", func(d delivery.Delivery) bool { return d.Count == 1 })
 	ids := append(h.emit(20), first...)
 	h.reachAll(ids, s, delivery.StatusDelivered)
 	mu.Lock()
@@ -58,7 +58,7 @@ func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 	h.reachAll(ids, o, delivery.StatusDelivered)
 	for _, id := range ids {
 		h.becomes(id, s, "PENDING PAUSED", func(d delivery.Delivery) bool {
-			return d.Status == delivery.StatusPending && d.Reason == delivery.ReasonPaused && d.NextAttemptAt == nil
+			return d.Status == delivery.StatusPending && d.Reason == delivery.ReasonPaused && d.NextAttemptAt() == nil
 		})
 	}
 	if n := paused.count(); n > 0 {

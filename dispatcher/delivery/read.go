@@ -26,7 +26,7 @@ func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Del
 	if records[0] == nil {
 		return Delivery{}, ErrNotFound
 	}
-	return records[0].Delivery(r), nil
+	return Delivery{r, *records[0]}, nil
 }
 
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not

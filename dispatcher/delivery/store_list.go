@@ -193,13 +193,13 @@ func (l *lister) company(ctx context.Context, at position) error {
 func (l *lister) add(group []Delivery, after string, at position) (bool, error) {
 	l.examined++
 	for i, d := range group {
-		if d.SubscriberUUID.String() <= after || !l.matches(d) {
+		if d.Subscriber.String() <= after || !l.matches(d) {
 			continue
 		}
 		l.page.Items = append(l.page.Items, d)
 		if len(l.page.Items) >= l.size {
 			if i < len(group)-1 {
-				at.After = d.SubscriberUUID.String()
+				at.After = d.Subscriber.String()
 			}
 			break
 		}
@@ -245,8 +245,8 @@ func (l *lister) matches(d Delivery) bool {
 	f := l.filter
 	return (f.EventType == "" || d.EventType == f.EventType) &&
 		(f.Status == "" || d.Status == f.Status) &&
-		(f.From == nil || !d.CreatedAt.Before(*f.From)) &&
-		(f.To == nil || !d.CreatedAt.After(*f.To))
+		(f.From == nil || !msTime(d.Created).Before(*f.From)) &&
+		(f.To == nil || !msTime(d.Created).After(*f.To))
 }
 
 // entry is a member of an index.
@@ -305,7 +305,7 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 	out := make([][]Delivery, len(entries))
 	for i, rec := range records {
 		if rec != nil {
-			out[i] = []Delivery{rec.Delivery(refs[i])}
+			out[i] = []Delivery{{refs[i], *rec}}
 		}
 	}
 	return out, nil
@@ -401,16 +401,13 @@ func (s *Store) showWaiting(ctx context.Context, live []*Delivery) error {
 	pipe := s.client.Pipeline()
 	states := make([]waiting, len(live))
 	for i, d := range live {
-		states[i] = askWaiting(ctx, pipe, Ref{Ref: events.Ref{Company: d.CompanyUUID, ID: d.EventID}, Subscriber: d.SubscriberUUID})
+		states[i] = askWaiting(ctx, pipe, d.Ref)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("read deliveries in flight: %w", err)
 	}
 	for i, d := range live {
 		states[i].show(&d.Status, &d.Reason)
-		if d.Status == StatusDelivering || d.Reason == ReasonPaused {
-			d.NextAttemptAt = nil
-		}
 	}
 	return nil
 }
@@ -427,10 +424,10 @@ func deliveriesOf(r events.Ref, hash map[string]string) []Delivery {
 		if err != nil {
 			continue
 		}
-		all = append(all, rec.Delivery(Ref{Ref: r, Subscriber: id}))
+		all = append(all, Delivery{Ref{Ref: r, Subscriber: id}, *rec})
 	}
 	slices.SortFunc(all, func(a, b Delivery) int {
-		return strings.Compare(a.SubscriberUUID.String(), b.SubscriberUUID.String())
+		return strings.Compare(a.Subscriber.String(), b.Subscriber.String())
 	})
 	return all
 }
