@@ -73,6 +73,11 @@ func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 			return d.Status == delivery.StatusPending && d.Reason == delivery.ReasonPaused && d.NextAttemptAt() == nil
 		})
 	}
+	for i, got := range other.got {
+		if n, err := strconv.Atoi(got.header.Get(webhook.HeaderSequence)); err != nil || got.header.Get(webhook.HeaderID) != ids[n-1] {
+			t.Errorf("delivery %d of event %s has the number %d, %v", i, got.header.Get(webhook.HeaderID), n, err)
+		}
+	}
 	if n := paused.count(); n > 0 {
 		t.Errorf("%d were sent to a paused subscriber", n)
 	}
