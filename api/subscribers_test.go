@@ -96,6 +96,10 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("rateLimit.burst", "OUT_OF_RANGE")
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")
 	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
+	h.call("PATCH", path, `{"format":"xml"}`).wantField("format", "INVALID")
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"format":"thin"}`).want(http.StatusOK)); sub.Format != gen.FormatStandard || changed.Format != gen.FormatThin {
+		t.Errorf("format %s, then %s", sub.Format, changed.Format)
+	}
 	for _, bad := range []string{
 		`{"rateLimit":{}}`, `{"rateLimit":5}`, `{"rateLimit":{"perSecond":10001}}`, `{"rateLimit":{"perSecond":0}}`,
 		`{"rateLimit":{"perSecond":1,"burst":0}}`, `{"rateLimit":{"perSecond":"1"}}`, `{"ordered":"yes"}`,

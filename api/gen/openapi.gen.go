@@ -339,6 +339,27 @@ func (e EventStatus) Valid() bool {
 	}
 }
 
+// Defines values for Format.
+const (
+	FormatCloudevents Format = "cloudevents"
+	FormatStandard    Format = "standard"
+	FormatThin        Format = "thin"
+)
+
+// Valid indicates whether the value is a known member of the Format enum.
+func (e Format) Valid() bool {
+	switch e {
+	case FormatCloudevents:
+		return true
+	case FormatStandard:
+		return true
+	case FormatThin:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HealthState.
 const (
 	HealthStateDisabled HealthState = "disabled"
@@ -1220,6 +1241,9 @@ type FilterVerdict struct {
 	Matches bool `json:"matches"`
 }
 
+// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+type Format string
+
 // Health defines model for Health.
 type Health struct {
 	ConsecutiveFailures int64       `json:"consecutiveFailures"`
@@ -1520,6 +1544,9 @@ type Subscriber struct {
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
 
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format Format `json:"format"`
+
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
 	// Example: {"Authorization":"***"}
@@ -1559,6 +1586,9 @@ type SubscriberCreate struct {
 	//
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
+
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format *Format `json:"format,omitempty"`
 
 	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`, `X-Forwarded-*` and the like). Kept encrypted; a value is never shown again.
 	//
@@ -1644,6 +1674,9 @@ type SubscriberUpdate struct {
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format *Format `json:"format,omitempty"`
+
 	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay. When `callbackUrl` moves to another scheme, host or port, each header must be named: values stay with the receiver that they were given for.
 	//
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
@@ -1668,6 +1701,9 @@ type SubscriberWithSecret struct {
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
+
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
