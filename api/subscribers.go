@@ -287,10 +287,10 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 
 // rateLimitOf reads a rate; the zero value, for null, removes it.
 func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
-	switch raw.Kind() {
-	case 0:
-		return nil, nil
-	case 'n':
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // it stays as it is
+	}
+	if raw.Kind() == jsontext.KindNull {
 		return &subscribers.RateLimit{}, nil
 	}
 	var in gen.RateLimit
