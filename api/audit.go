@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -174,7 +173,7 @@ func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p gen.ListAud
 		s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
 			page, err := s.opts.Audit.List(ctx, filter)
 			if err != nil {
-				return reply{}, auditProblem(err)
+				return reply{}, err
 			}
 			content := make([]gen.AuditEntry, len(page.Items))
 			for i, e := range page.Items {
@@ -196,13 +195,6 @@ func auditFilter(c *caller, p gen.ListAuditParams) (f audit.Filter, err error) {
 	f.From, f.To = p.From, p.To
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
-}
-
-func auditProblem(err error) error {
-	if errors.Is(err, audit.ErrBadCursor) {
-		return fieldProblem("cursor", "INVALID", "is not a cursor of this list")
-	}
-	return err
 }
 
 func shownEntry(e audit.Entry) gen.AuditEntry {

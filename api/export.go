@@ -24,7 +24,7 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 	for {
 		page, err := s.auditPage(r.Context(), f)
 		if err != nil && !begun {
-			s.fail(w, r, auditProblem(err))
+			s.fail(w, r, err)
 			return
 		}
 		if err == nil {

@@ -16,6 +16,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -95,7 +96,7 @@ func problemOf(err error) *problem {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
 	}
-	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) || errors.Is(err, workqueue.ErrBadCursor) {
+	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
 	if errors.Is(err, events.ErrStorageFull) {
