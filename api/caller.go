@@ -16,6 +16,7 @@ import (
 type caller struct {
 	*auth.Caller
 	change *audit.Entry // of this request, for the audit log; nil when it is not audited
+	bytes  int64        // that the answer may take in memory
 }
 
 type callerKey struct{}

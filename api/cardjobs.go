@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -47,7 +46,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 			c.changes(company, "card_job", job.UUID.String())
 		}
 		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
-		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), pointers(err)
+		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
 	})
 }
 
@@ -106,27 +105,7 @@ func gather(all *invalid.Error, item int, err error) error {
 
 // itemField is the JSON pointer to a field of an item.
 func itemField(item int, field string) string {
-	path := fmt.Sprintf("/cardsRequests/%d", item)
-	if field == "" {
-		return path
-	}
-	return path + "/" + strings.TrimPrefix(field, "/")
-}
-
-// pointers turns storage's cardsRequests[0].alias into a JSON pointer.
-func pointers(err error) error {
-	e, isInvalid := errors.AsType[*invalid.Error](err)
-	if !isInvalid {
-		return err
-	}
-	var out invalid.Error
-	for _, f := range e.Fields {
-		if strings.Contains(f.Field, "[") {
-			f.Field = "/" + strings.NewReplacer("[", "/", "].", "/").Replace(f.Field)
-		}
-		out.Add(f.Field, f.Code, "%s", f.Message)
-	}
-	return &out
+	return fmt.Sprintf("/cardsRequests/%d", item) + pointer(field)
 }
 
 // GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.

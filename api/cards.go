@@ -10,7 +10,6 @@ import (
 	"github.com/shopspring/decimal"
 
 	"spendhook/api/gen"
-	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
 )
 
@@ -25,25 +24,15 @@ func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCar
 		if err != nil {
 			return reply{}, err
 		}
-		return paged(ok(listedCards(cards)), r, &filter.Page, total), nil
+		return inArray(r, filter.Page, cards, total, listedCard), nil
 	})
 }
 
 func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
-	if f.Page, err = pageAndSize(p.Page, p.Size); err != nil {
-		return f, err
-	}
-	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-		return f, err
-	}
-	var e invalid.Error
-	f.UserUUID = p.UserUUID
-	f.UserERPID = notEmpty(&e, "userErpId", p.UserErpID)
-	f.Username = notEmpty(&e, "username", p.Username)
-	f.Status = notEmpty(&e, "status", p.Status)
-	f.Type = notEmpty(&e, "type", p.Type)
-	f.Periodicity = notEmpty(&e, "periodicity", p.Periodicity)
-	return f, e.OrNil()
+	f.Page, f.UserUUID, f.UserERPID, f.Username = pageOf(p.Page, p.Size), p.UserUUID, text(p.UserErpID), text(p.Username)
+	f.Status, f.Type, f.Periodicity = text(p.Status), text(p.Type), text(p.Periodicity)
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
 }
 
 // CreateCard is POST /api/v3/cards.
@@ -199,15 +188,11 @@ func cancelledCards(results []cards.CancelResult) gen.CardsCancelled {
 	return gen.CardsCancelled{Results: shown}
 }
 
-func listedCards(cards []cards.Card) []gen.CardItem {
-	shown := make([]gen.CardItem, len(cards))
-	for i, c := range cards {
-		shown[i] = gen.CardItem{
-			UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
-			Name: c.Name, HolderUUID: c.HolderUUID,
-		}
+func listedCard(c cards.Card) gen.CardItem {
+	return gen.CardItem{
+		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
+		Name: c.Name, HolderUUID: c.HolderUUID,
 	}
-	return shown
 }
 
 func shownCard(c cards.Card) gen.Card {
@@ -222,7 +207,7 @@ func changedCard(c cards.Card) gen.CardWithLimits {
 	shown := gen.CardWithLimits{
 		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
 		Name: c.Name, IssuedAt: c.IssuedAt, HolderUUID: c.HolderUUID,
-		Periodicity: gen.CardWithLimitsPeriodicity(c.Periodicity),
+		Periodicity: gen.Periodicity(c.Periodicity),
 	}
 	if c.Threshold != nil {
 		shown.Threshold = money(*c.Threshold)

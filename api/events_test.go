@@ -193,9 +193,16 @@ func TestDeliveryLife(t *testing.T) {
 	}
 	h.call("GET", "/api/v1/events/e-1/deliveries", "").want(http.StatusOK)
 	h.call("POST", delivery+"/retry", "").want(http.StatusAccepted)
-	if got := as[gen.EventDeliveries](h.call("POST", "/api/v1/events/e-1/replay", `{"subscriberUuids":["`+uuid.NewString()+`"]}`).want(http.StatusAccepted)); len(got.Content) != 0 {
-		t.Errorf("replayed to a stranger: %+v", got)
+	stranger := uuid.NewString()
+	h.call("POST", "/api/v1/events/e-1/replay", `{"subscriberUuids":[]}`).wantField("subscriberUuids", "REQUIRED")
+	refused := h.call("POST", "/api/v1/events/e-1/replay", `{"subscriberUuids":["`+stranger+`"]}`).want(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS")
+	if !strings.Contains(refused.problem().Detail, stranger) {
+		t.Errorf("it is not named: %s", refused.Body)
 	}
+	elsewhere, named := uuid.New(), "?companyUuid="+h.company.String()
+	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events/e-1/replay", "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusNotFound)
+	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write"))).want(http.StatusForbidden, "COMPANY_MISMATCH")
 	h.call("POST", "/api/v1/events/e-1/replay", "").want(http.StatusAccepted)
 
 	made := h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted)

@@ -228,7 +228,7 @@ func (a answer) wantField(field, code string) {
 	a.t.Helper()
 	a.want(http.StatusBadRequest)
 	for _, e := range a.problem().Errors {
-		if e.Field == field && e.Code == code {
+		if e.Field == pointer(field) && e.Code == code {
 			return
 		}
 	}

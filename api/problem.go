@@ -14,6 +14,7 @@ import (
 	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/cursor"
@@ -92,6 +93,9 @@ func problemOf(err error) *problem {
 			return newProblem(k.status, k.code, "%s", k.detail)
 		}
 	}
+	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
+		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
+	}
 	if errors.Is(err, events.ErrBacklogFull) {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
@@ -123,12 +127,25 @@ const storageRetryAfter = "30"
 var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}
 
 func invalidProblem(e *invalid.Error) *problem {
-	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", e.Error())
-	p.fields = e.Fields
+	pointed := &invalid.Error{}
+	for _, f := range e.Fields {
+		pointed.Add(pointer(f.Field), f.Code, "%s", f.Message)
+	}
+	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", pointed.Error())
+	p.fields = pointed.Fields
 	if len(e.Fields) == 1 && ownCode[e.Fields[0].Code] {
 		p.code = e.Fields[0].Code
 	}
 	return p
+}
+
+// pointer is the JSON pointer (RFC 6901) to a field, within the body or else within
+// the parameters.
+func pointer(field string) string {
+	if field == "" || field[0] == '/' {
+		return field
+	}
+	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
 }
 
 // unavailable reports whether Redis or the database is away, or too slow.

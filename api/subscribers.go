@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
@@ -22,29 +23,16 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 			return reply{}, err
 		}
 		content, err := s.shown(ctx, items)
-		return ok(gen.SubscriberPage{
-			Content: content, TotalElements: total, TotalPages: (total + filter.Size - 1) / filter.Size,
-			Number: filter.Page, Size: filter.Size,
-		}), err
+		page := storage.Page{Number: filter.Page, Size: filter.Size}
+		return byNumber(r, page, content, int64(total), func(s gen.Subscriber) gen.Subscriber { return s }), err
 	})
 }
 
 func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Filter, err error) {
-	if f.Page, err = pageOf(p.Page); err != nil {
-		return f, err
-	}
-	if f.Size, err = sizeOf(p.Size); err != nil {
-		return f, err
-	}
-	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-		return f, err
-	}
-	f.UUID, f.Enabled = p.UUID, p.Enabled
-	f.Name, f.CallbackURL = text(p.Name), text(p.CallbackURL)
-	if p.Events != nil {
-		f.Events = *p.Events
-	}
-	return f, nil
+	f.Page, f.Size, f.UUID, f.Enabled = or(p.Page, 0), or(p.Size, defaultSize), p.UUID, p.Enabled
+	f.Name, f.CallbackURL, f.Events = text(p.Name), text(p.CallbackURL), or(p.Events, nil)
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
 }
 
 // CreateSubscriber is POST /api/v1/subscribers.

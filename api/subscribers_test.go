@@ -202,7 +202,8 @@ func TestBadSubscriberBodies(t *testing.T) {
 	h.call("GET", "/api/v1/subscribers/not-a-uuid", "").wantField("uuid", "INVALID")
 	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{}`).wantField("since", "REQUIRED")
 	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"yesterday"}`).wantField("since", "INVALID")
-	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2026-11-01T00:00:00Z","statuses":["LOST"]}`).wantField("statuses", "INVALID")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2026-11-01T00:00:00Z","statuses":["LOST"]}`).wantField("/statuses/0", "INVALID")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2200-11-01T00:00:00Z","dryRun":true}`).wantField("since", "INVALID")
 	if n := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers", "")).TotalElements; n != 1 {
 		t.Errorf("%d subscribers, bad input has left some", n)
 	}

@@ -219,27 +219,6 @@ func (e CardType) Valid() bool {
 	}
 }
 
-// Defines values for CardWithLimitsPeriodicity.
-const (
-	CardWithLimitsPeriodicityDAILY   CardWithLimitsPeriodicity = "DAILY"
-	CardWithLimitsPeriodicityMONTHLY CardWithLimitsPeriodicity = "MONTHLY"
-	CardWithLimitsPeriodicityWEEKLY  CardWithLimitsPeriodicity = "WEEKLY"
-)
-
-// Valid indicates whether the value is a known member of the CardWithLimitsPeriodicity enum.
-func (e CardWithLimitsPeriodicity) Valid() bool {
-	switch e {
-	case CardWithLimitsPeriodicityDAILY:
-		return true
-	case CardWithLimitsPeriodicityMONTHLY:
-		return true
-	case CardWithLimitsPeriodicityWEEKLY:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for DeliveryStatus.
 const (
 	DeliveryStatusCANCELLED  DeliveryStatus = "CANCELLED"
@@ -510,6 +489,27 @@ func (e OAuthErrorError) Valid() bool {
 	}
 }
 
+// Defines values for Periodicity.
+const (
+	PeriodicityDAILY   Periodicity = "DAILY"
+	PeriodicityMONTHLY Periodicity = "MONTHLY"
+	PeriodicityWEEKLY  Periodicity = "WEEKLY"
+)
+
+// Valid indicates whether the value is a known member of the Periodicity enum.
+func (e Periodicity) Valid() bool {
+	switch e {
+	case PeriodicityDAILY:
+		return true
+	case PeriodicityMONTHLY:
+		return true
+	case PeriodicityWEEKLY:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ReimbursementStatus.
 const (
 	ReimbursementStatusAPPROVED          ReimbursementStatus = "APPROVED"
@@ -749,6 +749,9 @@ type AuditList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // AuditTarget defines model for AuditTarget.
@@ -917,17 +920,14 @@ type CardWithLimits struct {
 	Name     string `json:"name"`
 
 	// Periodicity How often the threshold resets; absent when it does not.
-	Periodicity CardWithLimitsPeriodicity `json:"periodicity,omitempty"`
-	Status      CardStatus                `json:"status"`
+	Periodicity Periodicity `json:"periodicity,omitempty"`
+	Status      CardStatus  `json:"status"`
 
 	// Threshold Absent when only the company's credit limit bounds the card.
 	Threshold jsontext.Value     `json:"threshold,omitempty"`
 	Type      CardType           `json:"type"`
 	UUID      openapi_types.UUID `json:"uuid"`
 }
-
-// CardWithLimitsPeriodicity How often the threshold resets; absent when it does not.
-type CardWithLimitsPeriodicity string
 
 // CardsCancel Example: {"uuids":["3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"]}
 type CardsCancel struct {
@@ -993,6 +993,9 @@ type DeliveryList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // DeliveryStatus defines model for DeliveryStatus.
@@ -1066,7 +1069,7 @@ type EventInput struct {
 	Event EventName `json:"event"`
 	ID    string    `json:"id"`
 
-	// Metadata Any JSON object, at most 256 KiB.
+	// Metadata Any JSON object, at most 256 KiB and 63 levels of nesting; an empty one when absent.
 	Metadata jsontext.Value `json:"metadata,omitempty"`
 
 	// Timestamp The source's own time, RFC 3339 or epoch milliseconds; the same when the event is sent again.
@@ -1091,6 +1094,9 @@ type EventList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // EventName Example: PAYMENT_PAID
@@ -1128,7 +1134,7 @@ type EventTypes struct {
 type FieldError struct {
 	Code string `json:"code"`
 
-	// Field The field's name; a JSON pointer when it lies deeper.
+	// Field A JSON pointer (RFC 6901) into the body, or into the parameters: `/events/0`, `/size`; empty for the body as a whole.
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
@@ -1248,6 +1254,9 @@ type OAuthError struct {
 // OAuthErrorError defines model for OAuthError.Error.
 type OAuthErrorError string
 
+// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+type Partial = bool
+
 // PaymentDetail defines model for PaymentDetail.
 type PaymentDetail struct {
 	// MarkedAsPaidBy The user who marked it paid.
@@ -1255,6 +1264,9 @@ type PaymentDetail struct {
 	PaymentMethod     string `json:"paymentMethod,omitempty"`
 	PaymentMethodNote string `json:"paymentMethodNote,omitempty"`
 }
+
+// Periodicity defines model for Periodicity.
+type Periodicity string
 
 // Problem RFC 9457 problem details.
 type Problem struct {
@@ -1294,6 +1306,9 @@ type QuarantineList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // QuarantineRef defines model for QuarantineRef.
@@ -1307,8 +1322,10 @@ type RecoverRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// DryRun Count only.
-	DryRun *bool     `json:"dryRun,omitempty"`
-	Since  time.Time `json:"since"`
+	DryRun *bool `json:"dryRun,omitempty"`
+
+	// Since Not in the future.
+	Since time.Time `json:"since"`
 
 	// Statuses The statuses of existing deliveries to send again, DEAD when absent; what was never sent because the subscriber was disabled is always included.
 	Statuses *[]DeliveryStatus `json:"statuses,omitempty"`
@@ -1370,7 +1387,9 @@ type ReimbursementStatus string
 
 // ReplayRequest defines model for ReplayRequest.
 type ReplayRequest struct {
-	CompanyUUID     *openapi_types.UUID   `json:"companyUuid,omitempty"`
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// SubscriberUuids All that want the event, when absent.
 	SubscriberUuids *[]openapi_types.UUID `json:"subscriberUuids,omitempty"`
 }
 
@@ -1596,8 +1615,8 @@ type Cursor = string
 // DeliveryPath defines model for DeliveryPath.
 type DeliveryPath = string
 
-// EventFilter defines model for EventFilter.
-type EventFilter = string
+// EventFilter Example: PAYMENT_PAID
+type EventFilter = EventName
 
 // EventPath defines model for EventPath.
 type EventPath = string
@@ -1683,6 +1702,9 @@ type Unauthorized = Problem
 // Unavailable RFC 9457 problem details.
 type Unavailable = Problem
 
+// UnknownSubscribers RFC 9457 problem details.
+type UnknownSubscribers = Problem
+
 // UnsupportedMediaType RFC 9457 problem details.
 type UnsupportedMediaType = Problem
 
@@ -1700,16 +1722,16 @@ type ListAuditParams struct {
 	// Target Only changes of the thing with this id.
 	Target *string `form:"target,omitempty" json:"target,omitempty"`
 
-	// From Not recorded before this time.
+	// From Not recorded before this time. RFC 3339, or epoch milliseconds.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not recorded after this time.
+	// To Not recorded after this time. RFC 3339, or epoch milliseconds.
 	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1724,16 +1746,16 @@ type ListDeliveriesParams struct {
 	Event  *EventFilter    `form:"event,omitempty" json:"event,omitempty"`
 	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// From Not before this time.
+	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time.
+	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1769,10 +1791,10 @@ type ListEventsParams struct {
 	// Event Only this event type.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
-	// From Not before this time.
+	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time.
+	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Status Only events whose deliveries, taken together, have this status.
@@ -1781,7 +1803,7 @@ type ListEventsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1838,11 +1860,9 @@ type ListLocationsV1Params struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
-	Size *Size `form:"size,omitempty" json:"size,omitempty"`
-
-	// Status `ACTIVE` or `INACTIVE`, in any letter case.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -1862,7 +1882,7 @@ type ListQuarantineParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1883,7 +1903,7 @@ type ListSubscribersParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UUID Only this subscriber.
@@ -1896,8 +1916,8 @@ type ListSubscribersParams struct {
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
 	Enabled     *bool   `form:"enabled,omitempty" json:"enabled,omitempty"`
 
-	// Events Comma-separated event types; subscribers to any of them are listed.
-	Events *[]string `form:"events,omitempty" json:"events,omitempty"`
+	// Events Event types; subscribers to any of them are listed.
+	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -1923,7 +1943,7 @@ type DeleteSubscriberEventParams struct {
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
 
 	// Event The event type to remove.
-	Event *string `form:"event,omitempty" json:"event,omitempty"`
+	Event *EventName `form:"event,omitempty" json:"event,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -1996,11 +2016,9 @@ type ListLocationsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
-	Size *Size `form:"size,omitempty" json:"size,omitempty"`
-
-	// Status `ACTIVE` or `INACTIVE`, in any letter case.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2017,23 +2035,17 @@ type ListCardsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UserUUID Cards of this user; not together with `userErpId`.
 	UserUUID *openapi_types.UUID `form:"userUuid,omitempty" json:"userUuid,omitempty"`
 
 	// Username Cards of the user with exactly this username.
-	Username *string `form:"username,omitempty" json:"username,omitempty"`
-
-	// Status `ACTIVE`, `BLOCKED`, `CANCELLED` or `EXPIRED`, in any letter case.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
-
-	// Periodicity `DAILY`, `WEEKLY` or `MONTHLY`, in any letter case.
-	Periodicity *string `form:"periodicity,omitempty" json:"periodicity,omitempty"`
-
-	// Type `MASTER_WORLD_ELITE`, `MASTER_CORPORATE`, `MASTER_VIRTUAL`, `VISA_PHYSICAL` or `VISA_VIRTUAL`, in any letter case.
-	Type *string `form:"type,omitempty" json:"type,omitempty"`
+	Username    *string      `form:"username,omitempty" json:"username,omitempty"`
+	Status      *CardStatus  `form:"status,omitempty" json:"status,omitempty"`
+	Periodicity *Periodicity `form:"periodicity,omitempty" json:"periodicity,omitempty"`
+	Type        *CardType    `form:"type,omitempty" json:"type,omitempty"`
 
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
@@ -2079,7 +2091,7 @@ type ListReimbursementsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// RequestCreationDateStart Requested on this day or later.
@@ -2113,19 +2125,19 @@ type ListReimbursementsParams struct {
 	LastUpdateDateEnd *string `form:"lastUpdateDateEnd,omitempty" json:"lastUpdateDateEnd,omitempty"`
 
 	// CategoryCodes Category codes of the merchant.
-	CategoryCodes *[]string `form:"categoryCodes,omitempty" json:"categoryCodes,omitempty"`
+	CategoryCodes *[]int32 `form:"categoryCodes,omitempty" json:"categoryCodes,omitempty"`
 
 	// RequesterUuids Users who made the request.
-	RequesterUuids *[]string `form:"requesterUuids,omitempty" json:"requesterUuids,omitempty"`
+	RequesterUuids *[]openapi_types.UUID `form:"requesterUuids,omitempty" json:"requesterUuids,omitempty"`
 
-	// Statuses Validation statuses, see `ReimbursementStatus`, in any letter case.
-	Statuses *[]string `form:"statuses,omitempty" json:"statuses,omitempty"`
+	// Statuses Validation statuses.
+	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
 	// RequesterName A part of the requester's name, whatever letter case and accents.
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.
-	Uuids *[]string `form:"uuids,omitempty" json:"uuids,omitempty"`
+	Uuids *[]openapi_types.UUID `form:"uuids,omitempty" json:"uuids,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -4984,7 +4996,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "categoryCodes" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "categoryCodes", r.URL.Query(), &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "categoryCodes", r.URL.Query(), &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -4997,7 +5009,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "requesterUuids" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "requesterUuids", r.URL.Query(), &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "requesterUuids", r.URL.Query(), &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -5010,7 +5022,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "statuses" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "statuses", r.URL.Query(), &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "statuses", r.URL.Query(), &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -5036,7 +5048,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "uuids" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "uuids", r.URL.Query(), &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "uuids", r.URL.Query(), &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
