@@ -12,12 +12,21 @@ import (
 
 type secrets = map[string]subscribers.Secret
 
+// settings are what sets the headers.
+func settings(headers secrets) map[string]*subscribers.Secret {
+	changes := map[string]*subscribers.Secret{}
+	for name, value := range headers {
+		changes[name] = &value
+	}
+	return changes
+}
+
 func TestHeadersAreKeptUnderCanonicalNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Headers = secrets{"x-api-KEY": "v 1", "AUTHORIZATION": "Basic dTpw", "X_Under": "\"quoted\"\t~"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = settings(secrets{"x-api-KEY": "v 1", "AUTHORIZATION": "Basic dTpw", "X_Under": "\"quoted\"\t~"})
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	wantHeaders(t, s, "Authorization=Basic dTpw", "X-Api-Key=v 1", "X_under=\"quoted\"\t~")
 	read, err := b.store.Get(t.Context(), b.company, s.UUID)
@@ -43,15 +52,15 @@ func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Headers = secrets{"X-A": "1", "X-B": "2", "X-C": "3"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = settings(secrets{"X-A": "1", "X-B": "2", "X-C": "3"})
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: map[string]*subscribers.Secret{
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*subscribers.Secret{
 		"x-a": new(subscribers.Secret("one")), "X-B": nil, "X-D": new(subscribers.Secret("4")), "X-None": nil,
 	}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Other"), Headers: map[string]*subscribers.Secret{}})
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other"), Headers: map[string]*subscribers.Secret{}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
 }
@@ -61,11 +70,11 @@ func TestHeadersStayAtTheOriginTheyWereGivenFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/a")
-	in.Headers = secrets{"X-A": "1", "X-B": "2"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = settings(secrets{"X-A": "1", "X-B": "2"})
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	move := func(to string, headers map[string]*subscribers.Secret) error {
-		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{CallbackURL: &to, Headers: headers})
+		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{CallbackURL: &to, Headers: headers})
 		return err
 	}
 	noErr(t, move("https://EXAMPLE.com:443/b?c", nil))
@@ -73,7 +82,7 @@ func TestHeadersStayAtTheOriginTheyWereGivenFor(t *testing.T) {
 	kept := s
 	for _, to := range []string{"https://evil.example/b", "https://example.com:8443/b", "https://example.com.evil.example/"} {
 		for _, headers := range []map[string]*subscribers.Secret{nil, {"X-C": new(subscribers.Secret("3"))}, {"x-a": nil}} {
-			if got := codes(t, move(to, headers)); !strings.Contains(got, "headers.X-B REQUIRED") {
+			if got := codes(t, move(to, headers)); !strings.Contains(got, "/headers/X-B REQUIRED") {
 				t.Errorf("%s: %s", to, got)
 			}
 			s = kept
@@ -94,57 +103,53 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		many[fmt.Sprintf("X-%d", i)] = "v"
 	}
 	for want, headers := range map[string]secrets{
-		"headers INVALID":                    {"": "v"},
-		"headers INVALID,a":                  {"X A": "v"},
-		"headers INVALID,b":                  {"X:A": "v"},
-		"headers INVALID,c":                  {"X-Ä": "v"},
-		"headers INVALID,d":                  {"X\r\nY": "v"},
-		"headers INVALID,e":                  {strings.Repeat("x", 101): "v"},
-		"headers TOO_MANY":                   many,
-		"headers TOO_LONG":                   {"X-A": text(4000), "X-B": text(4000), "X-C": text(200)},
-		"headers.X-A DUPLICATE":              {"x-a": "1", "X-A": "2"},
-		"headers.X-A INVALID":                {"X-A": ""},
-		"headers.X-A INVALID,a":              {"X-A": " v"},
-		"headers.X-A INVALID,b":              {"X-A": "v\r\nX-B: w"},
-		"headers.X-A INVALID,c":              {"X-A": "v\x00"},
-		"headers.X-A INVALID,d":              {"X-A": "v\x7f"},
-		"headers.X-A INVALID,e":              {"X-A": "ü"},
-		"headers.X-A INVALID,f":              {"X-A": subscribers.HiddenValue},
-		"headers.X-A TOO_LONG":               {"X-A": text(4097)},
-		"headers.Host RESERVED":              {"HOST": "v"},
-		"headers.Connection RESERVED":        {"connection": "close"},
-		"headers.Keep-Alive RESERVED":        {"keep-alive": "v"},
-		"headers.Te RESERVED":                {"TE": "v"},
-		"headers.Trailer RESERVED":           {"trailer": "v"},
-		"headers.Upgrade RESERVED":           {"upgrade": "h2c"},
-		"headers.Proxy-Anything RESERVED":    {"proxy-anything": "v"},
-		"headers.Transfer-Encoding RESERVED": {"transfer-encoding": "chunked"},
-		"headers.Content-Length RESERVED":    {"content-length": "0"},
-		"headers.Content-Type RESERVED":      {"content-type": "v"},
-		"headers.Content-Encoding RESERVED":  {"content-encoding": "gzip"},
-		"headers.Accept-Encoding RESERVED":   {"accept-encoding": "gzip"},
-		"headers.User-Agent RESERVED":        {"user-agent": "v"},
-		"headers.Webhook-Id RESERVED":        {"webhook-id": "v"},
-		"headers.Webhook-Signature RESERVED": {"WEBHOOK-SIGNATURE": "v"},
-		"headers.Webhook-Else RESERVED":      {"webhook-else": "v"},
-		"headers.Cookie RESERVED":            {"cookie": "v"},
-		"headers.Expect RESERVED":            {"expect": "100-continue"},
-		"headers.Idempotency-Key RESERVED":   {"idempotency-key": "v"},
-		"headers.X-Forwarded-For RESERVED":   {"x-forwarded-for": "127.0.0.1"},
-		"headers.Forwarded RESERVED":         {"forwarded": "for=127.0.0.1"},
+		"headers INVALID":                     {"": "v"},
+		"headers INVALID,a":                   {"X A": "v"},
+		"headers INVALID,b":                   {"X:A": "v"},
+		"headers INVALID,c":                   {"X-Ä": "v"},
+		"headers INVALID,d":                   {"X\r\nY": "v"},
+		"headers INVALID,e":                   {strings.Repeat("x", 101): "v"},
+		"headers TOO_MANY":                    many,
+		"headers TOO_LONG":                    {"X-A": text(4000), "X-B": text(4000), "X-C": text(200)},
+		"/headers/x-a DUPLICATE":              {"x-a": "1", "X-A": "2"},
+		"/headers/X-A INVALID":                {"X-A": ""},
+		"/headers/X-A INVALID,a":              {"X-A": " v"},
+		"/headers/X-A INVALID,b":              {"X-A": "v\r\nX-B: w"},
+		"/headers/X-A INVALID,c":              {"X-A": "v\x00"},
+		"/headers/X-A INVALID,d":              {"X-A": "v\x7f"},
+		"/headers/X-A INVALID,e":              {"X-A": "ü"},
+		"/headers/X-A INVALID,f":              {"X-A": subscribers.HiddenValue},
+		"/headers/X-A TOO_LONG":               {"X-A": text(4097)},
+		"/headers/HOST RESERVED":              {"HOST": "v"},
+		"/headers/connection RESERVED":        {"connection": "close"},
+		"/headers/keep-alive RESERVED":        {"keep-alive": "v"},
+		"/headers/TE RESERVED":                {"TE": "v"},
+		"/headers/trailer RESERVED":           {"trailer": "v"},
+		"/headers/upgrade RESERVED":           {"upgrade": "h2c"},
+		"/headers/proxy-anything RESERVED":    {"proxy-anything": "v"},
+		"/headers/transfer-encoding RESERVED": {"transfer-encoding": "chunked"},
+		"/headers/content-length RESERVED":    {"content-length": "0"},
+		"/headers/content-type RESERVED":      {"content-type": "v"},
+		"/headers/content-encoding RESERVED":  {"content-encoding": "gzip"},
+		"/headers/accept-encoding RESERVED":   {"accept-encoding": "gzip"},
+		"/headers/user-agent RESERVED":        {"user-agent": "v"},
+		"/headers/webhook-id RESERVED":        {"webhook-id": "v"},
+		"/headers/WEBHOOK-SIGNATURE RESERVED": {"WEBHOOK-SIGNATURE": "v"},
+		"/headers/webhook-else RESERVED":      {"webhook-else": "v"},
+		"/headers/cookie RESERVED":            {"cookie": "v"},
+		"/headers/expect RESERVED":            {"expect": "100-continue"},
+		"/headers/idempotency-key RESERVED":   {"idempotency-key": "v"},
+		"/headers/x-forwarded-for RESERVED":   {"x-forwarded-for": "127.0.0.1"},
+		"/headers/forwarded RESERVED":         {"forwarded": "for=127.0.0.1"},
 	} {
 		want, _, _ = strings.Cut(want, ",")
 		in := b.input("https://example.com/new")
-		in.Headers = headers
-		_, err := b.store.Create(t.Context(), in)
+		in.Headers = settings(headers)
+		_, err := b.store.Create(t.Context(), b.company, in)
 		if got := codes(t, err); got != want {
 			t.Errorf("create with %.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
 		}
-		changes := map[string]*subscribers.Secret{}
-		for name, value := range headers {
-			changes[name] = &value
-		}
-		_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: changes})
+		_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: settings(headers)})
 		if got := codes(t, err); got != want {
 			t.Errorf("update with %.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
 		}
