@@ -25,6 +25,17 @@ func (h *spendHarness) work() {
 }
 
 var cardWorkTests = suite{
+	"contract a company without records fails its items": func(h *spendHarness) {
+		elsewhere := uuid.New()
+		theirs := bearer(h.mint(&elsewhere, allScopes))
+		a := h.call("POST", bulkPath, bulk(h.plainCard(), h.plainCard()), theirs).want(http.StatusAccepted)
+		h.work()
+		h.work()
+		job := as[gen.CardJob](h.call("GET", a.Header().Get("Location"), "", theirs))
+		if job.Status != "COMPLETED" || job.Failed != 2 || job.Items[0].ErrorCode != "USER_NOT_FOUND" {
+			h.t.Errorf("%+v", job)
+		}
+	},
 	"4.1 bulk create": func(h *spendHarness) {
 		a := h.call("POST", bulkPath, bulk(h.plainCard(), strings.Replace(h.plainCard(), h.ann.String(), h.bo.String(), 1))).want(http.StatusAccepted)
 		job, target := as[gen.CardJob](a), a.Header().Get("Location")

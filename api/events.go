@@ -25,10 +25,14 @@ const maxBatch = 1000 // events of one request
 
 // IngestEvents is POST /api/v1/events.
 func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.IngestEventsParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
+	if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
+		// The ids do for an array what an Idempotency-Key does for others.
+		s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 			return s.ingestBatch(ctx, w.Header(), c, raw(r))
-		}
+		})
+		return
+	}
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		e, err := decode[events.Event](r)
 		if err != nil {
 			return reply{}, err
@@ -397,7 +401,8 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 		}
 		c.changes(ref.Company, "event", ref.ID)
 		list, err := s.replay(ctx, w.Header(), c, ref, only)
-		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: showAll(list, shownDelivery)}}, err
+		accepted := reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: showAll(list, shownDelivery)}}
+		return accepted.at("/api/v1/events/"+ref.ID+"/deliveries", ref.Company), err
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -26,9 +28,10 @@ type reply struct {
 	status  int
 	content any
 	header  http.Header
-	secret  bool  // the content holds a secret
-	stream  bool  // the content is encoded as it is written
-	bytes   int64 // about what a stream takes in memory
+	secret  bool   // the content holds a secret
+	stream  bool   // the content is encoded as it is written
+	bytes   int64  // about what a stream takes in memory
+	read    string // where the same can be read later, for an answer that may be large
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
@@ -45,6 +48,12 @@ func (r reply) with(name, value string) reply {
 	return r
 }
 
+// at adds where what was made is, and is to be read again.
+func (r reply) at(path string, company uuid.UUID) reply {
+	r.read = path + "?companyUuid=" + company.String()
+	return r.with("Location", path)
+}
+
 // response is a reply or a problem in its final bytes, or the content of a stream.
 type response struct {
 	status int
@@ -52,6 +61,7 @@ type response struct {
 	body   []byte
 	stream any
 	bytes  int64  // that it takes in memory
+	read   string // where the same can be read later
 	code   string // of a problem
 	secret bool   // kept for an Idempotency-Key, it is sealed
 }
@@ -101,7 +111,7 @@ func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return s.failure(w, r, err)
 	}
-	res := response{status: rep.status, header: rep.header, secret: rep.secret}
+	res := response{status: rep.status, header: rep.header, secret: rep.secret, read: rep.read}
 	switch {
 	case rep.content == nil:
 		return res

@@ -1815,7 +1815,9 @@ type IngestEventsJSONBody struct {
 // IngestEventsParams defines parameters for IngestEvents.
 type IngestEventsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -1851,7 +1853,9 @@ type ReplayEventParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -1926,14 +1930,18 @@ type ListSubscribersParams struct {
 // CreateSubscriberParams defines parameters for CreateSubscriber.
 type CreateSubscriberParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // AddSubscriberEventParams defines parameters for AddSubscriberEvent.
 type AddSubscriberEventParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -1967,7 +1975,9 @@ type RecoverSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -1983,7 +1993,9 @@ type RotateSubscriberSecretParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2057,14 +2069,18 @@ type ListCardsParams struct {
 // CreateCardParams defines parameters for CreateCard.
 type CreateCardParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CreateCardsParams defines parameters for CreateCards.
 type CreateCardsParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
