@@ -19,7 +19,7 @@ import (
 const maxBulk = 500
 
 // CreateCards is POST /api/v3/cards/bulk-create.
-func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.CreateCardsParams) {
+func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, p gen.CreateCardsParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardBulkCreate](r)
 		if err != nil {
@@ -29,7 +29,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := bulkCompany(c, in.CompanyUUID, items)
+		company, err := bulkCompany(c, items, p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -83,12 +83,11 @@ func bulkRequests(items []gen.CardCreate) ([]cards.Request, error) {
 }
 
 // bulkCompany is the company that the request and its items agree on.
-func bulkCompany(c *caller, named *uuid.UUID, items []gen.CardCreate) (uuid.UUID, error) {
-	all := []*uuid.UUID{named}
+func bulkCompany(c *caller, items []gen.CardCreate, named ...*uuid.UUID) (uuid.UUID, error) {
 	for _, item := range items {
-		all = append(all, item.CompanyUUID)
+		named = append(named, item.CompanyUUID)
 	}
-	return c.companyFor(all...)
+	return c.companyFor(named...)
 }
 
 // gather adds what is wrong with the item; another error is given back.

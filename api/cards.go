@@ -36,13 +36,13 @@ func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
 }
 
 // CreateCard is POST /api/v3/cards.
-func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, _ gen.CreateCardParams) {
+func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.CreateCardParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardCreate](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -72,13 +72,13 @@ func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath
 }
 
 // SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
-func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath) {
+func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.SetCardThresholdParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardThreshold](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -93,13 +93,13 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 }
 
 // LockCard is PATCH /api/v3/cards/{uuid}/lock.
-func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath) {
+func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.LockCardParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardLock](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -128,13 +128,13 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 }
 
 // CancelCards is POST /api/v3/cards/delete.
-func (s *server) CancelCards(w http.ResponseWriter, r *http.Request) {
+func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardsCancel](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}

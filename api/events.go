@@ -24,11 +24,11 @@ import (
 const maxBatch = 1000 // events of one request
 
 // IngestEvents is POST /api/v1/events.
-func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.IngestEventsParams) {
+func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.IngestEventsParams) {
 	if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
 		// The ids do for an array what an Idempotency-Key does for others.
 		s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-			return s.ingestBatch(ctx, w.Header(), c, raw(r))
+			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, raw(r))
 		})
 		return
 	}
@@ -37,12 +37,12 @@ func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.Inge
 		if err != nil {
 			return reply{}, err
 		}
-		return s.ingestOne(ctx, c, e)
+		return s.ingestOne(ctx, c, p.CompanyUUID, e)
 	})
 }
 
-func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (reply, error) {
-	if err := adopt(c, &e); err != nil {
+func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e events.Event) (reply, error) {
+	if err := adopt(c, named, &e); err != nil {
 		return reply{}, err
 	}
 	results, err := s.opts.Publisher.Accept(ctx, []events.Event{e})
@@ -59,23 +59,25 @@ func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (repl
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
 }
 
-// adopt gives an event that names no company the token's. A type that is
-// reserved for the daemon's own events is refused.
-func adopt(c *caller, e *events.Event) error {
-	switch {
-	case events.Reserved(e.Type):
+// adopt gives an event that names no company the token's, or the one that is named
+// beside it. A type that is reserved for the daemon's own events is refused.
+func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
+	if events.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
-	case c.Company == nil:
-	case e.CompanyUUID == uuid.Nil:
-		e.CompanyUUID = *c.Company
-	case e.CompanyUUID != *c.Company:
-		return foreignCompany()
 	}
-	return nil
+	of := &e.CompanyUUID
+	if *of == uuid.Nil {
+		of = nil
+	}
+	company, err := c.companyIn(named, of)
+	if company != nil {
+		e.CompanyUUID = *company
+	}
+	return err
 }
 
 // ingestBatch accepts an array. What is wrong with one item is its own result.
-func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, text []byte) (reply, error) {
+func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, named *uuid.UUID, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
 		return reply{}, err
@@ -87,7 +89,7 @@ func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, text
 	var accepted []events.Event
 	var places []int // of the accepted ones, in results
 	for i, item := range items {
-		e, err := readItem(c, item)
+		e, err := readItem(c, named, item)
 		if err != nil {
 			results[i] = rejected(idOf(item), err)
 			continue
@@ -162,7 +164,7 @@ func (b *batch) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-func readItem(c *caller, item jsontext.Value) (events.Event, error) {
+func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, error) {
 	var e events.Event
 	if item.Kind() != jsontext.KindBeginObject {
 		return e, fieldProblem("", "INVALID", "must be an event object")
@@ -170,7 +172,7 @@ func readItem(c *caller, item jsontext.Value) (events.Event, error) {
 	if err := decodeJSON(item, &e); err != nil {
 		return e, err
 	}
-	return e, adopt(c, &e)
+	return e, adopt(c, named, &e)
 }
 
 // idOf is the id of an item that could not be read as an event, for the

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -60,7 +61,19 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 	if op.hasBody {
 		return r, receive(w, r, op)
 	}
+	if r.Method == http.MethodDelete && sendsBody(r) {
+		return r, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; what it needs is in the path and the query.")
+	}
 	return r, nil
+}
+
+// sendsBody reports whether a request has a body of at least one byte.
+func sendsBody(r *http.Request) bool {
+	if r.ContentLength >= 0 {
+		return r.ContentLength > 0
+	}
+	n, _ := io.ReadFull(r.Body, make([]byte, 1))
+	return n > 0
 }
 
 // badParameter answers for a parameter that the generated code cannot read although

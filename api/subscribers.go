@@ -36,13 +36,13 @@ func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Fil
 }
 
 // CreateSubscriber is POST /api/v1/subscribers.
-func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.CreateSubscriberParams) {
+func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.CreateSubscriberParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.SubscriberUpdate](r) // the fields are the same; the domain says which are required
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -79,13 +79,13 @@ func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named 
 }
 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
-func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath) {
+func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.UpdateSubscriberParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.SubscriberUpdate](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -115,13 +115,13 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 }
 
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
-func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, _ gen.AddSubscriberEventParams) {
+func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.SubscriberEventChange](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}

@@ -296,6 +296,7 @@ const (
 	EventStatusCANCELLED    EventStatus = "CANCELLED"
 	EventStatusDEAD         EventStatus = "DEAD"
 	EventStatusDELIVERED    EventStatus = "DELIVERED"
+	EventStatusHELD         EventStatus = "HELD"
 	EventStatusNOSUBSCRIBER EventStatus = "NO_SUBSCRIBER"
 	EventStatusPENDING      EventStatus = "PENDING"
 )
@@ -308,6 +309,8 @@ func (e EventStatus) Valid() bool {
 	case EventStatusDEAD:
 		return true
 	case EventStatusDELIVERED:
+		return true
+	case EventStatusHELD:
 		return true
 	case EventStatusNOSUBSCRIBER:
 		return true
@@ -1034,11 +1037,13 @@ type Event struct {
 	ErrorMessage string             `json:"errorMessage,omitempty"`
 
 	// Event Example: PAYMENT_PAID
-	Event     EventName      `json:"event"`
-	ID        string         `json:"id"`
-	Metadata  jsontext.Value `json:"metadata"`
-	Status    EventStatus    `json:"status"`
-	Timestamp time.Time      `json:"timestamp"`
+	Event    EventName      `json:"event"`
+	ID       string         `json:"id"`
+	Metadata jsontext.Value `json:"metadata"`
+
+	// Status HELD means that only disabled subscribers were to have the event; recover delivers it.
+	Status    EventStatus `json:"status"`
+	Timestamp time.Time   `json:"timestamp"`
 }
 
 // EventBatchResult defines model for EventBatchResult.
@@ -1114,7 +1119,7 @@ type EventResult struct {
 // EventResultStatus defines model for EventResult.Status.
 type EventResultStatus string
 
-// EventStatus defines model for EventStatus.
+// EventStatus HELD means that only disabled subscribers were to have the event; recover delivers it.
 type EventStatus string
 
 // EventType defines model for EventType.
@@ -1427,7 +1432,9 @@ type Subscriber struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
-	Events      EventNames         `json:"events"`
+
+	// Events Empty once `delete-event` took the last.
+	Events []EventName `json:"events"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
@@ -1522,7 +1529,9 @@ type SubscriberWithSecret struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
-	Events      EventNames         `json:"events"`
+
+	// Events Empty once `delete-event` took the last.
+	Events []EventName `json:"events"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
@@ -1783,6 +1792,12 @@ type GetEgressCertificateParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// SetEgressCertificateParams defines parameters for SetEgressCertificate.
+type SetEgressCertificateParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -1814,6 +1829,9 @@ type IngestEventsJSONBody struct {
 
 // IngestEventsParams defines parameters for IngestEvents.
 type IngestEventsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
 	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
@@ -1929,6 +1947,9 @@ type ListSubscribersParams struct {
 
 // CreateSubscriberParams defines parameters for CreateSubscriber.
 type CreateSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
 	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
@@ -1938,6 +1959,9 @@ type CreateSubscriberParams struct {
 
 // AddSubscriberEventParams defines parameters for AddSubscriberEvent.
 type AddSubscriberEventParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
 	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
@@ -1965,6 +1989,12 @@ type DeleteSubscriberParams struct {
 
 // GetSubscriberParams defines parameters for GetSubscriber.
 type GetSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// UpdateSubscriberParams defines parameters for UpdateSubscriber.
+type UpdateSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
@@ -2068,6 +2098,9 @@ type ListCardsParams struct {
 
 // CreateCardParams defines parameters for CreateCard.
 type CreateCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
 	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
@@ -2077,6 +2110,9 @@ type CreateCardParams struct {
 
 // CreateCardsParams defines parameters for CreateCards.
 type CreateCardsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
 	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
@@ -2090,6 +2126,12 @@ type GetCardJobParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// CancelCardsParams defines parameters for CancelCards.
+type CancelCardsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // CancelCardParams defines parameters for CancelCard.
 type CancelCardParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2098,6 +2140,18 @@ type CancelCardParams struct {
 
 // GetCardParams defines parameters for GetCard.
 type GetCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// LockCardParams defines parameters for LockCard.
+type LockCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// SetCardThresholdParams defines parameters for SetCardThreshold.
+type SetCardThresholdParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
@@ -2389,7 +2443,7 @@ type ServerInterface interface {
 	GetEgressCertificate(w http.ResponseWriter, r *http.Request, params GetEgressCertificateParams)
 	// SetEgressCertificate Set the client certificate that receivers of the company are shown
 	// (PUT /api/v1/egress-certificate)
-	SetEgressCertificate(w http.ResponseWriter, r *http.Request)
+	SetEgressCertificate(w http.ResponseWriter, r *http.Request, params SetEgressCertificateParams)
 	// ListEventTypes List the known event types
 	// (GET /api/v1/event-types)
 	ListEventTypes(w http.ResponseWriter, r *http.Request)
@@ -2450,7 +2504,7 @@ type ServerInterface interface {
 	GetSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params GetSubscriberParams)
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
-	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath)
+	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params UpdateSubscriberParams)
 	// RecoverSubscriber Deliver again what failed or was never sent
 	// (POST /api/v1/subscribers/{uuid}/recover)
 	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
@@ -2492,7 +2546,7 @@ type ServerInterface interface {
 	GetCardJob(w http.ResponseWriter, r *http.Request, jobUUID CardJobPath, params GetCardJobParams)
 	// CancelCards Cancel up to 100 cards
 	// (POST /api/v3/cards/delete)
-	CancelCards(w http.ResponseWriter, r *http.Request)
+	CancelCards(w http.ResponseWriter, r *http.Request, params CancelCardsParams)
 	// CancelCard Cancel one card
 	// (DELETE /api/v3/cards/{uuid})
 	CancelCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params CancelCardParams)
@@ -2501,10 +2555,10 @@ type ServerInterface interface {
 	GetCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params GetCardParams)
 	// LockCard Lock or unlock a card
 	// (PATCH /api/v3/cards/{uuid}/lock)
-	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath)
+	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params LockCardParams)
 	// SetCardThreshold Change how much may be spent with a card
 	// (PATCH /api/v3/cards/{uuid}/threshold)
-	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath)
+	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath, params SetCardThresholdParams)
 	// ListReimbursements List reimbursements, the latest updated first
 	// (GET /api/v3/reimbursements)
 	ListReimbursements(w http.ResponseWriter, r *http.Request, params ListReimbursementsParams)
@@ -2977,8 +3031,27 @@ func (siw *ServerInterfaceWrapper) GetEgressCertificate(w http.ResponseWriter, r
 // SetEgressCertificate operation middleware
 func (siw *ServerInterfaceWrapper) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SetEgressCertificateParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.SetEgressCertificate(w, r)
+		siw.Handler.SetEgressCertificate(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3121,6 +3194,19 @@ func (siw *ServerInterfaceWrapper) IngestEvents(w http.ResponseWriter, r *http.R
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params IngestEventsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
 
 	headers := r.Header
 
@@ -3733,6 +3819,19 @@ func (siw *ServerInterfaceWrapper) CreateSubscriber(w http.ResponseWriter, r *ht
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateSubscriberParams
 
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	headers := r.Header
 
 	// ------------- Optional header parameter "Idempotency-Key" -------------
@@ -3773,6 +3872,19 @@ func (siw *ServerInterfaceWrapper) AddSubscriberEvent(w http.ResponseWriter, r *
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params AddSubscriberEventParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
 
 	headers := r.Header
 
@@ -3964,8 +4076,24 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateSubscriberParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.UpdateSubscriber(w, r, uuid)
+		siw.Handler.UpdateSubscriber(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4580,6 +4708,19 @@ func (siw *ServerInterfaceWrapper) CreateCard(w http.ResponseWriter, r *http.Req
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateCardParams
 
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	headers := r.Header
 
 	// ------------- Optional header parameter "Idempotency-Key" -------------
@@ -4620,6 +4761,19 @@ func (siw *ServerInterfaceWrapper) CreateCards(w http.ResponseWriter, r *http.Re
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateCardsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
 
 	headers := r.Header
 
@@ -4698,8 +4852,27 @@ func (siw *ServerInterfaceWrapper) GetCardJob(w http.ResponseWriter, r *http.Req
 // CancelCards operation middleware
 func (siw *ServerInterfaceWrapper) CancelCards(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelCardsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CancelCards(w, r)
+		siw.Handler.CancelCards(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4808,8 +4981,24 @@ func (siw *ServerInterfaceWrapper) LockCard(w http.ResponseWriter, r *http.Reque
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params LockCardParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.LockCard(w, r, uuid)
+		siw.Handler.LockCard(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4834,8 +5023,24 @@ func (siw *ServerInterfaceWrapper) SetCardThreshold(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SetCardThresholdParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.SetCardThreshold(w, r, uuid)
+		siw.Handler.SetCardThreshold(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

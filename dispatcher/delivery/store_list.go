@@ -386,28 +386,35 @@ func (w waiting) show(status *Status, reason *string) {
 
 // OfEvents reads all deliveries of events, by subscriber.
 func (s *Store) OfEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
+	groups, _, err := s.ofEvents(ctx, refs)
+	return groups, err
+}
+
+// ofEvents is OfEvents, with which events a disabled subscriber was to have.
+func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]Delivery, held []bool, err error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.MapStringStringCmd, len(refs))
 	for i, r := range refs {
 		cmds[i] = pipe.HGetAll(ctx, deliveriesKey(r))
 	}
 	if pipe.Len() == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read deliveries: %w", err)
+		return nil, nil, fmt.Errorf("read deliveries: %w", err)
 	}
-	out := make([][]Delivery, len(refs))
+	groups, held = make([][]Delivery, len(refs)), make([]bool, len(refs))
 	var live []*Delivery
 	for i, r := range refs {
-		out[i] = deliveriesOf(r, cmds[i].Val())
-		for j := range out[i] {
-			if out[i][j].Status.Live() {
-				live = append(live, &out[i][j])
+		groups[i] = deliveriesOf(r, cmds[i].Val())
+		_, held[i] = cmds[i].Val()[heldMark]
+		for j := range groups[i] {
+			if groups[i][j].Status.Live() {
+				live = append(live, &groups[i][j])
 			}
 		}
 	}
-	return out, s.showWaiting(ctx, live)
+	return groups, held, s.showWaiting(ctx, live)
 }
 
 // showWaiting shows what the endpoint queues know of live deliveries.
