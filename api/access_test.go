@@ -40,6 +40,7 @@ var table = []access{
 	{route: "GET /docs", status: 200},
 	{route: "GET /docs/", status: 200},
 	{route: "GET /docs/init.js", status: 200},
+	{route: "GET /docs/errors", status: 200},
 	{route: "GET /docs/swagger-ui-bundle.js", status: 200},
 	{route: "GET /docs/swagger-ui.css", status: 200},
 	{route: "GET /docs/favicon-32x32.png", status: 200},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ func receive(w http.ResponseWriter, r *http.Request, op *operation) error {
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return newProblem(http.StatusRequestTimeout, "REQUEST_TIMEOUT", "The body did not come in time.").with("Connection", "close")
 	}
 	if err != nil {
 		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")

@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -96,4 +98,59 @@ func TestASubscriberMayLoseItsLastEvent(t *testing.T) {
 		t.Errorf("%v", got.Events)
 	}
 	h.call("PATCH", "/api/v1/subscribers/"+sub.UUID.String(), `{"events":[]}`).wantField("events", "REQUIRED")
+}
+
+// Two lists as long as they may be get an answer, and more than that a problem.
+func TestTheHeadOfARequestHasItsLimit(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	list := strings.TrimSuffix(strings.Repeat(uuid.NewString()+",", 500), ",")
+	h.call("GET", reimbursementsPath+"?uuids="+list+"&requesterUuids="+list, "").want(http.StatusOK)
+	a := h.call("GET", "/api/v1/event-types", "", header("X-Long", strings.Repeat("x", maxHeaderBytes))).want(http.StatusRequestHeaderFieldsTooLarge, "HEADERS_TOO_LARGE")
+	if a.Header().Get("X-Request-Id") == "" {
+		t.Error("no request id")
+	}
+}
+
+type timedOut struct{}
+
+func (timedOut) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+// Every answer is a problem document with a request id.
+func TestEveryAnswerIsAProblem(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	h.call("POST", "/api/v1/events", "x", func(r *http.Request) { r.Body = io.NopCloser(timedOut{}) }).want(http.StatusRequestTimeout, "REQUEST_TIMEOUT")
+	h.call("OPTIONS", "/none", "", func(r *http.Request) { r.URL.Path, r.RequestURI = "*", "*" }).want(http.StatusNotFound, "NO_SUCH_ROUTE")
+}
+
+// A 404 says what is not there.
+func TestNotFoundNamesWhat(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	id := uuid.NewString()
+	for target, what := range map[string]string{
+		cardsPath + "/" + id: "card", bulkPath + "/" + id: "job", "/api/v2/locations/" + id: "location", "/api/v1/locations/" + id: "location",
+		"/api/v2/billing-statements/current": "billing statement", "/api/v1/subscribers/" + id: "subscriber",
+		"/api/v1/subscribers/" + id + "/recover/" + id: "job", "/api/v1/events/e": "event", "/api/v1/deliveries/e." + id: "delivery",
+	} {
+		if detail := h.call("GET", target, "").want(http.StatusNotFound).problem().Detail; !strings.Contains(detail, what) {
+			t.Errorf("%s: %s", target, detail)
+		}
+	}
+}
+
+// What is deprecated says so whatever it answers.
+func TestEveryAnswerOfTheOldLocationsIsDeprecated(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for _, a := range []answer{
+		h.call("GET", "/api/v1/locations", "").want(http.StatusOK), h.call("GET", "/api/v1/locations", "", noToken).want(http.StatusUnauthorized),
+		h.call("POST", "/api/v1/locations", "").want(http.StatusMethodNotAllowed), h.call("GET", "/api/v1/locations?page=x", "").want(http.StatusBadRequest),
+		h.call("GET", "/api/v1/locations/"+uuid.NewString(), "").want(http.StatusNotFound),
+	} {
+		if a.Header().Get("Deprecation") == "" || !strings.Contains(a.Header().Get("Link"), "successor-version") {
+			t.Errorf("%d: %v", a.Code, a.Header())
+		}
+	}
 }

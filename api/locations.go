@@ -25,8 +25,11 @@ func (s *server) ListLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 	s.listLocations(w, r, p)
 }
 
-// deprecate marks what a v1 route answers, also when that is a problem, and
-// returns the link to the same in v2.
+// deprecatedPath begins what there is in v2 too.
+const deprecatedPath = "/api/v1/locations"
+
+// deprecate marks what a v1 route answers, whatever that is, and returns the link to
+// the same in v2.
 func deprecate(w http.ResponseWriter, r *http.Request) string {
 	path := strings.Replace(r.URL.Path, "/api/v1/", "/api/v2/", 1)
 	successor := link(&url.URL{Path: path}, r.URL.Query(), "successor-version")
@@ -83,7 +86,6 @@ func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.Loca
 
 // GetLocationV1 is GET /api/v1/locations/{uuid}.
 func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationV1Params) {
-	deprecate(w, r)
 	s.getLocation(w, r, id, p.CompanyUUID, func(l spend.Location) any { return shownLocation(l) })
 }
 

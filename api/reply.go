@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/gorilla/mux"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -138,9 +139,13 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 	}
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
 	s.logFailure(r, id, p)
+	if route := mux.CurrentRoute(r); route != nil {
+		template, _ := route.GetPathTemplate() // none at a path without a route
+		p.naming(template)
+	}
 	header := http.Header{"Content-Type": {mediaProblem}}
 	maps.Copy(header, p.header)
-	text, err := encode(p.document(r, id, s.opts.Now()))
+	text, err := encode(p.document(r, s.typeOf(p.code), id, s.opts.Now()))
 	if err != nil {
 		s.opts.Logger.Error("encode problem", "request_id", id, "error", err)
 	}

@@ -1289,7 +1289,9 @@ type Problem struct {
 	Status    int       `json:"status"`
 	Timestamp time.Time `json:"timestamp"`
 	Title     string    `json:"title"`
-	Type      string    `json:"type"`
+
+	// Type Leads to what is said of `code`.
+	Type string `json:"type"`
 }
 
 // QuarantineEntry defines model for QuarantineEntry.
@@ -1672,6 +1674,9 @@ type EventCompacted = Problem
 // Forbidden RFC 9457 problem details.
 type Forbidden = Problem
 
+// HeadersTooLarge RFC 9457 problem details.
+type HeadersTooLarge = Problem
+
 // IdempotencyKeyReused RFC 9457 problem details.
 type IdempotencyKeyReused = Problem
 
@@ -1698,6 +1703,9 @@ type PayloadTooLarge = Problem
 
 // Refused RFC 9457 problem details.
 type Refused = Problem
+
+// RequestTimeout RFC 9457 problem details.
+type RequestTimeout = Problem
 
 // TooManyEvents RFC 9457 problem details.
 type TooManyEvents = Problem
