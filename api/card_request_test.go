@@ -147,7 +147,7 @@ var cardInputTests = suite{
 		path := cardsPath + "/" + h.card(`"threshold":7`).String()
 		h.unchanged("a bad body", func() {
 			for body, want := range map[string]string{
-				`{}`: "threshold REQUIRED", `{"threshold":null}`: "threshold INVALID", `{"threshold":"5"}`: "threshold INVALID",
+				`{}`: "threshold REQUIRED", `{"threshold":null}`: "threshold REQUIRED", `{"threshold":"5"}`: "threshold INVALID",
 				`{"threshold":0}`: "threshold INVALID", `{"threshold":-1}`: "threshold INVALID", `{"threshold":1.001}`: "threshold INVALID",
 				`{"threshold":[]}`: "threshold INVALID", `{"threshold":5,"lock":true}`: "lock UNKNOWN_FIELD", `{"threshold":5,"threshold":6}`: "threshold DUPLICATE_FIELD",
 			} {

@@ -131,7 +131,8 @@ func decodeJSON(text []byte, into any) error {
 // emitters and creators of cards send.
 var lenient = json.RejectUnknownMembers(true)
 
-// strict refuses null but where it removes a member of a map, and reads times in the
+// strict refuses null but where it removes a member of a map, or who reads the value
+// sees it as it is, and reads times in the
 // forms of package timestamp.
 var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
 	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, at *time.Time) (err error) {
@@ -144,8 +145,8 @@ var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarsha
 		*changes = plain
 		return err
 	}),
-	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, _ any) error {
-		if dec.PeekKind() != jsontext.KindNull {
+	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, into any) error {
+		if _, asIs := into.(*jsontext.Value); asIs || dec.PeekKind() != jsontext.KindNull {
 			return errors.ErrUnsupported
 		}
 		if err := dec.SkipValue(); err != nil {

@@ -345,6 +345,7 @@ func (e HealthState) Valid() bool {
 // Defines values for JobKind.
 const (
 	JobKindCANCEL  JobKind = "CANCEL"
+	JobKindDROP    JobKind = "DROP"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
 )
@@ -353,6 +354,8 @@ const (
 func (e JobKind) Valid() bool {
 	switch e {
 	case JobKindCANCEL:
+		return true
+	case JobKindDROP:
 		return true
 	case JobKindRECOVER:
 		return true
@@ -492,6 +495,24 @@ func (e OAuthErrorError) Valid() bool {
 	}
 }
 
+// Defines values for OnDead.
+const (
+	OnDeadContinue OnDead = "continue"
+	OnDeadPause    OnDead = "pause"
+)
+
+// Valid indicates whether the value is a known member of the OnDead enum.
+func (e OnDead) Valid() bool {
+	switch e {
+	case OnDeadContinue:
+		return true
+	case OnDeadPause:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Periodicity.
 const (
 	PeriodicityDAILY   Periodicity = "DAILY"
@@ -573,6 +594,24 @@ func (e StatementStatus) Valid() bool {
 	}
 }
 
+// Defines values for SubscriberPausedReason.
+const (
+	SubscriberPausedReasonDEAD   SubscriberPausedReason = "DEAD"
+	SubscriberPausedReasonMANUAL SubscriberPausedReason = "MANUAL"
+)
+
+// Valid indicates whether the value is a known member of the SubscriberPausedReason enum.
+func (e SubscriberPausedReason) Valid() bool {
+	switch e {
+	case SubscriberPausedReasonDEAD:
+		return true
+	case SubscriberPausedReasonMANUAL:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SubscriberExplanationOutcome.
 const (
 	SubscriberExplanationOutcomeCANCELLED     SubscriberExplanationOutcome = "CANCELLED"
@@ -603,6 +642,24 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 	case SubscriberExplanationOutcomeNOTSUBSCRIBED:
 		return true
 	case SubscriberExplanationOutcomePENDING:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriberWithSecretPausedReason.
+const (
+	SubscriberWithSecretPausedReasonDEAD   SubscriberWithSecretPausedReason = "DEAD"
+	SubscriberWithSecretPausedReasonMANUAL SubscriberWithSecretPausedReason = "MANUAL"
+)
+
+// Valid indicates whether the value is a known member of the SubscriberWithSecretPausedReason enum.
+func (e SubscriberWithSecretPausedReason) Valid() bool {
+	switch e {
+	case SubscriberWithSecretPausedReasonDEAD:
+		return true
+	case SubscriberWithSecretPausedReasonMANUAL:
 		return true
 	default:
 		return false
@@ -1259,6 +1316,9 @@ type OAuthError struct {
 // OAuthErrorError defines model for OAuthError.Error.
 type OAuthErrorError string
 
+// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+type OnDead string
+
 // Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
 type Partial = bool
 
@@ -1322,6 +1382,15 @@ type QuarantineList struct {
 type QuarantineRef struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	ID          string             `json:"id"`
+}
+
+// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+//
+// Example: {"burst":10,"perSecond":5}
+type RateLimit struct {
+	// Burst Default: `perSecond`, rounded up.
+	Burst     *int    `json:"burst,omitempty"`
+	PerSecond float64 `json:"perSecond"`
 }
 
 // RecoverRequest Example: {"dryRun":true,"since":"2026-11-19T00:00:00Z"}
@@ -1410,6 +1479,14 @@ type ResourceLink struct {
 // ResourceLinks defines model for ResourceLinks.
 type ResourceLinks = []ResourceLink
 
+// ResumeRequest defines model for ResumeRequest.
+type ResumeRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// Drop Cancel what waits.
+	Drop *bool `json:"drop,omitempty"`
+}
+
 // Statement defines model for Statement.
 type Statement struct {
 	ClosingDate   Day                `json:"closingDate"`
@@ -1441,12 +1518,29 @@ type Subscriber struct {
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
 	// Example: {"Authorization":"***"}
-	Headers   *map[string]string `json:"headers,omitempty"`
-	Health    Health             `json:"health"`
-	Name      string             `json:"name"`
+	Headers *map[string]string `json:"headers,omitempty"`
+	Health  Health             `json:"health"`
+	Name    string             `json:"name"`
+
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead   *OnDead    `json:"onDead,omitempty"`
+	Ordered  bool       `json:"ordered"`
+	Paused   bool       `json:"paused"`
+	PausedAt *time.Time `json:"pausedAt,omitempty"`
+
+	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
+
+	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	//
+	// Example: {"burst":10,"perSecond":5}
+	RateLimit *RateLimit         `json:"rateLimit,omitempty"`
 	UpdatedAt time.Time          `json:"updatedAt"`
 	UUID      openapi_types.UUID `json:"uuid"`
 }
+
+// SubscriberPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
 type SubscriberCreate struct {
@@ -1461,6 +1555,15 @@ type SubscriberCreate struct {
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
 	Name    string             `json:"name"`
+
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead *OnDead `json:"onDead,omitempty"`
+
+	// Ordered One delivery at a time, in the order in which the events were accepted. One that fails holds up the rest until it is delivered or dead.
+	Ordered *bool `json:"ordered,omitempty"`
+
+	// RateLimit None when absent or null.
+	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 }
 
 // SubscriberEventChange Example: {"callbackUrl":"https://books.example.com/hooks","event":"PAYMENT_PAID"}
@@ -1509,6 +1612,9 @@ type SubscriberStats struct {
 
 	// Total All deliveries of the retention time.
 	Total int64 `json:"total"`
+
+	// Waiting What could go out now, and waits for a place, its turn, its rate, or the end of a pause.
+	Waiting int64 `json:"waiting"`
 }
 
 // SubscriberUpdate Example: {"enabled":true}
@@ -1523,6 +1629,13 @@ type SubscriberUpdate struct {
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
 	Headers *map[string]*string `json:"headers,omitempty"`
 	Name    *string             `json:"name,omitempty"`
+
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead  *OnDead `json:"onDead,omitempty"`
+	Ordered *bool   `json:"ordered,omitempty"`
+
+	// RateLimit A new rate; null removes it.
+	RateLimit jsontext.Value `json:"rateLimit,omitempty"`
 }
 
 // SubscriberWithSecret defines model for SubscriberWithSecret.
@@ -1542,6 +1655,20 @@ type SubscriberWithSecret struct {
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
 
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead   *OnDead    `json:"onDead,omitempty"`
+	Ordered  bool       `json:"ordered"`
+	Paused   bool       `json:"paused"`
+	PausedAt *time.Time `json:"pausedAt,omitempty"`
+
+	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
+
+	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	//
+	// Example: {"burst":10,"perSecond":5}
+	RateLimit *RateLimit `json:"rateLimit,omitempty"`
+
 	// Secret Signs the deliveries; `whsec_` and the base64 of 32 random bytes.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -1549,6 +1676,9 @@ type SubscriberWithSecret struct {
 	UpdatedAt time.Time          `json:"updatedAt"`
 	UUID      openapi_types.UUID `json:"uuid"`
 }
+
+// SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+type SubscriberWithSecretPausedReason string
 
 // TestResult defines model for TestResult.
 type TestResult struct {
@@ -2007,6 +2137,18 @@ type UpdateSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// PauseSubscriberParams defines parameters for PauseSubscriber.
+type PauseSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // RecoverSubscriberParams defines parameters for RecoverSubscriber.
 type RecoverSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2023,6 +2165,18 @@ type RecoverSubscriberParams struct {
 type GetRecoverJobParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ResumeSubscriberParams defines parameters for ResumeSubscriber.
+type ResumeSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RotateSubscriberSecretParams defines parameters for RotateSubscriberSecret.
@@ -2231,6 +2385,9 @@ type ReceiveEventParams struct {
 
 	// WebhookSignature Space-separated `v1,<base64>` and `v1a,<base64>` signatures.
 	WebhookSignature string `json:"webhook-signature"`
+
+	// WebhookSequence The number of the event in its company, in the order in which events were accepted. Not signed.
+	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
@@ -2266,8 +2423,14 @@ type DeleteSubscriberJSONRequestBody = CompanyScope
 // UpdateSubscriberJSONRequestBody defines body for UpdateSubscriber for application/json ContentType.
 type UpdateSubscriberJSONRequestBody = SubscriberUpdate
 
+// PauseSubscriberJSONRequestBody defines body for PauseSubscriber for application/json ContentType.
+type PauseSubscriberJSONRequestBody = CompanyScope
+
 // RecoverSubscriberJSONRequestBody defines body for RecoverSubscriber for application/json ContentType.
 type RecoverSubscriberJSONRequestBody = RecoverRequest
+
+// ResumeSubscriberJSONRequestBody defines body for ResumeSubscriber for application/json ContentType.
+type ResumeSubscriberJSONRequestBody = ResumeRequest
 
 // RotateSubscriberSecretJSONRequestBody defines body for RotateSubscriberSecret for application/json ContentType.
 type RotateSubscriberSecretJSONRequestBody = CompanyScope
@@ -2513,12 +2676,18 @@ type ServerInterface interface {
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
 	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params UpdateSubscriberParams)
+	// PauseSubscriber Pause a subscriber
+	// (POST /api/v1/subscribers/{uuid}/pause)
+	PauseSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params PauseSubscriberParams)
 	// RecoverSubscriber Deliver again what failed or was never sent
 	// (POST /api/v1/subscribers/{uuid}/recover)
 	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
 	// GetRecoverJob Watch a recover job
 	// (GET /api/v1/subscribers/{uuid}/recover/{jobUuid})
 	GetRecoverJob(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, jobUUID openapi_types.UUID, params GetRecoverJobParams)
+	// ResumeSubscriber Resume a paused subscriber
+	// (POST /api/v1/subscribers/{uuid}/resume)
+	ResumeSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ResumeSubscriberParams)
 	// RotateSubscriberSecret Give a subscriber a new signing secret
 	// (POST /api/v1/subscribers/{uuid}/rotate-secret)
 	RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RotateSubscriberSecretParams)
@@ -4111,6 +4280,69 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// PauseSubscriber operation middleware
+func (siw *ServerInterfaceWrapper) PauseSubscriber(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid SubscriberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PauseSubscriberParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PauseSubscriber(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // RecoverSubscriber operation middleware
 func (siw *ServerInterfaceWrapper) RecoverSubscriber(w http.ResponseWriter, r *http.Request) {
 
@@ -4216,6 +4448,69 @@ func (siw *ServerInterfaceWrapper) GetRecoverJob(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetRecoverJob(w, r, uuid, jobUUID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeSubscriber operation middleware
+func (siw *ServerInterfaceWrapper) ResumeSubscriber(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid SubscriberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResumeSubscriberParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeSubscriber(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5459,6 +5754,10 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/rotate-secret", wrapper.RotateSubscriberSecret).Methods(http.MethodPost)
 
+	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/pause", wrapper.PauseSubscriber).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/resume", wrapper.ResumeSubscriber).Methods(http.MethodPost)
+
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
@@ -5637,6 +5936,24 @@ func ReceiveEventCallbackHandler(si CallbackReceiverInterface, errHandler func(w
 			err := fmt.Errorf("Header parameter webhook-signature is required, but not found")
 			errHandler(w, r, &RequiredHeaderError{ParamName: "webhook-signature", Err: err})
 			return
+		}
+
+		// ------------- Optional header parameter "webhook-sequence" -------------
+		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-sequence")]; found {
+			var WebhookSequence string
+			n := len(valueList)
+			if n != 1 {
+				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-sequence", Count: n})
+				return
+			}
+
+			err = runtime.BindStyledParameterWithOptions("simple", "webhook-sequence", valueList[0], &WebhookSequence, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+			if err != nil {
+				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-sequence", Err: err})
+				return
+			}
+			params.WebhookSequence = &WebhookSequence
+
 		}
 
 		si.HandleReceiveEventCallback(w, r, params)
