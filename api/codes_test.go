@@ -18,7 +18,7 @@ const errorsFile = "../docs/errors.md"
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SPENDHOOK_GENERATE") != "" {
-		if err := os.WriteFile(errorsFile, errorsText(), 0o644); err != nil { //nolint:gosec // a document
+		if err := os.WriteFile(errorsFile, errorsText(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -88,7 +88,7 @@ func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // far from the end
+	return int64(m.HeapAlloc)
 }
 
 func TestWhoWaitsForMemoryIsServedInTurn(t *testing.T) {

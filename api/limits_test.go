@@ -192,11 +192,14 @@ func samples(name string, s *openapi3.Schema, typed bool) (good, bad []any) {
 
 // sized is a text of that many characters.
 func sized(name string, n int) any {
-	start := ""
-	if name == "callbackUrl" {
+	start, end := "", ""
+	switch name {
+	case "callbackUrl":
 		start = "https://hooks.example.com/"
+	case "filter":
+		start, end = `event == "`, `"`
 	}
-	return start + strings.Repeat("x", n-len(start))
+	return start + strings.Repeat("x", n-len(start)-len(end)) + end
 }
 
 // sample is the i-th of many items.

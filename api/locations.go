@@ -67,7 +67,7 @@ func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.Loca
 	read := int64(0)
 	more := func() (shown []gen.Location, err error) {
 		if list == nil && read < total {
-			ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
 			defer cancel()
 			if list, _, err = s.opts.Spend.Locations(ctx, f); err != nil {
 				return nil, err
