@@ -82,7 +82,7 @@ func TestALargeAnswerIsNotKept(t *testing.T) {
 	t.Parallel()
 	const receivers = 250
 	client := redistest.New(t)
-	h := setupOn(t, client)
+	h := setupOn(t, client, func(o *Options) { o.Timeout = time.Minute }) // it makes many deliveries
 	h.call("POST", "/api/v1/events", event("e")).want(http.StatusAccepted)
 	eventually(t, func() bool { return as[gen.Event](h.call("GET", "/api/v1/events/e", "")).Status != "PENDING" })
 	var wg sync.WaitGroup
