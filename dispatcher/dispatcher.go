@@ -130,12 +130,13 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
-	q.EndpointLimit, q.BreakerFailures = o.EndpointConcurrency, o.BreakerFailures
+	q.EndpointLimit, q.BreakerFailures, q.AttemptTimeout = o.EndpointConcurrency, o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
 	d.redelivery = redelivery.New(redelivery.Options{
-		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Queue: d.queue,
-		Now: o.Now, NewID: o.NewID, Logger: o.Logger,
+		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
+		Queue: d.queue,
+		Now:   o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
 	d.metrics = newMetrics(o.Registerer, d.admission)
 	if d.after, err = newConsequences(d); err != nil {

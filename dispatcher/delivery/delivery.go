@@ -40,10 +40,14 @@ const (
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonBusy               = "ENDPOINT_BUSY"
 	ReasonUnreachable        = "ENDPOINT_UNREACHABLE"
+	ReasonRetryAfter         = "RETRY_AFTER"
+	ReasonRateLimit          = "RATE_LIMIT"
+	ReasonOrder              = "ORDER"
+	ReasonPaused             = "PAUSED"
 	ReasonInterrupted        = "INTERRUPTED"
 	ReasonLocked             = "SECRETS_LOCKED"
 	ReasonExpired            = "EVENT_EXPIRED"
-	ReasonDropped            = "DROPPED_FROM_QUARANTINE"
+	ReasonDropped            = "DROPPED"
 	ReasonReplay             = "REPLAY"
 	ReasonRecover            = "RECOVER"
 )
@@ -70,7 +74,7 @@ type Delivery struct {
 
 // NextAttemptAt is nil when no attempt is scheduled.
 func (d *Delivery) NextAttemptAt() *time.Time {
-	if d.Due == 0 || !d.Status.Live() || d.Status == StatusDelivering {
+	if d.Due == 0 || !d.Status.Live() || d.Status == StatusDelivering || d.Reason == ReasonPaused {
 		return nil
 	}
 	return new(time.UnixMilli(d.Due).UTC())

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -305,18 +306,17 @@ var errReply = errors.New("unexpected reply of the record script")
 func readRecorded(group []*Write, call *script.Call, answers map[*Write]Recorded) (wakes []int) {
 	reply, err := call.Result()
 	list, _ := reply.([]any)
-	if err == nil && !group[0].smooth() {
-		if len(list) == 0 {
-			err = errReply
-		} else {
-			numbers, _ := list[0].([]any)
-			for _, n := range numbers {
-				if i, ok := n.(int64); ok && i >= 1 && int(i) <= len(group) {
-					wakes = append(wakes, partition.Of(group[i-1].Event.Company))
-				}
+	if err == nil && len(list) == 0 {
+		err = errReply
+	}
+	if err == nil {
+		prefixes, _ := list[0].([]any)
+		for _, w := range group {
+			if p := partition.Of(w.Event.Company); slices.Contains(prefixes, any(partition.Prefix(p))) {
+				wakes = append(wakes, p)
 			}
-			list = list[1:]
 		}
+		list = list[1:]
 	}
 	for _, w := range group {
 		r := Recorded{}
@@ -357,6 +357,7 @@ func readFound(c *Change, reply any) *Found {
 // Stats counts a subscriber's deliveries that are kept.
 type Stats struct {
 	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
+	Waiting           int64      // of Live: in the endpoint queue, and due
 	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
 }
 
@@ -366,11 +367,12 @@ func (s *Store) Stats(ctx context.Context, company, sub uuid.UUID) (Stats, error
 	all := pipe.ZCard(ctx, allOfSubscriber(company, sub))
 	live := pipe.ZCard(ctx, liveOfSubscriber(company, sub))
 	dead := pipe.ZCard(ctx, deadOfSubscriber(company, sub))
+	waiting := s.askDue(ctx, pipe, company, sub)
 	oldest := pipe.ZRangeWithScores(ctx, liveOfSubscriber(company, sub), 0, 0)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Stats{}, fmt.Errorf("count deliveries: %w", err)
 	}
-	out := Stats{Total: all.Val(), Live: live.Val(), Dead: dead.Val()}
+	out := Stats{Total: all.Val(), Live: live.Val(), Dead: dead.Val(), Waiting: waiting()}
 	for _, z := range oldest.Val() {
 		at := msTime(int64(z.Score))
 		out.OldestLiveAt = &at

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,7 +43,9 @@ type Delivery struct {
 type Batch struct {
 	Company    uuid.UUID
 	Version    int64       // of the company's subscribers
-	Backlogged []uuid.UUID // subscribers whose endpoint queue has work that is due
+	Backlogged []uuid.UUID // subscribers all of whose deliveries go by their endpoint queue
+	Paused     []uuid.UUID // those of them that are paused
+	Asked      time.Time   // when the claim was sent to Redis
 	Events     []Event
 	Deliveries []Delivery
 	Jobs       []uuid.UUID
@@ -57,8 +60,9 @@ var (
 // claimed is the answer of one claim.
 type claimed struct {
 	partition int
-	wake      bool        // work remains: a wake-up must be enqueued
-	passed    []uuid.UUID // companies that hold their share of this replica
+	wake      bool          // work remains: a wake-up must be enqueued
+	passed    []uuid.UUID   // companies that hold their share of this replica
+	next      time.Duration // until an endpoint queue may be served that its rate holds; negative: none
 	batches   []Batch
 	err       error
 }
@@ -82,6 +86,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			}, listed[p]...),
 		}
 	}
+	asked := time.Now()                               //nolint:forbidigo // how old a claim is
 	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call tells its own error
 	out := make([]claimed, len(calls))
 	for i, p := range partitions {
@@ -90,7 +95,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 		if reply, err := c.Result(); err != nil {
 			out[i].err = fmt.Errorf("claim work: %w", err)
 		} else {
-			out[i].read(reply)
+			out[i].read(reply, asked)
 		}
 	}
 	return out
@@ -115,7 +120,7 @@ const recoverPause = 250 * time.Millisecond
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	q.claiming.Go(func() {
 		for {
-			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, requeuePage, "0", number}}
+			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
 			err := script.Run(q.ctx, q.opts.Client, nil, call)
 			if err == nil {
 				q.Kick(p)
@@ -130,7 +135,7 @@ func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	})
 }
 
-func (c *claimed) read(reply any) {
+func (c *claimed) read(reply any, asked time.Time) {
 	list, _ := reply.([]any)
 	switch {
 	case len(list) == 1 && list[0] == int64(-1):
@@ -139,25 +144,35 @@ func (c *claimed) read(reply any) {
 	case len(list) == 1:
 		c.err = errRanAlready
 		return
-	case len(list) < 2:
+	case len(list) < 3:
 		c.err = errReply
 		return
 	}
 	wake, _ := list[0].(int64)
 	c.wake = wake == 1
 	c.passed = parseIDs(list[1])
-	for _, v := range list[2:] {
+	next, _ := list[2].(int64)
+	c.next = time.Duration(next) * time.Millisecond
+	for _, v := range list[3:] {
 		parts, _ := v.([]any)
 		if len(parts) != 6 {
 			c.err = errReply
 			return
 		}
-		c.batches = append(c.batches, readBatch(parts))
+		c.batches = append(c.batches, readBatch(parts, asked))
 	}
 }
 
-func readBatch(parts []any) Batch {
-	b := Batch{Company: parseID(parts[0]), Backlogged: parseIDs(parts[2]), Jobs: parseIDs(parts[5])}
+func readBatch(parts []any, asked time.Time) Batch {
+	b := Batch{Company: parseID(parts[0]), Jobs: parseIDs(parts[5]), Asked: asked}
+	queued, _ := parts[2].([]any)
+	for _, member := range queued {
+		if id, paused := strings.CutPrefix(text(member), "!"); paused {
+			b.Paused = append(b.Paused, parseID(id))
+		} else {
+			b.Backlogged = append(b.Backlogged, parseID(id))
+		}
+	}
 	b.Version, _ = strconv.ParseInt(text(parts[1]), 10, 64) // an absent version is 0
 	events, _ := parts[3].([]any)
 	for i := 0; i+2 < len(events); i += 3 {

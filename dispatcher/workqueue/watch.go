@@ -353,6 +353,15 @@ func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 // requeuePage is how many notes one call requeues.
 const requeuePage = 500
 
+// ClaimLife is how long after a claim was sent the attempt of an ordered delivery may
+// begin. A replica that was stopped in between may have been taken over.
+const ClaimLife = 2 * time.Second
+
+// requeueArgs are the arguments of the requeue script before the notes.
+func (q *Queue) requeueArgs(p int, replica, fence string, claim any) []any {
+	return []any{partition.Prefix(p), replica, requeuePage, fence, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
+}
+
 // requeue fences a replica in partitions, moves all its notes there back to their
 // queues and has them served. It returns how many there were.
 func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (int, error) {
@@ -362,7 +371,7 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 		for i, p := range rest {
 			calls[i] = &script.Call{
 				Script: requeueScript, Keys: Keys(p),
-				Args: []any{partition.Prefix(p), replica, requeuePage, "1", ""},
+				Args: q.requeueArgs(p, replica, "1", ""),
 			}
 		}
 		if err := script.Run(ctx, q.opts.Client, nil, calls...); err != nil {
