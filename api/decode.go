@@ -13,6 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
+
+	"spendhook/internal/syntax"
 )
 
 // maxNesting bounds the objects and arrays inside each other; more than an
@@ -96,7 +98,7 @@ func decodeOptional[T any](r *http.Request) (T, error) {
 // members, no trailing data, no invalid UTF-8, no wrong types. Its errors name
 // the place and never repeat a value.
 func decodeJSON(text []byte, into any) error {
-	if nestsDeeper(text, maxNesting) {
+	if syntax.NestsDeeper(text, maxNesting) {
 		return malformed("The body nests deeper than %d levels.", maxNesting)
 	}
 	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true))
@@ -171,26 +173,4 @@ func expected(e *json.SemanticError) string {
 	default:
 		return "of another type"
 	}
-}
-
-// nestsDeeper reports whether text opens more than limit objects and arrays
-// inside each other. It need not be valid JSON.
-func nestsDeeper(text []byte, limit int) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > limit {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -107,11 +109,7 @@ func (i *Issuer) Run(ctx context.Context) {
 		if i.fetch(ctx) != nil {
 			wait = jwksRetry
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, wait) {
 			return
 		}
 	}

@@ -5,6 +5,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"spendhook/internal/secret"
 )
 
 // Config holds every setting; its keys are the yaml tags, joined by dots.
@@ -37,17 +39,17 @@ type Config struct {
 // Redis says where Redis is, how much memory it has (0: its maxmemory, or half of
 // this machine's when embedded), and the share of it that new events may fill.
 type Redis struct {
-	URL       Secret  `yaml:"url"`
-	Memory    int     `yaml:"memory"`
-	HighWater float64 `yaml:"high_water"`
+	URL       secret.Text `yaml:"url"`
+	Memory    int         `yaml:"memory"`
+	HighWater float64     `yaml:"high_water"`
 }
 
 // Storage says where the spend data is. An empty URL means SQLite in the data
 // directory; MaxConns 0 lets the database's kind decide.
 type Storage struct {
-	URL      Secret `yaml:"url"`
-	MaxConns int    `yaml:"max_conns"`
-	FullSync bool   `yaml:"full_sync"`
+	URL      secret.Text `yaml:"url"`
+	MaxConns int         `yaml:"max_conns"`
+	FullSync bool        `yaml:"full_sync"`
 }
 
 // Log says what is logged, and how.
@@ -129,7 +131,7 @@ type Cards struct {
 type Egress struct {
 	AllowHTTP   bool           `yaml:"allow_http"`
 	AllowCIDRs  []netip.Prefix `yaml:"allow_cidrs"`
-	ProxyURL    Secret         `yaml:"proxy_url"`
+	ProxyURL    secret.Text    `yaml:"proxy_url"`
 	ProxyCAFile string         `yaml:"proxy_ca_file"`
 }
 
@@ -137,10 +139,10 @@ type Egress struct {
 // the name of a file that holds it. Without a key one is kept in the data
 // directory. The old keys only open.
 type Encryption struct {
-	Key         Secret   `yaml:"key"`
-	KeyFile     string   `yaml:"key_file"`
-	OldKeys     []Secret `yaml:"old_keys"`
-	OldKeyFiles []string `yaml:"old_key_files"`
+	Key         secret.Text   `yaml:"key"`
+	KeyFile     string        `yaml:"key_file"`
+	OldKeys     []secret.Text `yaml:"old_keys"`
+	OldKeyFiles []string      `yaml:"old_key_files"`
 }
 
 // Limits are requests, or the items in them, a second and at once, of which a

@@ -17,6 +17,8 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/seal"
+	"spendhook/internal/secret"
+	"spendhook/internal/syntax"
 )
 
 const (
@@ -29,8 +31,6 @@ const (
 )
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
-
-var eventName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
 // Validate returns an *invalid.Error that names every setting that is wrong,
 // contradicts another one, or would leave the daemon open.
@@ -120,7 +120,7 @@ func (v checker) events(e Events) {
 	seen := map[string]bool{}
 	for i, t := range e.Catalogue {
 		key := fmt.Sprintf("events.catalogue[%d].name", i)
-		if !eventName.MatchString(t.Name) {
+		if !syntax.EventType(t.Name) {
 			v.Add(key, "INVALID", "want a capital letter and up to 63 of A-Z, 0-9 and _")
 		} else if seen[t.Name] {
 			v.Add(key, "DUPLICATE", "%s is there twice", t.Name)
@@ -357,7 +357,7 @@ func (v checker) encryption(e Encryption) {
 	}
 }
 
-func (v checker) encryptionKey(key string, text Secret) {
+func (v checker) encryptionKey(key string, text secret.Text) {
 	if text == "" {
 		return
 	}
