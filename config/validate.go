@@ -32,27 +32,15 @@ const (
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
-// Validate returns an *invalid.Error that names every setting that is wrong,
-// contradicts another one, or would leave the daemon open.
-func (c *Config) Validate() error {
-	var problems invalid.Error
-	c.validate(&problems)
-	return problems.OrNil()
-}
-
-// ValidateDaemon is Validate for a daemon that is to serve: it also refuses one
+// validateDaemon is validate for a daemon that is to serve: it also refuses one
 // outside dev without mutual TLS.
-func (c *Config) ValidateDaemon() error {
-	var problems invalid.Error
-	c.validateDaemon(&problems)
-	return problems.OrNil()
-}
-
 func (c *Config) validateDaemon(p *invalid.Error) {
 	c.validate(p)
 	checker{p}.posture(c)
 }
 
+// validate names every setting that is wrong, contradicts another one, or would
+// leave the daemon open.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -274,10 +262,10 @@ func (v checker) tls(c *Config) {
 	}
 	groups := t.ClientCertificates.byGroup()
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		v.oneOf("tls.client_certificates."+group, groups[group], Required, Optional)
+		v.oneOf("tls.client_certificates."+group, groups[group], required, optional)
 	}
 	for _, group := range []string{"subscribers", "reimbursements"} {
-		if groups[group] == Optional && !c.Dev {
+		if groups[group] == optional && !c.Dev {
 			v.unsafe("tls.client_certificates."+group, "mutual TLS is not optional there but in dev: set it to required")
 		}
 	}

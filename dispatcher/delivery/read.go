@@ -32,7 +32,7 @@ func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Del
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not
 // matched yet or unknown.
 func (s *Store) OfEvent(ctx context.Context, r events.Ref) ([]Delivery, error) {
-	groups, err := s.OfEvents(ctx, []events.Ref{r})
+	groups, err := s.ofEvents(ctx, []events.Ref{r})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Store) EventStatus(ctx context.Context, refs []events.Ref) ([]EventStat
 	if err != nil {
 		return nil, err
 	}
-	groups, err := s.OfEvents(ctx, refs)
+	groups, err := s.ofEvents(ctx, refs)
 	if err != nil {
 		return nil, err
 	}

@@ -282,7 +282,7 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 		for i, e := range entries {
 			refs[i] = events.Ref{Company: company, ID: e.member}
 		}
-		return s.OfEvents(ctx, refs)
+		return s.ofEvents(ctx, refs)
 	}
 	refs := make([]Ref, len(entries))
 	for i, e := range entries {
@@ -367,8 +367,8 @@ func (w waiting) show(status *Status, reason *string) {
 	}
 }
 
-// OfEvents reads all deliveries of events, by subscriber.
-func (s *Store) OfEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
+// ofEvents reads all deliveries of events, by subscriber.
+func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.MapStringStringCmd, len(refs))
 	for i, r := range refs {

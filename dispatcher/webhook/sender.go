@@ -132,7 +132,7 @@ var contentType = []string{"application/json"}
 
 // request builds by hand what http.NewRequest would parse and copy anew.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
-	values := [...]string{r.EventID, strconv.FormatInt(ts, 10), r.Signer.Signature(r.EventID, ts, r.Body)}
+	values := [...]string{r.EventID, strconv.FormatInt(ts, 10), r.Signer.signature(r.EventID, ts, r.Body)}
 	header := make(http.Header, len(r.Headers)+6)
 	maps.Copy(header, r.Headers)
 	header["Content-Type"] = contentType

@@ -61,7 +61,7 @@ func TestThePublishedVectorReproduces(t *testing.T) {
 	if err != nil || got != vectorSignature {
 		t.Errorf("SignV1 = %q, %v, want %q", got, err, vectorSignature)
 	}
-	if got := signerOf(t, nil, vectorSecret).Signature(vectorID, vectorTime, []byte(vectorBody)); got != vectorSignature {
+	if got := signerOf(t, nil, vectorSecret).signature(vectorID, vectorTime, []byte(vectorBody)); got != vectorSignature {
 		t.Errorf("Signature = %q, want %q", got, vectorSignature)
 	}
 	headers := signedHeaders(vectorID, vectorTime, vectorSignature)
@@ -77,7 +77,7 @@ func TestThePublishedAsymmetricVectorReproduces(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := signerOf(t, ed25519.NewKeyFromSeed(seed), vectorSecret)
-	if got, want := s.Signature(vectorID, vectorTime, []byte(vectorBody)), vectorSignature+" "+vectorV1a; got != want {
+	if got, want := s.signature(vectorID, vectorTime, []byte(vectorBody)), vectorSignature+" "+vectorV1a; got != want {
 		t.Errorf("Signature = %q, want %q", got, want)
 	}
 }
@@ -109,7 +109,7 @@ func TestSignaturesEqualTheLibrarys(t *testing.T) {
 		}
 		s := signerOf(t, nil, secret)
 		for range 2 { // the second one from the pool
-			if got := s.Signature(id, ts, body); got != want {
+			if got := s.signature(id, ts, body); got != want {
 				rt.Fatalf("Signature = %q, want %q", got, want)
 			}
 		}
@@ -141,7 +141,7 @@ func TestEveryLiveSecretSigns(t *testing.T) {
 			sig, _ := SignV1(secret, "evt_1", ts, []byte("{}"))
 			want = append(want, sig)
 		}
-		if got := s.Signature("evt_1", ts, []byte("{}")); got != strings.Join(want, " ") {
+		if got := s.signature("evt_1", ts, []byte("{}")); got != strings.Join(want, " ") {
 			t.Errorf("at %d: %q, want %q", ts, got, want)
 		}
 	}
@@ -152,7 +152,7 @@ func TestBothVerifiersAcceptEveryLiveSecretBesideV1a(t *testing.T) {
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
 	secrets := []string{secretPrefix + "bmV3ZXN0LWtleQ==", secretPrefix + "b2xkZXN0LWtleQ=="}
 	now, body := time.Now(), []byte(`{"id":"evt_1"}`)
-	headers := signedHeaders("evt_1", now.Unix(), signerOf(t, private, secrets...).Signature("evt_1", now.Unix(), body))
+	headers := signedHeaders("evt_1", now.Unix(), signerOf(t, private, secrets...).signature("evt_1", now.Unix(), body))
 	for _, secret := range secrets {
 		official, _ := standardwebhooks.NewWebhook(secret)
 		if err := official.Verify(body, headers); err != nil {
@@ -170,7 +170,7 @@ func TestV1aVerifiesWithThePublicKey(t *testing.T) {
 	public, private, _ := ed25519.GenerateKey(rand.Reader)
 	key := publicKeyPrefix + base64.StdEncoding.EncodeToString(public)
 	body := bytes.Repeat([]byte("x"), 1000)
-	sig := signerOf(t, private, vectorSecret).Signature("evt_1", 1000, body)
+	sig := signerOf(t, private, vectorSecret).signature("evt_1", 1000, body)
 	verify := func(body string, id string) error {
 		return Verify(key, signedHeaders(id, 1000, sig), []byte(body), time.Minute, time.Unix(1000, 0))
 	}
@@ -243,7 +243,7 @@ func TestASignerIsSafeForConcurrentUse(t *testing.T) {
 			body := bytes.Repeat([]byte{byte(i)}, 100*i)
 			want, _ := SignV1(vectorSecret, "evt_1", int64(i), body)
 			for range 200 {
-				if got := s.Signature("evt_1", int64(i), body); got != want {
+				if got := s.signature("evt_1", int64(i), body); got != want {
 					t.Errorf("Signature = %q, want %q", got, want)
 					return
 				}
@@ -277,7 +277,7 @@ func BenchmarkSignature(b *testing.B) {
 			s := signerOf(b, nil, vectorSecret)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Signature(vectorID, vectorTime, body)
+				s.signature(vectorID, vectorTime, body)
 			}
 		})
 		b.Run(fmt.Sprintf("library/%d", size), func(b *testing.B) {
