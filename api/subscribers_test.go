@@ -74,6 +74,56 @@ func TestSubscriberLife(t *testing.T) {
 	h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z"}`).want(http.StatusNotFound)
 }
 
+func TestHowASubscriberIsServed(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	body := `{"name":"In order","callbackUrl":"` + hooks + `","events":["PAYMENT_PAID"],"ordered":true,"onDead":"pause","rateLimit":{"perSecond":0.5}}`
+	sub := as[gen.SubscriberWithSecret](h.call("POST", "/api/v1/subscribers", body).want(http.StatusCreated))
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	if !sub.Ordered || *sub.OnDead != gen.OnDeadPause || sub.RateLimit.PerSecond != 0.5 || *sub.RateLimit.Burst != 1 || sub.Paused {
+		t.Errorf("created %+v", sub)
+	}
+	changed := as[gen.Subscriber](h.call("PATCH", path, `{"rateLimit":{"perSecond":5,"burst":10},"onDead":"continue"}`).want(http.StatusOK))
+	if !changed.Ordered || *changed.OnDead != gen.OnDeadContinue || changed.RateLimit.PerSecond != 5 || *changed.RateLimit.Burst != 10 {
+		t.Errorf("changed %+v", changed)
+	}
+	changed = as[gen.Subscriber](h.call("PATCH", path, `{"rateLimit":null,"ordered":false}`).want(http.StatusOK))
+	if changed.Ordered || changed.RateLimit != nil {
+		t.Errorf("without: %+v", changed)
+	}
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":0.009}}`).wantField("rateLimit.perSecond", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("rateLimit.burst", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")
+	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
+	for _, bad := range []string{
+		`{"rateLimit":{}}`, `{"rateLimit":5}`, `{"rateLimit":{"perSecond":10001}}`, `{"rateLimit":{"perSecond":0}}`,
+		`{"rateLimit":{"perSecond":1,"burst":0}}`, `{"rateLimit":{"perSecond":"1"}}`, `{"ordered":"yes"}`,
+	} {
+		h.call("PATCH", path, bad).want(http.StatusBadRequest)
+	}
+
+	paused := as[gen.Subscriber](h.call("POST", path+"/pause", "").want(http.StatusOK))
+	if !paused.Paused || paused.PausedAt == nil || *paused.PausedReason != gen.SubscriberPausedReasonMANUAL {
+		t.Errorf("paused %+v", paused)
+	}
+	again := as[gen.Subscriber](h.call("POST", path+"/pause", "").want(http.StatusOK))
+	if !again.PausedAt.Equal(*paused.PausedAt) {
+		t.Errorf("paused at %v, then at %v", paused.PausedAt, again.PausedAt)
+	}
+	resumed := as[gen.Subscriber](h.call("POST", path+"/resume", "").want(http.StatusOK))
+	if resumed.Paused || resumed.PausedAt != nil || resumed.PausedReason != nil {
+		t.Errorf("resumed %+v", resumed)
+	}
+	dropping := h.call("POST", path+"/resume", `{"drop":true}`).want(http.StatusAccepted)
+	if job := as[gen.Job](dropping); job.Kind != gen.JobKindDROP || dropping.Header().Get("Location") != path+"/recover/"+job.UUID.String() {
+		t.Errorf("dropping: %+v at %s", job, dropping.Header().Get("Location"))
+	}
+	for _, verb := range []string{"/pause", "/resume"} {
+		h.call("POST", "/api/v1/subscribers/"+uuid.NewString()+verb, "").want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+	}
+	h.call("POST", "/api/v1/subscribers/"+uuid.NewString()+"/resume", `{"drop":true}`).want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+}
+
 func TestListSubscribers(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -20,6 +20,7 @@ type work struct {
 	ref      delivery.Ref
 	base     *delivery.Record // what the delivery was; Version 0 when it is new
 	body     []byte
+	sequence int64     // the event's number in its company
 	accepted time.Time // when the event was accepted
 	to       *target
 	replica  string    // under whose name it was claimed
@@ -117,7 +118,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		}
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
-			body: stored.Body, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
+			body: stored.Body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
 		})
 	}
 	ev.fanout = len(e.Known) + len(todo)
@@ -168,7 +169,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		d.record(&outcome{work: w, apply: delivery.Hold})
 		return nil
 	}
-	w.body, w.accepted = stored.Body, stored.AcceptedAt
+	w.body, w.sequence, w.accepted = stored.Body, stored.Sequence, stored.AcceptedAt
 	if w.to, err = d.targets.of(ctx, subs[i]); err != nil {
 		return err
 	}

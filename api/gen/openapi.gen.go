@@ -2293,6 +2293,9 @@ type ReceiveEventParams struct {
 
 	// WebhookSignature Space-separated `v1,<base64>` and `v1a,<base64>` signatures.
 	WebhookSignature string `json:"webhook-signature"`
+
+	// WebhookSequence The number of the event in its company, in the order in which events were accepted. Not signed.
+	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
@@ -5690,6 +5693,24 @@ func ReceiveEventCallbackHandler(si CallbackReceiverInterface, errHandler func(w
 			err := fmt.Errorf("Header parameter webhook-signature is required, but not found")
 			errHandler(w, r, &RequiredHeaderError{ParamName: "webhook-signature", Err: err})
 			return
+		}
+
+		// ------------- Optional header parameter "webhook-sequence" -------------
+		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-sequence")]; found {
+			var WebhookSequence string
+			n := len(valueList)
+			if n != 1 {
+				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-sequence", Count: n})
+				return
+			}
+
+			err = runtime.BindStyledParameterWithOptions("simple", "webhook-sequence", valueList[0], &WebhookSequence, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+			if err != nil {
+				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-sequence", Err: err})
+				return
+			}
+			params.WebhookSequence = &WebhookSequence
+
 		}
 
 		si.HandleReceiveEventCallback(w, r, params)
