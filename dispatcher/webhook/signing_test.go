@@ -15,7 +15,6 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-	svix "github.com/svix/svix-webhooks/go"
 	"pgregory.net/rapid"
 
 	"spendhook/subscribers"
@@ -89,8 +88,7 @@ func secretGen() *rapid.Generator[string] {
 	})
 }
 
-// The pooled HMAC must be the library's, byte for byte, and be accepted by it
-// and by a verifier of another house.
+// The pooled HMAC must be the library's, byte for byte.
 func TestSignaturesEqualTheLibrarys(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -112,13 +110,6 @@ func TestSignaturesEqualTheLibrarys(t *testing.T) {
 			if got := s.signature(id, ts, body); got != want {
 				rt.Fatalf("Signature = %q, want %q", got, want)
 			}
-		}
-		other, err := svix.NewWebhook(secret)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		if err := other.VerifyIgnoringTimestamp(body, signedHeaders(id, ts, want)); err != nil {
-			rt.Fatalf("svix: %v", err)
 		}
 	})
 }
@@ -147,7 +138,7 @@ func TestEveryLiveSecretSigns(t *testing.T) {
 	}
 }
 
-func TestBothVerifiersAcceptEveryLiveSecretBesideV1a(t *testing.T) {
+func TestTheLibraryAcceptsEveryLiveSecretBesideV1a(t *testing.T) {
 	t.Parallel()
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
 	secrets := []string{secretPrefix + "bmV3ZXN0LWtleQ==", secretPrefix + "b2xkZXN0LWtleQ=="}
@@ -157,10 +148,6 @@ func TestBothVerifiersAcceptEveryLiveSecretBesideV1a(t *testing.T) {
 		official, _ := standardwebhooks.NewWebhook(secret)
 		if err := official.Verify(body, headers); err != nil {
 			t.Errorf("standard-webhooks: %v", err)
-		}
-		independent, _ := svix.NewWebhook(secret)
-		if err := independent.Verify(body, headers); err != nil {
-			t.Errorf("svix: %v", err)
 		}
 	}
 }
