@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -122,6 +123,60 @@ func TestHowASubscriberIsServed(t *testing.T) {
 		h.call("POST", "/api/v1/subscribers/"+uuid.NewString()+verb, "").want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
 	}
 	h.call("POST", "/api/v1/subscribers/"+uuid.NewString()+"/resume", `{"drop":true}`).want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+}
+
+func TestFilterOfASubscriber(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks, "PAYMENT_PAID")
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	for i, amount := range []string{"99.99", "100.00", "1000"} {
+		h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"p-%d","event":"PAYMENT_PAID","timestamp":%d,"metadata":{"amount":%q}}`, i, 1795167000000+i, amount)).want(http.StatusAccepted)
+	}
+	h.call("POST", "/api/v1/events", `{"id":"other","event":"OTHER","timestamp":1795167000000}`).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events", `{"id":"bare","event":"PAYMENT_PAID","timestamp":1795167000000}`).want(http.StatusAccepted)
+	verdicts := func(body string) map[string]string {
+		out := map[string]string{}
+		for _, v := range as[gen.FilterTestResult](h.call("POST", path+"/filter-test", body).want(http.StatusOK)).Results {
+			out[v.EventID] = fmt.Sprint(v.Matches)
+			if v.Error != nil {
+				out[v.EventID] = *v.Error
+			}
+		}
+		return out
+	}
+	const large = `"filter":"decimal(metadata.amount) >= decimal(\"100\")"`
+	want := map[string]string{"p-0": "false", "p-1": "true", "p-2": "true", "other": "false", "bare": "filter: no such key: amount"}
+	if got := verdicts(`{` + large + `}`); !maps.Equal(got, want) {
+		t.Errorf("tried: %v", got)
+	}
+	if got := verdicts(""); got["p-0"] != "true" || got["bare"] != "true" || got["other"] != "false" {
+		t.Errorf("without a filter: %v", got)
+	}
+	if got := verdicts(`{"eventId":"p-1","filter":"id == \"p-1\""}`); !maps.Equal(got, map[string]string{"p-1": "true"}) {
+		t.Errorf("of one event: %v", got)
+	}
+	h.call("POST", path+"/filter-test", `{"eventId":"none"}`).want(http.StatusNotFound)
+
+	changed := as[gen.Subscriber](h.call("PATCH", path, `{`+large+`}`).want(http.StatusOK))
+	if changed.Filter == nil || !strings.HasPrefix(*changed.Filter, "decimal(") {
+		t.Errorf("changed: %+v", changed)
+	}
+	for _, bad := range []string{`event ==`, `event`, strings.Repeat("x", 2001)} {
+		h.call("PATCH", path, fmt.Sprintf(`{"filter":%q}`, bad)).wantField("filter", "INVALID")
+		h.call("POST", path+"/filter-test", fmt.Sprintf(`{"filter":%q}`, bad)).wantField("filter", "INVALID")
+	}
+	if got := verdicts(""); !maps.Equal(got, want) {
+		t.Errorf("of the subscriber: %v", got)
+	}
+	h.call("POST", "/api/v1/events", `{"id":"late","event":"PAYMENT_PAID","timestamp":1795167000000}`).want(http.StatusAccepted)
+	explained := as[gen.EventExplanation](h.call("GET", "/api/v1/events/late/explain", "").want(http.StatusOK)).Subscribers[0]
+	if explained.Outcome != "FILTERED" || explained.FilterError == nil {
+		t.Errorf("explained: %+v", explained)
+	}
+	if cleared := as[gen.Subscriber](h.call("PATCH", path, `{"filter":""}`).want(http.StatusOK)); cleared.Filter != nil {
+		t.Errorf("cleared: %+v", cleared)
+	}
 }
 
 func TestListSubscribers(t *testing.T) {

@@ -16,7 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/webhook"
+	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -287,4 +289,58 @@ func TestOrderCanBeTurnedOnAndOff(t *testing.T) {
 	h.reachAll(ids, s, delivery.StatusDelivered)
 	r.once(t, ids)
 	h.idle()
+}
+
+// An event goes to the subscribers whose filter is true of it, now, on a replay, and in
+// a recover job. One whose filter fails on the event does not get it.
+func TestFiltersDecideWhoGetsAnEvent(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	boxes := map[string]*inbox{}
+	var subs []subscribers.Subscriber
+	for _, filter := range []string{`metadata.n == 1`, `metadata.n > 1`, `metadata.missing == 1`, ""} {
+		boxes[filter] = receive(t, nil)
+		s, err := h.service.Create(t.Context(), h.company, subscribers.Settings{
+			Name: new("filtered"), CallbackURL: &boxes[filter].URL, Events: &[]string{"PAYMENT_PAID"}, Filter: &filter,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, s)
+	}
+	id := h.emit(1)[0]
+	h.reaches(id, subs[0], delivery.StatusDelivered)
+	h.reaches(id, subs[3], delivery.StatusDelivered)
+	h.settled()
+	again, err := h.Redelivery().Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
+	if err != nil || len(again) != 2 {
+		t.Errorf("replayed %v, %v", again, err)
+	}
+	job, err := h.Redelivery().Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: subs[1].UUID, Since: time.Now().Add(-time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		job, err = h.Redelivery().Job(t.Context(), h.company, job.UUID)
+		return err == nil && job.Status == redelivery.JobCompleted
+	}, "the job is done")
+	h.idle()
+	for filter, n := range map[string]int{`metadata.n == 1`: 2, `metadata.n > 1`: 0, `metadata.missing == 1`: 0, "": 2} {
+		if got := boxes[filter].count(); got != n {
+			t.Errorf("%q: %d deliveries", filter, got)
+		}
+	}
+	list, err := h.Explain(t.Context(), events.Ref{Company: h.company, ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		want := map[string]Verdict{`metadata.n == 1`: VerdictDelivered, "": VerdictDelivered}[e.Subscriber.Filter]
+		if want == "" {
+			want = VerdictFiltered
+		}
+		if e.Verdict != want || (e.Err != nil) != (e.Subscriber.Filter == `metadata.missing == 1`) {
+			t.Errorf("%q: %s, %v", e.Subscriber.Filter, e.Verdict, e.Err)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/pause"
 	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
 )
 
 // work is one delivery that is to be attempted.
@@ -101,11 +102,16 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	}
 	ev := &matching{recorder: d.records.of(b.Company), alone: enabled(subs) == 1, paused: b.Paused}
 	var todo []*work
+	candidate := filter.NewEvent(stored.Event)
 	for _, sub := range subs {
 		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
 			ev.held = true
 		}
-		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+		matches, err := sub.Matches(candidate)
+		if err != nil {
+			d.metrics.filterErrors.Inc()
+		}
+		if !matches || slices.Contains(e.Known, sub.UUID) {
 			continue
 		}
 		if !sub.Enabled {
