@@ -50,8 +50,13 @@ bench-smoke: build ## Run the bench for two minutes: is every accepted event del
 	$(GO) run ./bench smoke
 
 .PHONY: lint
-lint: ## Check style, formatting and the import graph
+lint: ## Check style, formatting, the import graph, and that no name is exported for nobody
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...
+	$(GO) run ./internal/tools/exports -check
+
+.PHONY: exports
+exports: ## Print how many names each package exports
+	@$(GO) run ./internal/tools/exports
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities in what the binary calls (asks vuln.go.dev)

@@ -17,6 +17,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/events"
+	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"
 )
 
@@ -111,7 +112,7 @@ func decodeJSON(text []byte, into any) error {
 	case *gen.CardCreate:
 		reading = lenient
 	}
-	if nestsDeeper(text, nesting) {
+	if syntax.NestsDeeper(text, nesting) {
 		return malformed("The body nests deeper than %d levels.", nesting)
 	}
 	err := json.Unmarshal(text, into, reading)
@@ -212,26 +213,4 @@ func expected(e *json.SemanticError) string {
 	default:
 		return "of another type"
 	}
-}
-
-// nestsDeeper reports whether text opens more than limit objects and arrays
-// inside each other. It need not be valid JSON.
-func nestsDeeper(text []byte, limit int) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > limit {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
 }

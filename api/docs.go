@@ -1,16 +1,17 @@
 package api
 
 import (
+	"bytes"
+	"compress/gzip"
 	"embed"
 	"fmt"
-	"io/fs"
+	"io"
 	"net/http"
 	"strconv"
-
-	swaggerfiles "github.com/swaggo/files/v2"
+	"strings"
 )
 
-//go:embed docs
+//go:embed docs/*.html docs/*.js docs/*.png docs/*.gz
 var docsFiles embed.FS
 
 // docsPolicy lets the page run its own scripts and call this daemon only.
@@ -21,35 +22,32 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 type asset struct {
 	contentType string
 	data        []byte
+	gzipped     bool
 }
 
 // routeDocs serves the document and the page that shows it.
 func (s *server) routeDocs() error {
 	const html, js = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
-	for _, f := range []struct {
-		route, contentType string
-		from               fs.FS
-		name               string
-	}{
-		{"/docs", html, docsFiles, "docs/index.html"},
-		{"/docs/", html, docsFiles, "docs/index.html"},
-		{"/docs/init.js", js, docsFiles, "docs/init.js"},
-		{"/docs/swagger-ui-bundle.js", js, swaggerfiles.FS, "swagger-ui-bundle.js"},
-		{"/docs/swagger-ui.css", "text/css; charset=utf-8", swaggerfiles.FS, "swagger-ui.css"},
-		{"/docs/favicon-32x32.png", "image/png", swaggerfiles.FS, "favicon-32x32.png"},
+	for _, f := range []struct{ route, contentType, name string }{
+		{"/docs", html, "index.html"},
+		{"/docs/", html, "index.html"},
+		{"/docs/init.js", js, "init.js"},
+		{"/docs/swagger-ui-bundle.js", js, "swagger-ui-bundle.js.gz"},
+		{"/docs/swagger-ui.css", "text/css; charset=utf-8", "swagger-ui.css.gz"},
+		{"/docs/favicon-32x32.png", "image/png", "favicon-32x32.png"},
 	} {
-		data, err := fs.ReadFile(f.from, f.name)
+		data, err := docsFiles.ReadFile("docs/" + f.name)
 		if err != nil {
 			return fmt.Errorf("docs page: %w", err)
 		}
-		s.routeAsset(f.route, asset{f.contentType, data})
+		s.routeAsset(f.route, asset{f.contentType, data, strings.HasSuffix(f.name, ".gz")})
 	}
 	page, err := errorsHTML()
 	if err != nil {
 		return fmt.Errorf("docs page: %w", err)
 	}
-	s.routeAsset("/docs/errors", asset{html, page})
-	s.routeAsset("/openapi.json", asset{mediaJSON, s.document})
+	s.routeAsset("/docs/errors", asset{contentType: html, data: page})
+	s.routeAsset("/openapi.json", asset{contentType: mediaJSON, data: s.document})
 	return nil
 }
 
@@ -57,12 +55,22 @@ func (s *server) routeAsset(route string, a asset) {
 	s.router.Handle(route, s.observe(route, http.MethodGet, a)).Methods(http.MethodGet)
 }
 
-// ServeHTTP writes the file.
-func (a asset) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+// ServeHTTP writes the file, compressed as it is kept where the client takes that.
+func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", a.contentType)
-	h.Set("Content-Length", strconv.Itoa(len(a.data)))
 	h.Set("Content-Security-Policy", docsPolicy)
 	h.Set("Cache-Control", cacheable)
+	if a.gzipped {
+		h.Set("Vary", "Accept-Encoding")
+		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			if plain, err := gzip.NewReader(bytes.NewReader(a.data)); err == nil {
+				_, _ = io.Copy(w, plain) //nolint:gosec // what is embedded is no bomb
+			}
+			return
+		}
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("Content-Length", strconv.Itoa(len(a.data)))
 	_, _ = w.Write(a.data)
 }

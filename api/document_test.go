@@ -2,6 +2,8 @@ package api
 
 import (
 	"bytes"
+	"compress/gzip"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -102,6 +104,15 @@ func TestDocsPage(t *testing.T) {
 		if a.Header().Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(a.Header().Get("Content-Security-Policy"), "script-src 'self'") {
 			t.Errorf("%s: %v", path, a.Header())
 		}
+	}
+	plain := h.call("GET", "/docs/swagger-ui.css", "", noToken).want(http.StatusOK)
+	packed := h.call("GET", "/docs/swagger-ui.css", "", noToken, header("Accept-Encoding", "br, gzip"))
+	z, err := gzip.NewReader(packed.Body)
+	if err != nil || packed.Header().Get("Content-Encoding") != "gzip" || plain.Header().Get("Content-Encoding") != "" {
+		t.Fatal(err, packed.Header(), plain.Header())
+	}
+	if text, err := io.ReadAll(z); err != nil || !strings.Contains(plain.Body.String(), ".swagger-ui") || string(text) != plain.Body.String() {
+		t.Errorf("%d bytes unpacked, %d in plain, %v", len(text), plain.Body.Len(), err)
 	}
 	a := h.call("GET", "/openapi.json", "", noToken).want(http.StatusOK)
 	if _, err := openapi3.NewLoader().LoadFromData(a.Body.Bytes()); err != nil || a.Header().Get("Content-Type") != mediaJSON {

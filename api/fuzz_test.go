@@ -18,6 +18,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/internal/syntax"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
@@ -258,7 +259,7 @@ func TestNestingIsCountedOutsideStrings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(0, 9).Draw(t, "depth")
 		text := []byte(value(depth).Draw(t, "value"))
-		if nestsDeeper(text, depth) || depth > 0 && !nestsDeeper(text, depth-1) {
+		if syntax.NestsDeeper(text, depth) || depth > 0 && !syntax.NestsDeeper(text, depth-1) {
 			t.Fatalf("%s does not nest %d deep", text, depth)
 		}
 	})

@@ -63,9 +63,9 @@ func NewClients(db *storage.DB, now func() time.Time) *Clients {
 	return c
 }
 
-// Revoked reports whether tokens of the client are refused, as far as the last
+// isRevoked reports whether tokens of the client are refused, as far as the last
 // Sync knows.
-func (c *Clients) Revoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
+func (c *Clients) isRevoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
 
 // Sync learns which clients were disabled or deleted, while tokens of theirs
 // may still be valid, and notes which were used. When it fails, what is known

@@ -99,7 +99,7 @@ func callerOf(token jwt.Token) (*Caller, error) {
 		company(token, companyClaim, &c.Company),
 		confirmed(token, &c.Thumbprint),
 	); err != nil {
-		return nil, ErrInvalidToken
+		return nil, errInvalidToken
 	}
 	c.Scopes = strings.Fields(scope)
 	return c, nil
@@ -108,7 +108,7 @@ func callerOf(token jwt.Token) (*Caller, error) {
 // claim reads a text claim; an absent one leaves it empty.
 func claim(token jwt.Token, name string, into *string) error {
 	if token.Has(name) && token.Get(name, into) != nil {
-		return ErrInvalidToken
+		return errInvalidToken
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func company(token jwt.Token, name string, into **uuid.UUID) error {
 	}
 	var text string
 	if err := token.Get(name, &text); err != nil {
-		return ErrInvalidToken
+		return errInvalidToken
 	}
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return ErrInvalidToken
+		return errInvalidToken
 	}
 	*into = &id
 	return nil
@@ -138,11 +138,11 @@ func confirmed(token jwt.Token, into *string) error {
 	}
 	var members map[string]any
 	if err := token.Get(confirmation, &members); err != nil {
-		return ErrInvalidToken
+		return errInvalidToken
 	}
 	text, ok := members[thumbprint].(string)
 	if !ok || text == "" {
-		return ErrInvalidToken
+		return errInvalidToken
 	}
 	*into = text
 	return nil

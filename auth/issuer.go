@@ -15,6 +15,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -107,11 +109,7 @@ func (i *Issuer) Run(ctx context.Context) {
 		if i.fetch(ctx) != nil {
 			wait = jwksRetry
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, wait) {
 			return
 		}
 	}
@@ -279,7 +277,7 @@ func (i *Issuer) caller(token jwt.Token) (*Caller, error) {
 	)
 	scopes, scopesErr := scopesIn(token, i.opts.ScopeClaim)
 	if err := errors.Join(err, scopesErr); err != nil || subject == "" {
-		return nil, ErrInvalidToken
+		return nil, errInvalidToken
 	}
 	c.Subject = i.opts.Issuer + "|" + subject
 	if client != "" {
@@ -291,7 +289,7 @@ func (i *Issuer) caller(token jwt.Token) (*Caller, error) {
 		}
 	}
 	if c.Company == nil && !c.May(scopePlatform) && !c.May(scopeOperator) {
-		return nil, ErrInvalidToken // a claim of another name must not open every company
+		return nil, errInvalidToken // a claim of another name must not open every company
 	}
 	return c, nil
 }
@@ -303,7 +301,7 @@ func scopesIn(token jwt.Token, name string) ([]string, error) {
 	}
 	var value any
 	if err := token.Get(name, &value); err != nil {
-		return nil, ErrInvalidToken
+		return nil, errInvalidToken
 	}
 	switch value := value.(type) {
 	case string:
@@ -313,11 +311,11 @@ func scopesIn(token jwt.Token, name string) ([]string, error) {
 		for _, item := range value {
 			scope, ok := item.(string)
 			if !ok {
-				return nil, ErrInvalidToken
+				return nil, errInvalidToken
 			}
 			scopes = append(scopes, scope)
 		}
 		return scopes, nil
 	}
-	return nil, ErrInvalidToken
+	return nil, errInvalidToken
 }

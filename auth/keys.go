@@ -246,7 +246,7 @@ func (k *Keys) List() []KeyInfo {
 
 // Rotate adds a key, which signs once verifiers have had the time to learn it;
 // in a hurry, once the replicas have. The tokens of the keys before stay valid.
-// It returns ErrKeyWaiting or ErrTooManyKeys, and ErrUnavailable of storage.
+// It returns errKeyWaiting or errTooManyKeys, and ErrUnavailable of storage.
 func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
@@ -264,7 +264,7 @@ func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
 // Revoke ends a key: its tokens are refused here at once, and by every replica
 // once it has looked (SyncInterval). When it is the one that signs, another one
 // does from now. A daemon that cannot reach the database goes on with the key. It
-// returns ErrNoKey, and ErrUnavailable of storage.
+// returns errNoKey, and ErrUnavailable of storage.
 func (k *Keys) Revoke(ctx context.Context, id string) error {
 	fresh, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
@@ -279,8 +279,8 @@ func (k *Keys) Revoke(ctx context.Context, id string) error {
 	return k.Sync(ctx)
 }
 
-// SigningSince is when the key that signs began to.
-func (k *Keys) SigningSince() time.Time {
+// signingSince is when the key that signs began to.
+func (k *Keys) signingSince() time.Time {
 	rows := k.known.Load().rows
 	return rows[signerAt(rows, k.opts.Now())].SignsFrom
 }

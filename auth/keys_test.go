@@ -110,7 +110,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	if err := r.keys.Rotate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.keys.Rotate(t.Context(), false); !errors.Is(err, ErrKeyWaiting) {
+	if err := r.keys.Rotate(t.Context(), false); !errors.Is(err, errKeyWaiting) {
 		t.Errorf("rotated twice: %v", err)
 	}
 	published := func() (ids []string) {
@@ -128,7 +128,7 @@ func TestNextKeyIsPublishedBeforeItsFirstToken(t *testing.T) {
 	if list := r.keys.List(); list[0].State != KeyRetired || list[1].State != KeySigning || !r.accepts(old) {
 		t.Errorf("%+v", list)
 	}
-	if since := r.keys.SigningSince(); !since.Equal(c.Now()) {
+	if since := r.keys.signingSince(); !since.Equal(c.Now()) {
 		t.Errorf("signs since %v", since)
 	}
 	c.add(TokenTTL + clockSlack + time.Second)
@@ -202,7 +202,7 @@ func TestRevokedKeyIsRefused(t *testing.T) {
 					t.Errorf("keys %+v", list)
 				}
 			}
-			if err := one.keys.Revoke(t.Context(), leaked); !errors.Is(err, ErrNoKey) {
+			if err := one.keys.Revoke(t.Context(), leaked); !errors.Is(err, errNoKey) {
 				t.Errorf("twice: %v", err)
 			}
 		})

@@ -57,7 +57,7 @@ func (m *Metrics) watchKeys(k *Keys) {
 	promauto.With(m.reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_token_key_age_seconds",
 		Help: "How long the key that signs access tokens has done so.",
-	}, func() float64 { return k.opts.Now().Sub(k.SigningSince()).Seconds() })
+	}, func() float64 { return k.opts.Now().Sub(k.signingSince()).Seconds() })
 }
 
 // watchIssuer shows an issuer before anything happens to it.

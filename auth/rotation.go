@@ -34,12 +34,12 @@ const (
 )
 
 var (
-	// ErrKeyWaiting says that the last rotation has not taken effect yet.
-	ErrKeyWaiting = errors.New("the next key is already published and waits for its time")
-	// ErrNoKey says that there is no key with an id.
-	ErrNoKey = errors.New("there is no token key with this id")
-	// ErrTooManyKeys says that keys were rotated faster than their tokens expire.
-	ErrTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired", maxKeys)
+	// errKeyWaiting says that the last rotation has not taken effect yet.
+	errKeyWaiting = errors.New("the next key is already published and waits for its time")
+	// errNoKey says that there is no key with an id.
+	errNoKey = errors.New("there is no token key with this id")
+	// errTooManyKeys says that keys were rotated faster than their tokens expire.
+	errTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired", maxKeys)
 )
 
 // signerAt is the index of the key that signs: the last one whose time has
@@ -100,14 +100,14 @@ func rotate(keys []TokenKey, next TokenKey, now time.Time, hurry bool) ([]TokenK
 	last := len(keys) - 1
 	switch waiting := last > signerAt(keys, now); {
 	case waiting && !hurry:
-		return nil, ErrKeyWaiting
+		return nil, errKeyWaiting
 	case waiting:
 		if soon := now.Add(lead); soon.Before(keys[last].SignsFrom) {
 			keys[last].SignsFrom = soon
 		}
 		return keys, nil
 	case len(prune(keys, now.Add(pruneSlack))) >= maxKeys:
-		return nil, ErrTooManyKeys
+		return nil, errTooManyKeys
 	}
 	next.SignsFrom = now.Add(lead)
 	return append(keys, next), nil
@@ -129,7 +129,7 @@ func revoke(keys []TokenKey, id string, fresh TokenKey, now time.Time) ([]TokenK
 		}
 	}
 	if !found {
-		return nil, ErrNoKey
+		return nil, errNoKey
 	}
 	if keys[signer].ID != id {
 		return kept, nil

@@ -87,10 +87,10 @@ func TestRotate(t *testing.T) {
 	}{
 		"published first":          {keys: []TokenKey{signing}, from: publishLead, want: []string{"a", "new"}},
 		"in a hurry":               {keys: []TokenKey{signing}, hurry: true, from: hurriedLead, want: []string{"a", "new"}},
-		"one waits":                {keys: []TokenKey{signing, waiting}, err: ErrKeyWaiting},
+		"one waits":                {keys: []TokenKey{signing, waiting}, err: errKeyWaiting},
 		"one waits, in a hurry":    {keys: []TokenKey{signing, waiting}, hurry: true, from: hurriedLead, want: []string{"a", "b"}},
 		"one comes soon, in haste": {keys: []TokenKey{signing, row("b", time.Second)}, hurry: true, from: time.Second, want: []string{"a", "b"}},
-		"too many":                 {keys: many, err: ErrTooManyKeys},
+		"too many":                 {keys: many, err: errTooManyKeys},
 	} {
 		got, err := rotate(slices.Clone(c.keys), row("new", 0), noon, c.hurry)
 		if !errors.Is(err, c.err) || err == nil && !slices.Equal(ids(got), c.want) {
@@ -129,7 +129,7 @@ func TestRevoke(t *testing.T) {
 		for i := range got {
 			states = append(states, stateOf(got, i, noon))
 		}
-		if c.want == nil != errors.Is(err, ErrNoKey) || c.want != nil && !slices.Equal(ids(got), c.want) || !slices.Equal(states, c.states) {
+		if c.want == nil != errors.Is(err, errNoKey) || c.want != nil && !slices.Equal(ids(got), c.want) || !slices.Equal(states, c.states) {
 			t.Errorf("%s: %v, %v, %v", name, ids(got), states, err)
 		}
 	}

@@ -20,9 +20,9 @@ const (
 	cachedTokens = 10_000
 )
 
-// ErrInvalidToken is every reason to refuse a token; which one it was is not
+// errInvalidToken is every reason to refuse a token; which one it was is not
 // told, since the answer would help to forge one.
-var ErrInvalidToken = errors.New("the token is not valid")
+var errInvalidToken = errors.New("the token is not valid")
 
 // ErrUnavailable says that a token cannot be judged now: the keys of its issuer
 // could not be had yet.
@@ -100,13 +100,13 @@ func NewVerifier(opts VerifierOptions) *Verifier {
 	return v
 }
 
-// Verify returns whom an access token names, or ErrInvalidToken, or
+// Verify returns whom an access token names, or errInvalidToken, or
 // ErrUnavailable for one that may be good later. It may wait a
 // second for a key that is new. The Caller is shared by all requests with the
 // token.
 func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	if len(token) > maxToken {
-		return nil, ErrInvalidToken
+		return nil, errInvalidToken
 	}
 	hash := sha256.Sum256([]byte(token))
 	known, ok := v.cache.Get(hash)
@@ -118,8 +118,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 		}
 		v.cache.Add(hash, known)
 	}
-	if v.clients != nil && v.clients.Revoked(known.caller.ClientID) {
-		return nil, ErrInvalidToken
+	if v.clients != nil && v.clients.isRevoked(known.caller.ClientID) {
+		return nil, errInvalidToken
 	}
 	return known.caller, nil
 }
@@ -133,18 +133,18 @@ func (v *Verifier) stillGood(known verified) bool {
 func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	h, err := readHeader(token)
 	if err != nil {
-		return verified{}, ErrInvalidToken
+		return verified{}, errInvalidToken
 	}
 	by := v.authority(h.issuer)
 	if by == nil {
-		return verified{}, ErrInvalidToken
+		return verified{}, errInvalidToken
 	}
 	key, ok := by.find(ctx, h.keyID)
 	if !ok && !by.settled() {
 		return verified{}, ErrUnavailable
 	}
 	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
-		return verified{}, ErrInvalidToken
+		return verified{}, errInvalidToken
 	}
 	parsed, err := jwt.Parse([]byte(token), append(by.rules(),
 		jwt.WithKey(h.algorithm, key.key),
@@ -156,11 +156,11 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		jwt.WithClock(jwt.ClockFunc(v.now)),
 	)...)
 	if err != nil {
-		return verified{}, ErrInvalidToken // the library's text may repeat parts of the token
+		return verified{}, errInvalidToken // the library's text may repeat parts of the token
 	}
 	caller, err := by.caller(parsed)
 	if err != nil {
-		return verified{}, ErrInvalidToken
+		return verified{}, errInvalidToken
 	}
 	return verified{caller: caller, by: by, keyID: h.keyID}, nil
 }
@@ -188,7 +188,7 @@ func readHeader(token string) (h header, err error) {
 	}
 	protected := message.Signatures()[0].ProtectedHeaders()
 	if protected.Has(jws.CriticalKey) {
-		return h, ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
+		return h, errInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
 	}
 	h.keyID, _ = protected.KeyID()
 	h.algorithm, _ = protected.Algorithm()

@@ -5,6 +5,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"spendhook/internal/secret"
 )
 
 // Config holds every setting; its keys are the yaml tags, joined by dots.
@@ -37,17 +39,17 @@ type Config struct {
 // Redis says where Redis is, how much memory it has (0: its maxmemory, or half of
 // this machine's when embedded), and the share of it that new events may fill.
 type Redis struct {
-	URL       Secret  `yaml:"url"`
-	Memory    int     `yaml:"memory"`
-	HighWater float64 `yaml:"high_water"`
+	URL       secret.Text `yaml:"url"`
+	Memory    int         `yaml:"memory"`
+	HighWater float64     `yaml:"high_water"`
 }
 
 // Storage says where the spend data is. An empty URL means SQLite in the data
 // directory; MaxConns 0 lets the database's kind decide.
 type Storage struct {
-	URL      Secret `yaml:"url"`
-	MaxConns int    `yaml:"max_conns"`
-	FullSync bool   `yaml:"full_sync"`
+	URL      secret.Text `yaml:"url"`
+	MaxConns int         `yaml:"max_conns"`
+	FullSync bool        `yaml:"full_sync"`
 }
 
 // Log says what is logged, and how.
@@ -129,7 +131,7 @@ type Cards struct {
 type Egress struct {
 	AllowHTTP   bool           `yaml:"allow_http"`
 	AllowCIDRs  []netip.Prefix `yaml:"allow_cidrs"`
-	ProxyURL    Secret         `yaml:"proxy_url"`
+	ProxyURL    secret.Text    `yaml:"proxy_url"`
 	ProxyCAFile string         `yaml:"proxy_ca_file"`
 }
 
@@ -137,10 +139,10 @@ type Egress struct {
 // the name of a file that holds it. Without a key one is kept in the data
 // directory. The old keys only open.
 type Encryption struct {
-	Key         Secret   `yaml:"key"`
-	KeyFile     string   `yaml:"key_file"`
-	OldKeys     []Secret `yaml:"old_keys"`
-	OldKeyFiles []string `yaml:"old_key_files"`
+	Key         secret.Text   `yaml:"key"`
+	KeyFile     string        `yaml:"key_file"`
+	OldKeys     []secret.Text `yaml:"old_keys"`
+	OldKeyFiles []string      `yaml:"old_key_files"`
 }
 
 // Limits are requests, or the items in them, a second and at once, of which a
@@ -176,18 +178,18 @@ type TLS struct {
 	ClientCAFile       string             `yaml:"client_ca_file"`
 	TrustedProxies     []netip.Prefix     `yaml:"trusted_proxies"`
 	ProxyHeader        string             `yaml:"proxy_header"`
-	ClientCertificates ClientCertificates `yaml:"client_certificates"`
+	ClientCertificates clientCertificates `yaml:"client_certificates"`
 }
 
 // The values of a group of operations in ClientCertificates.
 const (
-	Required = "required"
-	Optional = "optional"
+	required = "required"
+	optional = "optional"
 )
 
-// ClientCertificates says for each group of operations whether a client needs a
-// certificate: Required or Optional.
-type ClientCertificates struct {
+// clientCertificates says for each group of operations whether a client needs a
+// certificate: required or optional.
+type clientCertificates struct {
 	Subscribers    string `yaml:"subscribers"`
 	Reimbursements string `yaml:"reimbursements"`
 	Events         string `yaml:"events"`
@@ -198,31 +200,31 @@ type ClientCertificates struct {
 	Audit          string `yaml:"audit"`
 }
 
-func (c ClientCertificates) byGroup() map[string]string {
+func (c clientCertificates) byGroup() map[string]string {
 	return map[string]string{
 		"subscribers": c.Subscribers, "reimbursements": c.Reimbursements, "events": c.Events,
 		"deliveries": c.Deliveries, "cards": c.Cards, "locations": c.Locations, "billing": c.Billing, "audit": c.Audit,
 	}
 }
 
-// MutualTLS reports whether clients have a way to present a certificate.
-func (t TLS) MutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
+// mutualTLS reports whether clients have a way to present a certificate.
+func (t TLS) mutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
 
 // CertificateRequired says for every group of operations whether a client needs
 // a certificate. Where none can be presented, which is in dev only, none is.
 func (t TLS) CertificateRequired() map[string]bool {
-	required := map[string]bool{}
+	groups := map[string]bool{}
 	for group, value := range t.ClientCertificates.byGroup() {
-		required[group] = value == Required && t.MutualTLS()
+		groups[group] = value == required && t.mutualTLS()
 	}
-	return required
+	return groups
 }
 
 // DefaultIssuer is the issuer of a daemon that was told no other.
 const DefaultIssuer = "spendhook"
 
-// Default returns the settings of a daemon that was told nothing.
-func Default() Config {
+// defaults returns the settings of a daemon that was told nothing.
+func defaults() Config {
 	return Config{
 		Listen:        "127.0.0.1:8080",
 		AdminListen:   "127.0.0.1:9090",
@@ -245,9 +247,9 @@ func Default() Config {
 			MaxConnections: 8192, MaxConnectionsPerAddress: 1024,
 			HeaderTimeout: 10 * time.Second, RequestTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		},
-		TLS: TLS{ProxyHeader: "client-cert", ClientCertificates: ClientCertificates{
-			Subscribers: Required, Reimbursements: Required,
-			Events: Optional, Deliveries: Optional, Cards: Optional, Locations: Optional, Billing: Optional, Audit: Optional,
+		TLS: TLS{ProxyHeader: "client-cert", ClientCertificates: clientCertificates{
+			Subscribers: required, Reimbursements: required,
+			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional,
 		}},
 		Audit: Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
 	}

@@ -18,6 +18,7 @@ import (
 
 	"spendhook/config"
 	"spendhook/internal/invalid"
+	"spendhook/internal/secret"
 )
 
 func TestGoodFiles(t *testing.T) {
@@ -172,7 +173,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", "hunter2")) {
 		t.Errorf("the secret is in:\n%s", text)
 	}
-	if config.Secret("").String() != "" {
+	if secret.Text("").String() != "" {
 		t.Error("an empty secret looks as if there were one")
 	}
 	if !strings.Contains(text, "[redacted]") || c.Redis.URL.Reveal() != "hunter2" {

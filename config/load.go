@@ -31,7 +31,7 @@ func LoadDaemon(path string, environ []string, overrides map[string]string) (Con
 }
 
 func load(path string, environ []string, overrides map[string]string, validate func(*Config, *invalid.Error)) (Config, error) {
-	c := Default()
+	c := defaults()
 	l := loader{settings: settings(&c)}
 	if err := l.file(path); err != nil {
 		return Config{}, err

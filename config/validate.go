@@ -17,6 +17,8 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/invalid"
 	"spendhook/internal/seal"
+	"spendhook/internal/secret"
+	"spendhook/internal/syntax"
 )
 
 const (
@@ -30,29 +32,15 @@ const (
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
-var eventName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
-
-// Validate returns an *invalid.Error that names every setting that is wrong,
-// contradicts another one, or would leave the daemon open.
-func (c *Config) Validate() error {
-	var problems invalid.Error
-	c.validate(&problems)
-	return problems.OrNil()
-}
-
-// ValidateDaemon is Validate for a daemon that is to serve: it also refuses one
+// validateDaemon is validate for a daemon that is to serve: it also refuses one
 // outside dev without mutual TLS.
-func (c *Config) ValidateDaemon() error {
-	var problems invalid.Error
-	c.validateDaemon(&problems)
-	return problems.OrNil()
-}
-
 func (c *Config) validateDaemon(p *invalid.Error) {
 	c.validate(p)
 	checker{p}.posture(c)
 }
 
+// validate names every setting that is wrong, contradicts another one, or would
+// leave the daemon open.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -120,7 +108,7 @@ func (v checker) events(e Events) {
 	seen := map[string]bool{}
 	for i, t := range e.Catalogue {
 		key := fmt.Sprintf("events.catalogue[%d].name", i)
-		if !eventName.MatchString(t.Name) {
+		if !syntax.EventType(t.Name) {
 			v.Add(key, "INVALID", "want a capital letter and up to 63 of A-Z, 0-9 and _")
 		} else if seen[t.Name] {
 			v.Add(key, "DUPLICATE", "%s is there twice", t.Name)
@@ -274,10 +262,10 @@ func (v checker) tls(c *Config) {
 	}
 	groups := t.ClientCertificates.byGroup()
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		v.oneOf("tls.client_certificates."+group, groups[group], Required, Optional)
+		v.oneOf("tls.client_certificates."+group, groups[group], required, optional)
 	}
 	for _, group := range []string{"subscribers", "reimbursements"} {
-		if groups[group] == Optional && !c.Dev {
+		if groups[group] == optional && !c.Dev {
 			v.unsafe("tls.client_certificates."+group, "mutual TLS is not optional there but in dev: set it to required")
 		}
 	}
@@ -357,7 +345,7 @@ func (v checker) encryption(e Encryption) {
 	}
 }
 
-func (v checker) encryptionKey(key string, text Secret) {
+func (v checker) encryptionKey(key string, text secret.Text) {
 	if text == "" {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -26,7 +28,7 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 		if d.compact(ctx) {
 			wait = compactTurn
 		}
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return
 		}
 	}
@@ -43,7 +45,7 @@ func (d *Dispatcher) compact(ctx context.Context) (more bool) {
 		if failed != nil {
 			err = failed
 		}
-		if !pause(ctx, compactRest*time.Since(began)) { //nolint:forbidigo // as above
+		if !pause.For(ctx, compactRest*time.Since(began)) { //nolint:forbidigo // as above
 			return false
 		}
 	}

@@ -75,9 +75,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Publish accepts events.
-type Publish func(context.Context, []events.Event) ([]events.Result, error)
-
 // Dispatcher delivers events. Make it with New, call Start once and Stop once.
 // Its other methods may be called concurrently at any time in between; those
 // that read work before Start as well.
@@ -91,7 +88,7 @@ type Dispatcher struct {
 	send       func(context.Context, webhook.Request) webhook.Result // the sender's
 	records    *recorders
 	after      *consequences
-	publish    Publish
+	publish    func(context.Context, []events.Event) ([]events.Result, error)
 	metrics    *metrics
 	testing    sync.Map // subscribers that are being tested
 	jobs       chan struct{}
@@ -164,7 +161,7 @@ func (d *Dispatcher) Refused() error { return d.queue.Refused() }
 
 // Start requeues what a former run of this replica left in flight and begins
 // to deliver. publish takes what the operations company is told.
-func (d *Dispatcher) Start(ctx context.Context, publish Publish) error {
+func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []events.Event) ([]events.Result, error)) error {
 	loops, endLoops := context.WithCancel(context.WithoutCancel(ctx))
 	d.endLoops = endLoops
 	d.publish = publish

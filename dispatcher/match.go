@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/internal/pause"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
@@ -80,7 +81,7 @@ const requeuePause = 500 * time.Millisecond
 func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
 	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "error", why)
 	d.working.Go(func() {
-		for pause(d.intake, requeuePause) {
+		for pause.For(d.intake, requeuePause) {
 			err := d.queue.Requeue(d.intake, replica, b)
 			if err == nil {
 				return
@@ -201,7 +202,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	d.working.Go(func() {
 		for err != nil {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "error", err)
-			if !pause(d.intake, requeuePause) {
+			if !pause.For(d.intake, requeuePause) {
 				return
 			}
 			err = d.queue.Quarantine(d.intake, replica, r.Company, r.ID, subscriber)
@@ -226,16 +227,4 @@ func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
 			d.opts.Logger.Error("job step failed", "company_uuid", company, "job", job, "error", err)
 		}
 	})
-}
-
-// pause waits, and reports false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

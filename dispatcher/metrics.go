@@ -9,6 +9,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/webhook"
+	"spendhook/internal/pause"
 )
 
 type metrics struct {
@@ -169,7 +170,7 @@ func (d *Dispatcher) runGauges(ctx context.Context) {
 		if err := d.readGauges(ctx); err != nil && ctx.Err() == nil {
 			d.opts.Logger.Error("gauges not read", "error", err)
 		}
-		if !pause(ctx, gaugesEvery) {
+		if !pause.For(ctx, gaugesEvery) {
 			return
 		}
 	}

@@ -71,7 +71,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	return b
 }
 
-func (b *noticeBench) start(publish dispatcher.Publish) {
+func (b *noticeBench) start(publish func(context.Context, []events.Event) ([]events.Result, error)) {
 	b.t.Helper()
 	if err := b.Start(b.t.Context(), publish); err != nil {
 		b.t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 )
 
 // Bounds of a recorder. A full queue holds back what makes the outcomes.
@@ -163,7 +164,7 @@ func (r *recorder) write(ctx context.Context, batch []*outcome) {
 		}
 		if failed != nil {
 			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "error", failed)
-			if !pause(ctx, recordRetry) {
+			if !pause.For(ctx, recordRetry) {
 				break
 			}
 		}

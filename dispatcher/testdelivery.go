@@ -16,8 +16,8 @@ import (
 // ErrTesting says that a test of the subscriber is under way.
 var ErrTesting = errors.New("a test of this subscriber is under way")
 
-// TestEvent is the type of the event that Test sends.
-const TestEvent = "SUBSCRIBER_TEST"
+// testEvent is the type of the event that Test sends.
+const testEvent = "SUBSCRIBER_TEST"
 
 // TestResult is what came of a test delivery.
 type TestResult struct {
@@ -79,7 +79,7 @@ func (d *Dispatcher) testEvent(sub *subscribers.Subscriber) (*events.Stored, err
 		return nil, fmt.Errorf("make test event: %w", err)
 	}
 	e := events.Event{
-		ID: "test-" + d.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: TestEvent,
+		ID: "test-" + d.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: testEvent,
 		Timestamp: d.opts.Now(), Metadata: metadata,
 	}
 	body, err := e.Body()

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/syntax"
 )
 
 const (
@@ -52,22 +53,11 @@ func (e *Event) checkNames(problems *invalid.Error, catalogue *Catalogue) {
 	switch {
 	case e.Type == "":
 		problems.Add("event", "REQUIRED", "is required")
-	case !validType(e.Type):
+	case !syntax.EventType(e.Type):
 		problems.Add("event", "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
 	case !catalogue.Allows(e.Type):
 		problems.Add("event", "UNKNOWN_EVENT_TYPE", "is not in the event catalogue")
 	}
-}
-
-// validType reports whether name matches [A-Z][A-Z0-9_]{0,63}.
-func validType(name string) bool {
-	for i, c := range []byte(name) {
-		letter := c >= 'A' && c <= 'Z'
-		if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
-			return false
-		}
-	}
-	return name != "" && len(name) <= 64
 }
 
 func (e *Event) checkTime(problems *invalid.Error, now time.Time, limits Limits) {
@@ -88,29 +78,9 @@ func (e *Event) checkMetadata(problems *invalid.Error, limit int) {
 		problems.Add("metadata", "TOO_LONG", "is longer than %d bytes", limit)
 	case e.Metadata.Kind() != jsontext.KindBeginObject:
 		problems.Add("metadata", "INVALID", "must be a JSON object")
-	case depth(e.Metadata) > maxDepth:
+	case syntax.NestsDeeper(e.Metadata, maxDepth):
 		problems.Add("metadata", "TOO_DEEP", "is nested more than %d deep", maxDepth)
 	}
-}
-
-// depth is how deep objects and arrays are nested in valid JSON.
-func depth(text []byte) int {
-	depth, deepest, quoted := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++ // whatever is escaped
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
 }
 
 func checkLength(problems *invalid.Error, field, text string, limit int) {

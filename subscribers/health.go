@@ -10,9 +10,9 @@ import (
 
 // The states of Health; there are no others.
 const (
-	StateHealthy  = "healthy"
-	StateFailing  = "failing"
-	StateDisabled = "disabled"
+	stateHealthy  = "healthy"
+	stateFailing  = "failing"
+	stateDisabled = "disabled"
 )
 
 // Health is how a subscriber's endpoint does. FailingSince is the first
@@ -23,7 +23,7 @@ type Health struct {
 	FailingSince, LastSuccessAt *time.Time
 	ConsecutiveFailures         int64
 	PausedAt                    *time.Time
-	PausedReason                string // PausedManually or PausedDead
+	PausedReason                string // pausedManually or pausedDead
 }
 
 // Sample is what was seen of an endpoint: whether any attempt succeeded, and
@@ -76,7 +76,7 @@ func (sample Sample) transition(reply []string, err error) Transition {
 // newHealth reads health.lua's texts; "" is what was never seen.
 func newHealth(state, fails, since, last string) Health {
 	if state == "" {
-		state = StateHealthy
+		state = stateHealthy
 	}
 	count, _ := strconv.ParseInt(fails, 10, 64)
 	return Health{State: state, ConsecutiveFailures: count, FailingSince: parseMillis(since), LastSuccessAt: parseMillis(last)}

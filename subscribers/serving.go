@@ -9,8 +9,8 @@ import (
 
 // What becomes of an ordered subscriber when a delivery to it died.
 const (
-	OnDeadContinue = "continue" // the next delivery goes out; the default
-	OnDeadPause    = "pause"    // the subscriber is paused
+	onDeadContinue = "continue" // the next delivery goes out; the default
+	onDeadPause    = "pause"    // the subscriber is paused
 )
 
 // Bounds of a RateLimit.
@@ -40,7 +40,7 @@ func (r *RateLimit) check(problems *invalid.Error) {
 }
 
 func checkOnDead(problems *invalid.Error, onDead string) {
-	if onDead != OnDeadContinue && onDead != OnDeadPause {
+	if onDead != onDeadContinue && onDead != onDeadPause {
 		problems.Add("onDead", "INVALID", "must be continue or pause")
 	}
 }
@@ -55,7 +55,7 @@ func (s *Subscriber) serving() []any {
 	}
 	if s.Ordered {
 		ordered = "1"
-		if s.OnDead == OnDeadPause {
+		if s.OnDead == onDeadPause {
 			onDead = "1"
 		}
 	}

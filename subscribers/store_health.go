@@ -116,7 +116,7 @@ func (s *Store) healthOf(company uuid.UUID, ids []uuid.UUID, records []any, coun
 		h := counts[i].Val()
 		health := newHealth(h["state"], h["fails"], h["since"], h["last"])
 		if !sub.Enabled {
-			health.State = StateDisabled
+			health.State = stateDisabled
 		}
 		since, _ := pauses[i].Val()[0].(string)
 		health.PausedAt = parseMillis(since)

@@ -11,18 +11,18 @@ import (
 	"spendhook/internal/partition"
 )
 
-// PausedManually is the reason of a pause that the company asked for. The other one
-// is PausedDead.
+// pausedManually is the reason of a pause that the company asked for. The other one
+// is pausedDead.
 const (
-	PausedManually = "MANUAL"
-	PausedDead     = "DEAD" // a delivery to an ordered subscriber died, and onDead is OnDeadPause
+	pausedManually = "MANUAL"
+	pausedDead     = "DEAD" // a delivery to an ordered subscriber died, and onDead is onDeadPause
 )
 
 // Pause keeps back all deliveries to a subscriber that are claimed from now on: they
 // wait, without cost, until Resume. One that is paused already stays so for its first
 // reason. ErrNotFound.
 func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
-	return s.runOne(ctx, pauseScript, "pause", company, id, PausedManually)
+	return s.runOne(ctx, pauseScript, "pause", company, id, pausedManually)
 }
 
 // Resume lets go of what a pause keeps back; without one it does nothing.

@@ -49,7 +49,7 @@ type Subscriber struct {
 	UUID           uuid.UUID       `json:"-"`
 	CompanyUUID    uuid.UUID       `json:"-"`
 	Name           string          `json:"name"`
-	CallbackURL    string          `json:"callbackUrl"` // as NormalizeURL leaves it, unique in the company
+	CallbackURL    string          `json:"callbackUrl"` // as normalizeURL leaves it, unique in the company
 	Events         []string        `json:"events"`
 	Enabled        bool            `json:"enabled"`
 	DisabledReason string          `json:"disabledReason,omitzero"`
@@ -58,7 +58,7 @@ type Subscriber struct {
 	Format         string          `json:"format,omitzero"`    // of what it is sent; empty: FormatStandard
 	RateLimit      *RateLimit      `json:"rateLimit,omitzero"` // nil: none
 	Ordered        bool            `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
-	OnDead         string          `json:"onDead,omitzero"`    // OnDeadContinue (also when empty) or OnDeadPause
+	OnDead         string          `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
 	CreatedAt      time.Time       `json:"createdAt"`
 	UpdatedAt      time.Time       `json:"updatedAt"`
 	Secrets        []SigningSecret `json:"-"` // newest first

@@ -27,18 +27,18 @@ type URLPolicy struct {
 	Resolve func(ctx context.Context, host string) error
 }
 
-// NormalizeURL returns raw with its scheme and host in lower case, the host in
+// normalizeURL returns raw with its scheme and host in lower case, the host in
 // its ASCII form (punycode), "/" for an empty path, and without default port, empty
 // query and fragment. It refuses, with an *invalid.Error on callbackUrl, what is not an absolute https URL
 // (http only with allowHTTP) of at most 2,048 bytes, or has user information,
 // white space or control characters. Normalising twice changes nothing.
-func NormalizeURL(raw string, allowHTTP bool) (string, error) {
+func normalizeURL(raw string, allowHTTP bool) (string, error) {
 	var problems invalid.Error
 	normal := normalize(&problems, raw, allowHTTP)
 	return normal, problems.OrNil()
 }
 
-// normalize is NormalizeURL that adds to problems instead.
+// normalize is normalizeURL that adds to problems instead.
 func normalize(problems *invalid.Error, raw string, allowHTTP bool) string {
 	if raw == "" {
 		problems.Add("callbackUrl", "REQUIRED", "is required")

@@ -1,7 +1,6 @@
 package subscribers
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -9,14 +8,13 @@ import (
 
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/internal/syntax"
 )
 
 const (
 	maxName   = 200 // characters
 	maxEvents = 100
 )
-
-var eventName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
 func checkName(problems *invalid.Error, name string) {
 	switch {
@@ -53,7 +51,7 @@ func checkEvent(problems *invalid.Error, catalogue *events.Catalogue, field, nam
 	switch {
 	case name == "":
 		problems.Add(field, "REQUIRED", "is required")
-	case !eventName.MatchString(name):
+	case !syntax.EventType(name):
 		problems.Add(field, "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
 	case !catalogue.Allows(name):
 		problems.Add(field, "UNKNOWN_EVENT_TYPE", "is not in the event catalogue")

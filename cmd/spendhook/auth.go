@@ -11,6 +11,7 @@ import (
 	"spendhook/api"
 	"spendhook/auth"
 	"spendhook/config"
+	"spendhook/internal/pause"
 	"spendhook/internal/seal"
 	"spendhook/storage"
 )
@@ -76,7 +77,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 // ends. That the database is away is logged where it is watched.
 func (d *daemon) followAuth(ctx context.Context, clients *auth.Clients) {
 	failing := false
-	for wait := time.Duration(0); pause(ctx, wait); wait = auth.SyncInterval {
+	for wait := time.Duration(0); pause.For(ctx, wait); wait = auth.SyncInterval {
 		err := errors.Join(d.keys.Sync(ctx), clients.Sync(ctx))
 		if ctx.Err() != nil || errors.Is(err, storage.ErrUnavailable) {
 			continue

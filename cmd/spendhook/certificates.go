@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -21,7 +23,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 	d.registry.MustRegister(ending)
 	d.background(ctx, "certificate watch", func(ctx context.Context) {
 		d.checkCertificates(ctx, ending)
-		for pause(ctx, certificateEvery) {
+		for pause.For(ctx, certificateEvery) {
 			d.checkCertificates(ctx, ending)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
 
@@ -124,7 +125,7 @@ func TestClocksDiffer(t *testing.T) {
 		return tr.daemons[0].clock(t).Sub(before) >= 4*time.Second
 	})
 	tr.endpoints[0].holdWith(func(string, <-chan struct{}) bool {
-		pause(t.Context(), 400*time.Millisecond) // slower than the events come
+		pause.For(t.Context(), 400*time.Millisecond) // slower than the events come
 		return true
 	})
 	most := tr.flood(64, 100)

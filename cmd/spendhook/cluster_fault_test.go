@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
 
@@ -87,7 +88,7 @@ func TestClusterMovesMuch(t *testing.T) {
 		}
 		to = (to + 1) % 3
 		move(to) // for the last time when all are there
-		pause(t.Context(), time.Second)
+		pause.For(t.Context(), time.Second)
 	}
 	tr.grow(100)
 	tr.load.pause()

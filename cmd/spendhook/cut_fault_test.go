@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
 
@@ -227,7 +228,7 @@ func TestBadNetwork(t *testing.T) {
 	proxy.Follow(slow(50 * time.Millisecond))
 	tr.grow(100)
 	proxy.Follow(slow(2 * time.Second)) // longer than a command may take
-	pause(t.Context(), 6*time.Second)
+	pause.For(t.Context(), 6*time.Second)
 	proxy.Follow(nil)
 	tr.grow(100)
 	proxy.Follow(func([][]string, []byte) bool { return rand.IntN(30) > 0 })
@@ -244,7 +245,7 @@ func TestBadNetwork(t *testing.T) {
 func slow(by time.Duration) redistest.Plan {
 	return func(_ [][]string, reply []byte) bool {
 		if reply != nil {
-			pause(context.Background(), by)
+			pause.For(context.Background(), by)
 		}
 		return true
 	}

@@ -17,6 +17,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/keycheck"
+	"spendhook/internal/pause"
 	"spendhook/internal/peer"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
@@ -174,7 +175,7 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	status := d.redis.Check(ctx)
 	for !status.Up || !d.redis.TakesWrites(ctx) {
-		if !pause(ctx, 500*time.Millisecond) {
+		if !pause.For(ctx, 500*time.Millisecond) {
 			return ctx.Err()
 		}
 		status = d.redis.Check(ctx)

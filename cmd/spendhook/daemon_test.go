@@ -21,7 +21,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-	svix "github.com/svix/svix-webhooks/go"
 
 	"spendhook/api/gen"
 	"spendhook/internal/redistest"
@@ -226,14 +225,13 @@ func eventLines(from, n int, at time.Time) string {
 	return b.String()
 }
 
-// endpoint receives deliveries and verifies each with two libraries.
+// endpoint receives deliveries and verifies each.
 type endpoint struct {
 	*httptest.Server
 	mu       sync.Mutex
 	answer   func(id string) int                                   // nil: 204
 	hold     func(id string, gone <-chan struct{}) (answered bool) // not nil: called first, false for a sender that has gone
 	official *standardwebhooks.Webhook
-	other    *svix.Webhook
 	secret   string
 	anyTime  bool // the clock of the daemon is off
 	// subscriber is the endpoint's, once it has subscribed.
@@ -272,13 +270,11 @@ func (e *endpoint) knows(tb testing.TB, subscriber uuid.UUID, secret string) {
 	tb.Helper()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var err1, err2 error
-	e.official, err1 = standardwebhooks.NewWebhook(secret)
-	e.other, err2 = svix.NewWebhook(secret)
-	e.secret, e.subscriber = secret, subscriber
-	if err1 != nil || err2 != nil {
-		tb.Fatal(err1, err2)
+	var err error
+	if e.official, err = standardwebhooks.NewWebhook(secret); err != nil {
+		tb.Fatal(err)
 	}
+	e.secret, e.subscriber = secret, subscriber
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -304,14 +300,12 @@ func (e *endpoint) note(r *http.Request, id string, body []byte, status int) {
 		e.wrong = append(e.wrong, fmt.Errorf("a delivery before the subscription"))
 		return
 	}
-	verify, verifyOther := e.official.Verify, e.other.Verify
+	verify := e.official.Verify
 	if e.anyTime {
-		verify, verifyOther = e.official.VerifyIgnoringTimestamp, e.other.VerifyIgnoringTimestamp
+		verify = e.official.VerifyIgnoringTimestamp
 	}
-	for _, err := range []error{verify(body, r.Header), verifyOther(body, r.Header)} {
-		if err != nil {
-			e.wrong = append(e.wrong, fmt.Errorf("%s: %w", id, err))
-		}
+	if err := verify(body, r.Header); err != nil {
+		e.wrong = append(e.wrong, fmt.Errorf("%s: %w", id, err))
 	}
 	if before, again := e.bodies[id]; again && before != string(body) {
 		e.wrong = append(e.wrong, fmt.Errorf("%s came with another body", id))

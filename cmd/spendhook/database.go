@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spendhook/internal/pause"
 	"spendhook/storage"
 )
 
@@ -41,7 +42,7 @@ func (w *databaseWatch) run(ctx context.Context) {
 	ask := w.store.Migrate
 	wait := w.sample(ctx, ask)
 	close(w.tried)
-	for pause(ctx, wait) {
+	for pause.For(ctx, wait) {
 		if !w.away.Load() {
 			ask = w.store.Ping
 		}

@@ -17,6 +17,7 @@ import (
 	"spendhook/auth"
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/internal/pause"
 	"spendhook/subscribers"
 )
 
@@ -151,7 +152,7 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 		if err != nil || (len(list) > 0 && allAttempted(list)) {
 			return list, err
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !pause.For(ctx, 20*time.Millisecond) {
 			return nil, errors.New("the events were not delivered; see the log")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"spendhook/api/gen"
+	"spendhook/internal/pause"
 )
 
 // emitter sends batches of event records and counts how they were answered.
@@ -120,7 +121,7 @@ func (e *emitter) post(ctx context.Context, batch []line, answer *gen.EventBatch
 		if time.Now().Add(wait).After(deadline) {
 			return err
 		}
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return ctx.Err()
 		}
 	}
@@ -155,16 +156,4 @@ func retryWait(attempt int, err error) time.Duration {
 		wait = max(wait, p.retryAfter)
 	}
 	return wait
-}
-
-// pause waits and reports whether it was not interrupted.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"spendhook/config"
 	"spendhook/internal/seal"
+	"spendhook/internal/secret"
 )
 
 func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
@@ -20,7 +21,7 @@ func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "none"), Encryption: config.Encryption{
-		Key: config.Secret(text), OldKeys: []config.Secret{config.Secret(old)}, OldKeyFiles: []string{file},
+		Key: secret.Text(text), OldKeys: []secret.Text{secret.Text(old)}, OldKeyFiles: []string{file},
 	}}
 	keys, err := openKeyring(&cfg)
 	if err != nil {
@@ -82,8 +83,8 @@ func TestAWarningSaysWhenTheOwnKeyIsNotEnough(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		cfg := config.Config{
-			DataDir: "d", Redis: config.Redis{URL: config.Secret(test.redis)}, Storage: config.Storage{URL: config.Secret(test.storage)},
-			Encryption: config.Encryption{Key: config.Secret(test.key)},
+			DataDir: "d", Redis: config.Redis{URL: secret.Text(test.redis)}, Storage: config.Storage{URL: secret.Text(test.storage)},
+			Encryption: config.Encryption{Key: secret.Text(test.key)},
 		}
 		warnOfOwnKey(&cfg, slog.New(slog.NewTextHandler(&out, nil)))
 		if got := strings.Contains(out.String(), "encryption.key"); got != test.want {

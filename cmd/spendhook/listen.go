@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/webhook"
+	"spendhook/internal/pause"
 )
 
 type listenCmd struct {
@@ -148,7 +149,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if !pause(req.Context(), r.delay) {
+	if !pause.For(req.Context(), r.delay) {
 		return
 	}
 	got := received{At: time.Now(), ID: req.Header.Get(webhook.HeaderID), Body: body}

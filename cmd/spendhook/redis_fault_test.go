@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
 
@@ -61,7 +62,7 @@ func TestRedisIsPaused(t *testing.T) {
 		began := time.Now()
 		hurt()
 		before := tr.load.count() // and one of each client may have been answered already
-		pause(t.Context(), redisPause*3/4)
+		pause.For(t.Context(), redisPause*3/4)
 		if n := tr.load.count() - before; n > emitters && time.Since(began) < redisPause {
 			t.Errorf("%d events were accepted by a Redis that did not answer", n)
 		}

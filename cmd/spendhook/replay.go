@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/internal/pause"
 )
 
 type replayCmd struct {
@@ -115,7 +116,7 @@ func watch(ctx context.Context, api *client, path string, screen io.Writer) (gen
 			}
 			return job, nil
 		}
-		if !pause(ctx, 300*time.Millisecond) {
+		if !pause.For(ctx, 300*time.Millisecond) {
 			return job, ctx.Err()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
 
@@ -95,7 +96,7 @@ func TestReplicaIsStopped(t *testing.T) {
 	t.Logf("%d notes were taken over %s after the stop", left, time.Since(began).Round(100*time.Millisecond))
 	tr.grow(200)
 	if rest := stoppedFor - time.Since(began); rest > 0 {
-		pause(t.Context(), rest)
+		pause.For(t.Context(), rest)
 	}
 	d.signal(syscall.SIGCONT)
 

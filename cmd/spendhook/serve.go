@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
@@ -44,7 +45,9 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	}
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	defer holdHeapFloor()()
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
+	}
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
 	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log))
 	if err != nil {
@@ -55,6 +58,10 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	}
 	return d.wait(ctx)
 }
+
+// gcPercent is how much the heap grows between collections, in percent of what is
+// live. Most of a daemon's heap is short-lived, and little of it live.
+const gcPercent = 200
 
 // startError is nil for a daemon that was told to stop while it started.
 func startError(ctx context.Context, err error) error {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
 
@@ -100,7 +101,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	signals := append(slices.Repeat([]os.Signal{syscall.SIGKILL}, kills), syscall.SIGQUIT)
 	for _, signal := range signals {
 		tr.grow(rand.IntN(100))
-		pause(t.Context(), rand.N(200*time.Millisecond))
+		pause.For(t.Context(), rand.N(200*time.Millisecond))
 		tr.daemons[0].signal(signal)
 		tr.daemons[0].ended(t)
 		tr.replace(0, h.startChild(t))

@@ -25,6 +25,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 )
 
 // briefRetries is a schedule that soon makes a dead letter of what always fails.
@@ -438,7 +439,7 @@ func (tf *traffic) emit(client int, prefix string) {
 	for n := 0; tf.enter(); n++ {
 		id := prefix + strconv.Itoa(n)
 		tf.insist(client, id, eventBody(id))
-		pause(context.Background(), emitPause)
+		pause.For(context.Background(), emitPause)
 	}
 }
 
@@ -469,7 +470,7 @@ func (tf *traffic) insist(client int, id, body string) {
 		case time.Now().After(deadline):
 			tf.tb.Errorf("%s was never answered: %d %s %v", id, status, answer, err)
 		default:
-			pause(context.Background(), 2*emitPause)
+			pause.For(context.Background(), 2*emitPause)
 			continue
 		}
 		tf.note("")

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Backoff is the wait before the next attempt after k failures (k ≥ 1) in the
+// backoff is the wait before the next attempt after k failures (k ≥ 1) in the
 // current run of the schedule, spread evenly by ±jitter (0..1) of itself; rnd
 // gives a number in [0,1). The wait is never negative. ok is false when the
 // schedule is used up.
-func Backoff(schedule []time.Duration, k int, jitter float64, rnd func() float64) (wait time.Duration, ok bool) {
+func backoff(schedule []time.Duration, k int, jitter float64, rnd func() float64) (wait time.Duration, ok bool) {
 	if k < 1 || k > len(schedule) {
 		return 0, false
 	}

@@ -42,7 +42,7 @@ type Policy struct {
 func Decide(r Record, res Result, p Policy, now time.Time, rnd func() float64) Record {
 	switch res.Outcome {
 	case Interrupted:
-		return Interrupt(r, now)
+		return interrupt(r, now)
 	case Locked:
 		return lock(r, now, rnd)
 	case Succeeded, Failed, Gone:
@@ -58,7 +58,7 @@ func Decide(r Record, res Result, p Policy, now time.Time, rnd func() float64) R
 		r.Status, r.Reason = StatusDead, ReasonGone
 		return r
 	}
-	wait, more := Backoff(p.Schedule, r.Step, p.Jitter, rnd)
+	wait, more := backoff(p.Schedule, r.Step, p.Jitter, rnd)
 	if !more {
 		r.Status, r.Reason = StatusDead, ReasonExhausted
 		return r
@@ -68,9 +68,9 @@ func Decide(r Record, res Result, p Policy, now time.Time, rnd func() float64) R
 	return r
 }
 
-// Interrupt requeues a delivery whose attempt was cut short by this daemon: no
+// interrupt requeues a delivery whose attempt was cut short by this daemon: no
 // attempt is counted, and it is due at once.
-func Interrupt(r Record, now time.Time) Record {
+func interrupt(r Record, now time.Time) Record {
 	return again(r, ReasonInterrupted, now, now)
 }
 

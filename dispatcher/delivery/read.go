@@ -32,7 +32,7 @@ func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Del
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not
 // matched yet or unknown.
 func (s *Store) OfEvent(ctx context.Context, r events.Ref) ([]Delivery, error) {
-	groups, err := s.OfEvents(ctx, []events.Ref{r})
+	groups, _, err := s.ofEvents(ctx, []events.Ref{r})
 	if err != nil {
 		return nil, err
 	}

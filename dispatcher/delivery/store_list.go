@@ -299,7 +299,8 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 		for i, e := range entries {
 			refs[i] = events.Ref{Company: company, ID: e.member}
 		}
-		return s.OfEvents(ctx, refs)
+		groups, _, err := s.ofEvents(ctx, refs)
+		return groups, err
 	}
 	refs := make([]Ref, len(entries))
 	for i, e := range entries {
@@ -384,13 +385,8 @@ func (w waiting) show(status *Status, reason *string) {
 	}
 }
 
-// OfEvents reads all deliveries of events, by subscriber.
-func (s *Store) OfEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
-	groups, _, err := s.ofEvents(ctx, refs)
-	return groups, err
-}
-
-// ofEvents is OfEvents, with which events a disabled subscriber was to have.
+// ofEvents reads all deliveries of events, by subscriber, and tells which events a
+// disabled subscriber was to have.
 func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]Delivery, held []bool, err error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.MapStringStringCmd, len(refs))

@@ -123,7 +123,7 @@ func TestFree(t *testing.T) {
 			}
 			f.hold(1, 1, c.held)
 			f.hold(2, 2, c.others)
-			if got := f.Free(id(1)); got != c.want {
+			if got := f.free(id(1)); got != c.want {
 				t.Errorf("free %d, want %d", got, c.want)
 			}
 		})
@@ -410,12 +410,12 @@ func TestAnAbortedAttemptTeachesNothing(t *testing.T) {
 	f := setup(t, Options{Places: 64})
 	f.attempt(1, 1, unreachable)
 	f.attempt(1, 1, Result{NotCounted: true, Latency: time.Hour})
-	if got := f.Latency(id(1)); got != time.Second {
+	if got := f.latency(id(1)); got != time.Second {
 		t.Errorf("latency %v", got)
 	}
 	f.hold(2, 2, 57)
 	f.enter(1, 1, OverflowShare) // failing
-	if got := f.Free(id(1)); got != 0 {
+	if got := f.free(id(1)); got != 0 {
 		t.Errorf("the company may take %d of the last eighth", got)
 	}
 }
@@ -423,12 +423,12 @@ func TestAnAbortedAttemptTeachesNothing(t *testing.T) {
 func TestLatency(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{})
-	if got := f.Latency(id(1)); got != 0 {
+	if got := f.latency(id(1)); got != 0 {
 		t.Errorf("of an unknown endpoint: %v", got)
 	}
 	f.attempt(1, 1, Result{Latency: 80 * time.Millisecond})
 	f.attempt(1, 1, Result{Latency: 160 * time.Millisecond})
-	if got := f.Latency(id(1)); got != 90*time.Millisecond {
+	if got := f.latency(id(1)); got != 90*time.Millisecond {
 		t.Errorf("latency %v, want 90ms", got)
 	}
 }
@@ -472,7 +472,7 @@ func TestStop(t *testing.T) {
 	if got, _ := f.Enter(&Delivery{Company: id(1), Endpoint: id(1), Queued: true}); got != Stopped {
 		t.Errorf("a queued delivery: decision %d", got)
 	}
-	if f.Refused(id(1)) || f.Free(id(1)) != 0 {
+	if f.Refused(id(1)) || f.free(id(1)) != 0 {
 		t.Error("a company may claim")
 	}
 	for _, d := range started {
@@ -602,7 +602,7 @@ func TestTheLongestUnusedEndpointIsForgotten(t *testing.T) {
 		f.attempt(1, n, answered)
 	}
 	for n, want := range []bool{false, true, false, true, true} {
-		if known := f.Latency(id(n)) > 0; known != want {
+		if known := f.latency(id(n)) > 0; known != want {
 			t.Errorf("endpoint %d: known %v, want %v", n, known, want)
 		}
 	}
@@ -630,7 +630,7 @@ func TestConcurrentUse(t *testing.T) {
 	attempt := func(d *Delivery) {
 		attempts.Go(func() {
 			for _, company := range a.Leave(d, Result{Unreachable: rand.N(3) == 0, NotCounted: rand.N(9) == 0}) {
-				a.Free(company)
+				a.free(company)
 			}
 		})
 	}

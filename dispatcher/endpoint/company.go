@@ -25,10 +25,10 @@ type company struct {
 	refused *list.Element // in Admission.refused; nil: it is not
 }
 
-// Free returns how many more deliveries may be claimed for the company; 0 when
+// free returns how many more deliveries may be claimed for the company; 0 when
 // it holds its share: two fifths of what is free and its own, so that what it
 // takes leaves more free than it then holds, even if that is a few too many.
-func (a *Admission) Free(company uuid.UUID) int {
+func (a *Admission) free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freeFor(a.companies[company])

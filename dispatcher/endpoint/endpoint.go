@@ -54,9 +54,9 @@ const (
 	open
 )
 
-// Latency returns the moving average of the endpoint's attempts; 0: none is
+// latency returns the moving average of the endpoint's attempts; 0: none is
 // known.
-func (a *Admission) Latency(endpoint uuid.UUID) time.Duration {
+func (a *Admission) latency(endpoint uuid.UUID) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e := a.endpoints[endpoint]; e != nil {

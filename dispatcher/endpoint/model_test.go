@@ -152,7 +152,7 @@ func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time
 // claim lets in as many as may be claimed.
 func (m *model) claim(t *rapid.T) {
 	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
-	free, was := m.Free(id(company)), m.held(all)
+	free, was := m.free(id(company)), m.held(all)
 	switch {
 	case free < 0 || m.stopped && free > 0:
 		t.Fatalf("%d may be claimed", free)
@@ -193,8 +193,8 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 		m.last[modelCompany(d.endpoint)] = r.Unreachable
 	}
 	for _, company := range m.Leave(d.Delivery, r) {
-		if !m.unnamed[company] || m.Free(company) == 0 {
-			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.Free(company))
+		if !m.unnamed[company] || m.free(company) == 0 {
+			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.free(company))
 		}
 		delete(m.unnamed, company)
 	}
@@ -203,7 +203,7 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 func (m *model) refuse(t *rapid.T) {
 	company := id(rapid.IntRange(0, modelCompanies-1).Draw(t, "company"))
 	switch may := m.Refused(company); {
-	case may && m.Free(company) == 0:
+	case may && m.free(company) == 0:
 		t.Fatal("a company may claim nothing")
 	case !may:
 		m.unnamed[company] = true
@@ -250,7 +250,7 @@ func (m *model) check(t *rapid.T) {
 		if !ok {
 			want = others
 		}
-		if got := m.Free(id(company)); got != want {
+		if got := m.free(id(company)); got != want {
 			t.Fatalf("company %d: free %d, the claim is told %d", company, got, want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/internal/pause"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
@@ -164,11 +165,7 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 			return err
 		}
 		s.Logger.Error("job not put back, trying again", "job", id, "error", failed)
-		retry := time.NewTimer(jobRetry)
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			retry.Stop()
+		if !pause.For(ctx, jobRetry) {
 			return errors.Join(err, failed)
 		}
 	}

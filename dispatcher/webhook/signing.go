@@ -82,9 +82,9 @@ func NewSigner(secrets []subscribers.SigningSecret, asymmetric ed25519.PrivateKe
 	return s, nil
 }
 
-// Signature is the value of the webhook-signature header for a message sent at
+// signature is the value of the webhook-signature header for a message sent at
 // ts, in unix seconds.
-func (s *Signer) Signature(id string, ts int64, body []byte) string {
+func (s *Signer) signature(id string, ts int64, body []byte) string {
 	var space [256]byte
 	prefix := signedPrefix(space[:0], id, ts)
 	out := make([]byte, 0, 128)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-	svix "github.com/svix/svix-webhooks/go"
 	"pgregory.net/rapid"
 
 	"spendhook/subscribers"
@@ -61,7 +60,7 @@ func TestThePublishedVectorReproduces(t *testing.T) {
 	if err != nil || got != vectorSignature {
 		t.Errorf("SignV1 = %q, %v, want %q", got, err, vectorSignature)
 	}
-	if got := signerOf(t, nil, vectorSecret).Signature(vectorID, vectorTime, []byte(vectorBody)); got != vectorSignature {
+	if got := signerOf(t, nil, vectorSecret).signature(vectorID, vectorTime, []byte(vectorBody)); got != vectorSignature {
 		t.Errorf("Signature = %q, want %q", got, vectorSignature)
 	}
 	headers := signedHeaders(vectorID, vectorTime, vectorSignature)
@@ -77,7 +76,7 @@ func TestThePublishedAsymmetricVectorReproduces(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := signerOf(t, ed25519.NewKeyFromSeed(seed), vectorSecret)
-	if got, want := s.Signature(vectorID, vectorTime, []byte(vectorBody)), vectorSignature+" "+vectorV1a; got != want {
+	if got, want := s.signature(vectorID, vectorTime, []byte(vectorBody)), vectorSignature+" "+vectorV1a; got != want {
 		t.Errorf("Signature = %q, want %q", got, want)
 	}
 }
@@ -89,8 +88,7 @@ func secretGen() *rapid.Generator[string] {
 	})
 }
 
-// The pooled HMAC must be the library's, byte for byte, and be accepted by it
-// and by a verifier of another house.
+// The pooled HMAC must be the library's, byte for byte.
 func TestSignaturesEqualTheLibrarys(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -109,16 +107,9 @@ func TestSignaturesEqualTheLibrarys(t *testing.T) {
 		}
 		s := signerOf(t, nil, secret)
 		for range 2 { // the second one from the pool
-			if got := s.Signature(id, ts, body); got != want {
+			if got := s.signature(id, ts, body); got != want {
 				rt.Fatalf("Signature = %q, want %q", got, want)
 			}
-		}
-		other, err := svix.NewWebhook(secret)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		if err := other.VerifyIgnoringTimestamp(body, signedHeaders(id, ts, want)); err != nil {
-			rt.Fatalf("svix: %v", err)
 		}
 	})
 }
@@ -141,26 +132,22 @@ func TestEveryLiveSecretSigns(t *testing.T) {
 			sig, _ := SignV1(secret, "evt_1", ts, []byte("{}"))
 			want = append(want, sig)
 		}
-		if got := s.Signature("evt_1", ts, []byte("{}")); got != strings.Join(want, " ") {
+		if got := s.signature("evt_1", ts, []byte("{}")); got != strings.Join(want, " ") {
 			t.Errorf("at %d: %q, want %q", ts, got, want)
 		}
 	}
 }
 
-func TestBothVerifiersAcceptEveryLiveSecretBesideV1a(t *testing.T) {
+func TestTheLibraryAcceptsEveryLiveSecretBesideV1a(t *testing.T) {
 	t.Parallel()
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
 	secrets := []string{secretPrefix + "bmV3ZXN0LWtleQ==", secretPrefix + "b2xkZXN0LWtleQ=="}
 	now, body := time.Now(), []byte(`{"id":"evt_1"}`)
-	headers := signedHeaders("evt_1", now.Unix(), signerOf(t, private, secrets...).Signature("evt_1", now.Unix(), body))
+	headers := signedHeaders("evt_1", now.Unix(), signerOf(t, private, secrets...).signature("evt_1", now.Unix(), body))
 	for _, secret := range secrets {
 		official, _ := standardwebhooks.NewWebhook(secret)
 		if err := official.Verify(body, headers); err != nil {
 			t.Errorf("standard-webhooks: %v", err)
-		}
-		independent, _ := svix.NewWebhook(secret)
-		if err := independent.Verify(body, headers); err != nil {
-			t.Errorf("svix: %v", err)
 		}
 	}
 }
@@ -170,7 +157,7 @@ func TestV1aVerifiesWithThePublicKey(t *testing.T) {
 	public, private, _ := ed25519.GenerateKey(rand.Reader)
 	key := publicKeyPrefix + base64.StdEncoding.EncodeToString(public)
 	body := bytes.Repeat([]byte("x"), 1000)
-	sig := signerOf(t, private, vectorSecret).Signature("evt_1", 1000, body)
+	sig := signerOf(t, private, vectorSecret).signature("evt_1", 1000, body)
 	verify := func(body string, id string) error {
 		return Verify(key, signedHeaders(id, 1000, sig), []byte(body), time.Minute, time.Unix(1000, 0))
 	}
@@ -243,7 +230,7 @@ func TestASignerIsSafeForConcurrentUse(t *testing.T) {
 			body := bytes.Repeat([]byte{byte(i)}, 100*i)
 			want, _ := SignV1(vectorSecret, "evt_1", int64(i), body)
 			for range 200 {
-				if got := s.Signature("evt_1", int64(i), body); got != want {
+				if got := s.signature("evt_1", int64(i), body); got != want {
 					t.Errorf("Signature = %q, want %q", got, want)
 					return
 				}
@@ -277,7 +264,7 @@ func BenchmarkSignature(b *testing.B) {
 			s := signerOf(b, nil, vectorSecret)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Signature(vectorID, vectorTime, body)
+				s.signature(vectorID, vectorTime, body)
 			}
 		})
 		b.Run(fmt.Sprintf("library/%d", size), func(b *testing.B) {

@@ -27,7 +27,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		timeout = 5 * time.Second
 	}
 	if d.Proxy == nil {
-		direct := net.Dialer{Timeout: timeout, Control: d.Guard.Control, Resolver: d.Guard.resolver}
+		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.resolver}
 		return direct.DialContext(ctx, network, address)
 	}
 	host, _, err := net.SplitHostPort(address)

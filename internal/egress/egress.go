@@ -2,7 +2,7 @@
 // must not reach through us: private, loopback, link-local, metadata,
 // carrier-grade NAT, multicast and every other special-purpose range.
 //
-// The guard that counts is Control: it sees the address of each connection
+// The guard that counts is control: it sees the address of each connection
 // after the name was resolved, so that a name whose answer changes between
 // check and use (DNS rebinding) gains nothing. Check only refuses the obvious
 // early, when a URL is registered.
@@ -115,10 +115,10 @@ func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
 	return v4, v6
 }
 
-// Control is for net.Dialer.Control. It refuses, with ErrRefused, everything
+// control is for net.Dialer.control. It refuses, with ErrRefused, everything
 // but TCP to an allowed address, before the first packet leaves. Never use it
 // with a proxy: the guard would judge the proxy's address.
-func (g *Guard) Control(network, address string, c syscall.RawConn) error {
+func (g *Guard) control(network, address string, c syscall.RawConn) error {
 	if err := g.addresses.Safe(network, address, c); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -130,7 +130,7 @@ func (g *Guard) Control(network, address string, c syscall.RawConn) error {
 }
 
 // Check refuses, with ErrRefused, a host (a name or a literal address, without
-// port) that is, or now resolves to, an address that Control would refuse; one
+// port) that is, or now resolves to, an address that control would refuse; one
 // such address among several is enough. It waits at most 5 s for the answer.
 //
 // A name that does not resolve is accepted: a subscriber may be registered

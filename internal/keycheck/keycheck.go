@@ -20,8 +20,8 @@ const key = "sh:keys"
 // text is what is sealed; it is no secret.
 const text = "spendhook"
 
-// ErrMissing is wrapped by the error of Verify when a key is missing or wrong.
-var ErrMissing = errors.New("the encryption keys do not open what Redis keeps")
+// errMissing is wrapped by the error of Verify when a key is missing or wrong.
+var errMissing = errors.New("the encryption keys do not open what Redis keeps")
 
 //go:embed lua/enter.lua
 var enterLua string
@@ -48,7 +48,7 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	for _, sealed := range reply {
 		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
 			return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
-				ErrMissing, seal.KeyID(sealed), ring.IDs())
+				errMissing, seal.KeyID(sealed), ring.IDs())
 		}
 	}
 	return nil
@@ -73,11 +73,11 @@ func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	return dropped, nil
 }
 
-// Drop gives a key up that is lost. ErrUnknown when it is not noted.
+// Drop gives a key up that is lost. errUnknown when it is not noted.
 func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
 	n, err := client.HDel(ctx, key, id).Result()
 	if err == nil && n == 0 {
-		err = ErrUnknown
+		err = errUnknown
 	}
 	if err != nil {
 		return fmt.Errorf("forget encryption key %q: %w", id, err)
@@ -85,5 +85,5 @@ func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
 	return nil
 }
 
-// ErrUnknown says that nothing was ever sealed under a key.
-var ErrUnknown = errors.New("there is no such key")
+// errUnknown says that nothing was ever sealed under a key.
+var errUnknown = errors.New("there is no such key")

@@ -32,9 +32,9 @@ var (
 	// ErrUntrusted: the certificate is not, or no longer, one that the
 	// authorities vouch for.
 	ErrUntrusted = errors.New("the client certificate is not trusted")
-	// ErrInClear: the request came over the network without TLS, and not from
+	// errInClear: the request came over the network without TLS, and not from
 	// a trusted proxy.
-	ErrInClear = errors.New("the request is not protected by TLS")
+	errInClear = errors.New("the request is not protected by TLS")
 )
 
 // Options say whom to trust. The zero value trusts no proxy and knows no
@@ -111,7 +111,7 @@ func (p *Resolver) certificate(r *http.Request, proxied bool, direct netip.Addr,
 	}
 	if r.TLS == nil {
 		if p.opts.RefuseClear && !direct.IsLoopback() {
-			return nil, ErrInClear
+			return nil, errInClear
 		}
 		return nil, nil //nolint:nilnil // no certificate is no error
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/child"
+	"spendhook/internal/pause"
 )
 
 var errNoServer = errors.New("no redis-server or valkey-server on PATH: install the package redis-server (or redis, valkey), or give the address of a running Redis with --redis or SPENDHOOK_REDIS")
@@ -178,7 +179,7 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 		if c != nil && e.watch(ctx, c) {
 			backoff = minBackoff
 		}
-		if !pause(ctx, backoff) {
+		if !pause.For(ctx, backoff) {
 			return
 		}
 		backoff = min(2*backoff, maxBackoff)
@@ -218,17 +219,6 @@ func (e *embedded) terminate(c *child.Process) {
 	case <-t.C:
 		e.log.Error("embedded Redis did not stop in time and was killed")
 		c.Kill()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

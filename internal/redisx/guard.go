@@ -74,8 +74,8 @@ func (m *Memory) Run(ctx context.Context) {
 	above := false
 	for {
 		m.Read(ctx)
-		if now := m.Fullest(); above != now.Above() {
-			above = now.Above()
+		if now := m.Fullest(); above != now.above() {
+			above = now.above()
 			if above {
 				m.opts.Logger.Warn("Redis is above its high-water mark, new events are refused", "used", now.Used, "limit", now.Limit)
 			} else {
@@ -160,8 +160,8 @@ func (o MemoryOptions) use(info map[string]string) MemoryUse {
 	return u
 }
 
-// Above reports whether the server uses more than new events may fill.
-func (u MemoryUse) Above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
+// above reports whether the server uses more than new events may fill.
+func (u MemoryUse) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
 
 // Fullest is the last reading of the server that has the least left of what it has.
 func (m *Memory) Fullest() MemoryUse {
@@ -191,7 +191,7 @@ func (m *Memory) Warnings() []string {
 		return nil
 	case u.Limit == 0:
 		return []string{"Redis has no maxmemory, and redis.memory does not say how much memory it has: nothing keeps new events from filling it"}
-	case u.Above():
+	case u.above():
 		return []string{fmt.Sprintf("Redis is above its high-water mark (%d of %d bytes used): new events are refused", u.Used, u.Limit)}
 	}
 	return nil

@@ -91,9 +91,6 @@ func attach(ctx context.Context, dataDir string) *Redis {
 // Client is the one client that the whole daemon shares.
 func (r *Redis) Client() redis.UniversalClient { return r.client }
 
-// Durable is false when what is written does not survive a restart.
-func (r *Redis) Durable() bool { return !r.memory }
-
 // Close closes the client and then stops an embedded server, which writes its
 // data out first. Call it after everything that uses the client.
 func (r *Redis) Close() error {

@@ -83,7 +83,7 @@ func (s Stored) stale(ring *Keyring, value string) ([]string, error) {
 	}
 	var stale []string
 	for _, secret := range all {
-		if ring.Stale(secret) {
+		if ring.isStale(secret) {
 			stale = append(stale, secret)
 		}
 	}

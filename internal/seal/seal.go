@@ -106,9 +106,9 @@ func (r *Keyring) Open(sealed, context string) ([]byte, error) {
 	return plain, nil
 }
 
-// Stale reports whether a value is in clear or sealed under another key than
+// isStale reports whether a value is in clear or sealed under another key than
 // the current one, and so should be written anew.
-func (r *Keyring) Stale(value string) bool { return KeyID(value) != r.current }
+func (r *Keyring) isStale(value string) bool { return KeyID(value) != r.current }
 
 // IsSealed reports whether text has the form of a sealed value.
 func IsSealed(text string) bool { return KeyID(text) != "" }

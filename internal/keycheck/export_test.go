@@ -1,0 +1,7 @@
+package keycheck
+
+// The errors, for tests.
+var (
+	ErrMissing = errMissing
+	ErrUnknown = errUnknown
+)

@@ -1,0 +1,4 @@
+package peer
+
+// ErrInClear is errInClear, for tests.
+var ErrInClear = errInClear

@@ -1,0 +1,33 @@
+// Package secret holds text that must not be seen.
+package secret
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// Text is a secret. However it is printed, encoded or logged, it is "[redacted]", or
+// nothing when it is empty.
+type Text string
+
+// Reveal returns the secret itself.
+func (t Text) Reveal() string { return string(t) }
+
+// String returns what is shown instead.
+func (t Text) String() string {
+	if t == "" {
+		return ""
+	}
+	return "[redacted]"
+}
+
+// Format writes what is shown for every verb, also for a wrong one such as %d, for
+// which fmt would ignore String and print the value.
+func (t Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
+
+// MarshalText returns what is shown; encoders of JSON and YAML use it too.
+func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// LogValue returns what is shown.
+func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }

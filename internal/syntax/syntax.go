@@ -1,0 +1,36 @@
+// Package syntax says what names and texts may look like, for all packages that
+// take them.
+package syntax
+
+// EventType reports whether name matches [A-Z][A-Z0-9_]{0,63}.
+func EventType(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 64
+}
+
+// NestsDeeper reports whether text opens more than limit objects and arrays
+// inside each other. It need not be valid JSON.
+func NestsDeeper(text []byte, limit int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++ // whatever is escaped
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
