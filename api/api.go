@@ -111,7 +111,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.throttle = newThrottle(opts.Limits, s.opts.Metrics, s.opts.Now)
+	s.throttle = newThrottle(opts.Limits, s.opts.Metrics)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
@@ -178,7 +178,12 @@ func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := strings.Join(s.allowed(r), ", ")
-	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
+	p := newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow)
+	if r.URL.Path == tokenPath {
+		s.failToken(w, r, p)
+		return
+	}
+	s.fail(w, r, p)
 }
 
 // allowed lists the methods of the route that a request has missed.

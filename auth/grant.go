@@ -131,7 +131,7 @@ func company(token jwt.Token, name string, into **uuid.UUID) error {
 }
 
 // confirmed reads the thumbprint that a token is bound to. A token that is
-// bound to anything else is one that we cannot check.
+// bound to anything else, also beside it, is one that we cannot check.
 func confirmed(token jwt.Token, into *string) error {
 	if !token.Has(confirmation) {
 		return nil
@@ -141,7 +141,7 @@ func confirmed(token jwt.Token, into *string) error {
 		return ErrInvalidToken
 	}
 	text, ok := members[thumbprint].(string)
-	if !ok || text == "" {
+	if !ok || text == "" || len(members) > 1 {
 		return ErrInvalidToken
 	}
 	*into = text

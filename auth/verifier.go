@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/internal/peer"
 )
 
 const (
@@ -25,8 +28,8 @@ const (
 var ErrInvalidToken = errors.New("the token is not valid")
 
 // ErrUnavailable says that a token cannot be judged now: the keys of its issuer
-// could not be had yet.
-var ErrUnavailable = errors.New("the keys of the token's issuer are not known yet")
+// could not be had yet, or too many others wait to be verified.
+var ErrUnavailable = errors.New("the token cannot be verified now")
 
 // verifyingKey is a public key with the algorithms that it may be used for.
 type verifyingKey struct {
@@ -66,12 +69,15 @@ type VerifierOptions struct {
 // the token names and an algorithm that is pinned to the key, then "iss",
 // "aud", "exp" and "nbf". It remembers the tokens it has verified, by their
 // hash and while they and their keys are valid, since a signature costs a
-// hundred times what a look-up does. It is safe for concurrent use.
+// hundred times what a look-up does. Of those that it does not know it verifies
+// one of an address (peer.Address of the context) at a time; the others wait for
+// their turn. It is safe for concurrent use.
 type Verifier struct {
 	authorities []authority
 	clients     *Clients
 	now         func() time.Time
 	cache       *lru.Cache[[sha256.Size]byte, verified]
+	turns       *turns
 }
 
 // verified is a token that was good, and by which key.
@@ -83,7 +89,7 @@ type verified struct {
 
 // NewVerifier returns a Verifier for these options.
 func NewVerifier(opts VerifierOptions) *Verifier {
-	v := &Verifier{clients: opts.Clients, now: opts.Now}
+	v := &Verifier{clients: opts.Clients, now: opts.Now, turns: newTurns(runtime.GOMAXPROCS(0))}
 	if v.now == nil {
 		v.now = time.Now //nolint:forbidigo // the nil default
 	}
@@ -102,7 +108,7 @@ func NewVerifier(opts VerifierOptions) *Verifier {
 
 // Verify returns whom an access token names, or ErrInvalidToken, or
 // ErrUnavailable for one that may be good later. It may wait a
-// second for a key that is new. The Caller is shared by all requests with the
+// second for a key that is new, and as long for its turn. The Caller is shared by all requests with the
 // token.
 func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	if len(token) > maxToken {
@@ -146,6 +152,11 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
 		return verified{}, ErrInvalidToken
 	}
+	end, err := v.turns.take(ctx, peer.Address(ctx))
+	if err != nil {
+		return verified{}, ErrUnavailable
+	}
+	defer end()
 	parsed, err := jwt.Parse([]byte(token), append(by.rules(),
 		jwt.WithKey(h.algorithm, key.key),
 		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ

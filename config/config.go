@@ -58,11 +58,10 @@ type Log struct {
 
 // Auth is about the access tokens that the daemon issues and accepts.
 type Auth struct {
-	Issuer       string          `yaml:"issuer"`
-	Builtin      bool            `yaml:"builtin"`
-	SecretChecks int             `yaml:"secret_checks"`
-	Issuers      []TrustedIssuer `yaml:"issuers"`
-	KeepKeys     time.Duration   `yaml:"keep_keys"`
+	Issuer   string          `yaml:"issuer"`
+	Builtin  bool            `yaml:"builtin"`
+	Issuers  []TrustedIssuer `yaml:"issuers"`
+	KeepKeys time.Duration   `yaml:"keep_keys"`
 }
 
 // TrustedIssuer is another issuer whose tokens are accepted.
@@ -230,7 +229,7 @@ func Default() Config {
 		Redis:         Redis{URL: "embedded", HighWater: 0.85},
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
-		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, SecretChecks: 1, KeepKeys: 24 * time.Hour},
+		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},
 		Events: Events{
 			Retention:        7 * 24 * time.Hour,
 			KeepDelivered:    72 * time.Hour,

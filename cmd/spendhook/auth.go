@@ -53,7 +53,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 		clients := auth.NewClients(d.storage, nil)
 		options.Keys, options.Clients = d.keys, clients
 		d.tokens = auth.NewEndpoint(auth.EndpointOptions{
-			Keys: d.keys, Clients: clients, SecretChecks: d.cfg.Auth.SecretChecks, Logger: d.log, Metrics: metrics,
+			Keys: d.keys, Clients: clients, Limiter: d.limiter, Logger: d.log, Metrics: metrics,
 		})
 		d.background(ctx, "keys and clients", func(ctx context.Context) { d.followAuth(ctx, clients) })
 	}

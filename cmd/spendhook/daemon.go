@@ -18,6 +18,7 @@ import (
 	"spendhook/internal/connlimit"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/peer"
+	"spendhook/internal/ratelimit"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
@@ -45,6 +46,7 @@ type daemon struct {
 	database    *databaseWatch
 	redis       *redisx.Redis
 	memory      *redisx.Memory
+	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *events.Catalogue
 	events      *events.Store
@@ -131,6 +133,7 @@ func (d *daemon) openRedis(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	d.limiter = ratelimit.New(d.redis.Client(), nil)
 	d.stop.add("redis", func(context.Context) error { return d.redis.Close() })
 	d.memory = redisx.NewMemory(d.redis, redisx.MemoryOptions{
 		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory), Logger: d.log,

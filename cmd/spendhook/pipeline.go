@@ -149,7 +149,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
 		Audit:  d.audit,
-		Limits: requestLimits(d.cfg.Limits, d.redis.Client()),
+		Limits: requestLimits(d.cfg.Limits, d.limiter),
 		Peers:  d.peers, CertificateRequired: d.cfg.TLS.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
