@@ -18,6 +18,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/events"
+	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 )
 
@@ -54,6 +55,8 @@ type Options struct {
 	Limits *Limits
 	// Peers finds the client's address and certificate; nil trusts no proxy.
 	Peers *peer.Resolver
+	// Bodies bounds the memory of request bodies; nil bounds that of this API's.
+	Bodies *bodylimit.Limiter
 	// CertificateRequired says for each group of operations (their tag in the
 	// document, in lower case) whether they need a client certificate. It has
 	// every group, or is nil: then none needs one.
@@ -132,6 +135,9 @@ func (o Options) withDefaults() Options {
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	if o.Peers == nil {
 		o.Peers = peer.New(peer.Options{})
+	}
+	if o.Bodies == nil {
+		o.Bodies = bodylimit.New(nil, nil)
 	}
 	if o.Unavailable == nil {
 		o.Unavailable = func(error) bool { return false }

@@ -21,10 +21,11 @@ const (
 )
 
 const (
-	adminConnections = 256      // of the admin listener and the demo's receiver, each
-	adminBody        = 64 << 10 // bytes; the admin listener needs none
-	maxHeader        = 32 << 10 // bytes; a forwarded client certificate has up to 8 KiB
-	maxStreams       = 128      // requests at once on one HTTP/2 connection
+	adminConnections = 256       // of the admin listener and the demo's receiver, each
+	adminBody        = 64 << 10  // bytes; the admin listener needs none
+	maxHeader        = 32 << 10  // bytes; a forwarded client certificate has up to 8 KiB
+	maxStreams       = 128       // requests at once on one HTTP/2 connection
+	receiveBuffer    = 256 << 10 // bytes of an HTTP/2 connection that wait to be read
 )
 
 // service is something to serve on a listener.
@@ -33,7 +34,8 @@ type service struct {
 	handler http.Handler
 	answer  time.Duration // for an answer
 	limits  connlimit.Options
-	tls     *tls.Config // nil: in clear
+	tls     *tls.Config                                     // nil: in clear
+	context func(context.Context, net.Conn) context.Context // of a connection's requests; nil changes nothing
 }
 
 // listen serves in clear on address until the daemon stops, and returns the
@@ -68,10 +70,13 @@ func (d *daemon) serve(l net.Listener, s service) {
 		IdleTimeout:       limits.IdleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tls,
+		ConnContext:       s.context,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams,
-			SendPingTimeout:      limits.RequestTimeout, // asks a silent peer whether it is there
-			WriteByteTimeout:     limits.RequestTimeout,
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: receiveBuffer,
+			MaxReceiveBufferPerStream:     receiveBuffer,
+			SendPingTimeout:               limits.RequestTimeout, // asks a silent peer whether it is there
+			WriteByteTimeout:              limits.RequestTimeout,
 		},
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}

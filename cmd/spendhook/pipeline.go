@@ -13,6 +13,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/internal/bodylimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
@@ -142,6 +143,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		return err
 	}
 	d.address = l.Addr().String()
+	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
@@ -150,7 +152,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
 		Audit:  d.audit,
 		Limits: requestLimits(d.cfg.Limits, d.limiter),
-		Peers:  d.peers, CertificateRequired: d.cfg.TLS.CertificateRequired(),
+		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.TLS.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
@@ -161,6 +163,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	}
 	d.serve(l, service{
 		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
+		context: bodies.ConnContext,
 	})
 	d.stop.add("readiness", func(context.Context) error {
 		d.admin.unready.Store(new("the daemon is stopping"))
