@@ -90,7 +90,9 @@ func (tn *tenant) wantRefused(tb testing.TB, id string) {
 	}
 }
 
-// fill posts until the company gets no more.
+// fill posts until the company gets no more: arrays until none of their events is
+// accepted, then single events, for what Redis has left varies with the requests
+// that it holds.
 func (tn *tenant) fill(tb testing.TB) {
 	tb.Helper()
 	for i := 0; ; i += 10 {
@@ -100,12 +102,21 @@ func (tn *tenant) fill(tb testing.TB) {
 		}
 		accepted, codes := tn.send(tb, ids...)
 		if accepted == 0 && codes["REJECTED STORAGE_FULL"] == len(ids) {
-			return
+			break
 		}
 		if len(codes) > 1 || len(codes) == 1 && codes["REJECTED STORAGE_FULL"] == 0 {
 			tb.Fatalf("answered %v", codes)
 		}
 	}
+	for i := range 100 {
+		switch status, code, after := tn.one(tb, fmt.Sprint("last_", i)); {
+		case status == http.StatusServiceUnavailable && code == "STORAGE_FULL" && after != "":
+			return
+		case status != http.StatusAccepted:
+			tb.Fatalf("a new event: %d %s, Retry-After %q", status, code, after)
+		}
+	}
+	tb.Fatal("100 more events are accepted")
 }
 
 func (tn *tenant) awaitAll(tb testing.TB, what string) {
@@ -165,7 +176,6 @@ func TestOneCompanyFillsRedis(t *testing.T) {
 	if kept := len(greedy.accepted) * 60_000; kept < redisMemory/5 || kept > redisMemory/2 {
 		t.Errorf("the company got %d bytes of %d", kept, redisMemory)
 	}
-	greedy.wantRefused(t, "refused")
 	if metric(t, d, "spendhook_storage_refused_total") < 10 {
 		t.Error("nothing was counted as refused")
 	}
@@ -176,7 +186,7 @@ func TestOneCompanyFillsRedis(t *testing.T) {
 	}
 	other.awaitAll(t, "the other company's events are delivered")
 
-	limit(metricBytes(t, d)*100/90 + 1) // 90 % are used
+	limit(metricBytes(t, d)*100/95 + 1) // 95 % are used
 	eventually(t, patience, "readiness warns of the high-water mark", func() bool {
 		code, body := get(t, d.admin+"/readyz")
 		return code == http.StatusOK && strings.Contains(body, "high-water mark")

@@ -85,10 +85,10 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 	p := partition.Of(h.company)
 	h.claims++
 	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n).Slice()
-	if err != nil || len(reply) < 2 {
+	if err != nil || len(reply) < 3 {
 		t.Fatalf("claim: %v, %v", reply, err)
 	}
-	for _, batch := range reply[2:] {
+	for _, batch := range reply[3:] {
 		parts, _ := batch.([]any)
 		for e, _ := parts[3].([]any); len(e) > 0; e = e[3:] {
 			id, _ := e[0].(string)

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the scripts
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -305,18 +306,17 @@ var errReply = errors.New("unexpected reply of the record script")
 func readRecorded(group []*Write, call *script.Call, answers map[*Write]Recorded) (wakes []int) {
 	reply, err := call.Result()
 	list, _ := reply.([]any)
-	if err == nil && !group[0].smooth() {
-		if len(list) == 0 {
-			err = errReply
-		} else {
-			numbers, _ := list[0].([]any)
-			for _, n := range numbers {
-				if i, ok := n.(int64); ok && i >= 1 && int(i) <= len(group) {
-					wakes = append(wakes, partition.Of(group[i-1].Event.Company))
-				}
+	if err == nil && len(list) == 0 {
+		err = errReply
+	}
+	if err == nil {
+		prefixes, _ := list[0].([]any)
+		for _, w := range group {
+			if p := partition.Of(w.Event.Company); slices.Contains(prefixes, any(partition.Prefix(p))) {
+				wakes = append(wakes, p)
 			}
-			list = list[1:]
 		}
+		list = list[1:]
 	}
 	for _, w := range group {
 		r := Recorded{}

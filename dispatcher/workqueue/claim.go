@@ -57,8 +57,9 @@ var (
 // claimed is the answer of one claim.
 type claimed struct {
 	partition int
-	wake      bool        // work remains: a wake-up must be enqueued
-	passed    []uuid.UUID // companies that hold their share of this replica
+	wake      bool          // work remains: a wake-up must be enqueued
+	passed    []uuid.UUID   // companies that hold their share of this replica
+	next      time.Duration // until an endpoint queue may be served that its rate holds; negative: none
 	batches   []Batch
 	err       error
 }
@@ -115,7 +116,7 @@ const recoverPause = 250 * time.Millisecond
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	q.claiming.Go(func() {
 		for {
-			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, requeuePage, "0", number}}
+			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
 			err := script.Run(q.ctx, q.opts.Client, nil, call)
 			if err == nil {
 				q.Kick(p)
@@ -139,14 +140,16 @@ func (c *claimed) read(reply any) {
 	case len(list) == 1:
 		c.err = errRanAlready
 		return
-	case len(list) < 2:
+	case len(list) < 3:
 		c.err = errReply
 		return
 	}
 	wake, _ := list[0].(int64)
 	c.wake = wake == 1
 	c.passed = parseIDs(list[1])
-	for _, v := range list[2:] {
+	next, _ := list[2].(int64)
+	c.next = time.Duration(next) * time.Millisecond
+	for _, v := range list[3:] {
 		parts, _ := v.([]any)
 		if len(parts) != 6 {
 			c.err = errReply

@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ type Claimed struct {
 	Wake    bool
 	Fenced  bool
 	Passed  []uuid.UUID
+	Next    time.Duration
 	Batches []Batch
 	Err     error
 }
@@ -27,7 +29,7 @@ func (q *Queue) ClaimOnce(ctx context.Context, p, most int, shares map[uuid.UUID
 }
 
 func exported(c claimed) Claimed {
-	return Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Batches: c.batches, Err: c.err}
+	return Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
 }
 
 // Name is what claims are noted under now.
@@ -53,7 +55,7 @@ func ClaimHash() string { return claimScript.Hash() }
 
 // Recover requeues what the claim with a number took, and Repeat claims under it.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
-	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: []any{partition.Prefix(p), q.Name(), requeuePage, "0", number}}
+	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: q.requeueArgs(p, q.Name(), "0", number)}
 	return script.Run(ctx, q.opts.Client, nil, call)
 }
 

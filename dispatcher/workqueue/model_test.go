@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ type model struct {
 	jobs      map[uuid.UUID]bool                        // not done
 	tries     []*try                                    // writes whose answer was lost
 	v         float64
+
+	ordered map[uuid.UUID]map[uuid.UUID]int // by company and subscriber: what was accepted when it became ordered
 }
 
 // replica is a process and what it has claimed.
@@ -48,6 +51,7 @@ type item struct {
 	replica string
 	ref     events.Ref
 	todo    []uuid.UUID      // subscribers without an outcome, of an event
+	queued  []uuid.UUID      // those whose deliveries go by their queue
 	sub     uuid.UUID        // of a delivery
 	base    *delivery.Record // of a delivery
 	job     uuid.UUID
@@ -88,6 +92,8 @@ func TestWorkIsInOnePlace(t *testing.T) {
 			"take over":    m.takesOver,
 			"change":       m.changes,
 			"add job":      m.addsJob,
+			"configure":    m.configures,
+			"pause":        m.pauses,
 			"promote":      func(t *rapid.T) { m.t = t; m.promote(m.draw().Queue) },
 			"claim all":    m.claimsAll,
 		})
@@ -101,6 +107,7 @@ func newModel(t *rapid.T, b *bench) *model {
 	m := &model{
 		bench: &copied, t: t, companies: companies(testPartition, modelCompanies),
 		fenced: map[string]bool{}, seen: map[delivery.Ref]map[delivery.Status]bool{}, jobs: map[uuid.UUID]bool{},
+		ordered: map[uuid.UUID]map[uuid.UUID]int{},
 	}
 	for i := range modelReplicas {
 		m.replicas = append(m.replicas, &replica{Queue: m.queue(fmt.Sprint("r", i))})
@@ -183,7 +190,7 @@ func (m *model) claimed(r *replica, c workqueue.Claimed) {
 	}
 	for _, b := range c.Batches {
 		for _, e := range b.Events {
-			it := &item{replica: name, ref: events.Ref{Company: b.Company, ID: e.ID}}
+			it := &item{replica: name, ref: events.Ref{Company: b.Company, ID: e.ID}, queued: b.Backlogged}
 			for i := range modelSubscribers {
 				if sub := subscriber(b.Company, i); !slices.Contains(e.Known, sub) {
 					it.todo = append(it.todo, sub)
@@ -196,10 +203,65 @@ func (m *model) claimed(r *replica, c workqueue.Claimed) {
 			if err != nil {
 				m.t.Fatalf("claimed %q: %v", d.Record, err)
 			}
+			m.checkOrder(b.Company, d)
 			r.work = append(r.work, &item{replica: name, ref: events.Ref{Company: b.Company, ID: d.EventID}, sub: d.Subscriber, base: rec})
 		}
 		for _, j := range b.Jobs {
 			r.work = append(r.work, &item{replica: name, ref: events.Ref{Company: b.Company}, job: j})
+		}
+	}
+}
+
+// configures changes how an endpoint queue is served.
+func (m *model) configures(t *rapid.T) {
+	m.t = t
+	company, sub := m.drawSubscriber()
+	s := rapid.SampledFrom([]settings{plain, ordered, {1, 2, "", ""}, {1, 1, "1", ""}, {"", "", "1", "1"}}).Draw(t, "settings")
+	m.configure(sub, company, s)
+	of := m.ordered[company]
+	if of == nil {
+		of = map[uuid.UUID]int{}
+		m.ordered[company] = of
+	}
+	if _, was := of[sub]; s.ordered == "" {
+		delete(of, sub)
+	} else if !was {
+		of[sub] = len(m.accepted)
+	}
+}
+
+// pauses pauses an endpoint queue or resumes it.
+func (m *model) pauses(t *rapid.T) {
+	m.t = t
+	company, sub := m.drawSubscriber()
+	if rapid.Bool().Draw(t, "resume") {
+		m.resumeEndpoint(company, sub)
+	} else {
+		m.pauseEndpoint(company, sub)
+	}
+}
+
+func (m *model) drawSubscriber() (company, sub uuid.UUID) {
+	company = m.companies[rapid.IntRange(0, modelCompanies-1).Draw(m.t, "company")]
+	return company, subscriber(company, rapid.IntRange(0, modelSubscribers-1).Draw(m.t, "subscriber"))
+}
+
+// checkOrder looks whether a claimed delivery to an ordered subscriber is alone, and
+// whether those of all earlier events since it is ordered have come to an end.
+func (m *model) checkOrder(company uuid.UUID, d workqueue.Delivery) {
+	since, ok := m.ordered[company][d.Subscriber]
+	if !ok {
+		return
+	}
+	s := m.read()
+	at := slices.Index(m.accepted, events.Ref{Company: company, ID: d.EventID})
+	for _, ref := range m.accepted[min(since, at):at] {
+		if ref.Company != company {
+			continue
+		}
+		record := s.pairs("d:" + company.String() + "/" + ref.ID)[d.Subscriber.String()]
+		if record == "" || (record[0] == 'P' || record[0] == 'R') && !strings.Contains(record, `"SUBSCRIBER_DISABLED"`) {
+			m.t.Fatalf("%s was claimed for an ordered subscriber before %s: %q", d.EventID, ref.ID, record)
 		}
 	}
 }
@@ -253,6 +315,9 @@ func (m *model) outcomes(it *item, n int) *try {
 	}
 	for _, sub := range it.todo[:n] {
 		kinds := []string{"delivered", "delivered", "failed", "overflow", "breaker"}
+		if slices.Contains(it.queued, sub) {
+			kinds = kinds[3:]
+		}
 		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), delivery.Change{
 			Ref: delivery.Ref{Ref: it.ref, Subscriber: sub}, Base: &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()},
 		})
@@ -479,6 +544,13 @@ func (m *model) addsJob(t *rapid.T) {
 
 // drain finishes all there is and checks the end.
 func (m *model) drain() {
+	for _, company := range m.companies {
+		for i := range modelSubscribers {
+			m.configure(subscriber(company, i), company, plain)
+			m.resumeEndpoint(company, subscriber(company, i))
+		}
+	}
+	clear(m.ordered)
 	for _, r := range m.replicas {
 		for _, it := range r.work {
 			m.deliver(r, it)
@@ -522,7 +594,11 @@ func (m *model) deliver(r *replica, it *item) {
 		m.outcome(w, "delivered", delivery.Change{Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true})
 	}
 	for _, sub := range it.todo {
-		m.outcome(w, "delivered", delivery.Change{
+		kind := "delivered"
+		if slices.Contains(it.queued, sub) {
+			kind = "overflow"
+		}
+		m.outcome(w, kind, delivery.Change{
 			Ref: delivery.Ref{Ref: it.ref, Subscriber: sub}, Base: &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()},
 		})
 	}
@@ -540,7 +616,7 @@ func (m *model) hasten() {
 		}
 	}
 	for _, e := range s.under("es:") {
-		pipe.HDel(m.ctx, p+"es:"+e, "until")
+		pipe.HDel(m.ctx, p+"es:"+e, "until", "held", "tat")
 	}
 	for member := range s.pairs("due") {
 		pipe.Do(m.ctx, "ZADD", p+"due", 0, member)

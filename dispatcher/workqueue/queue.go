@@ -46,8 +46,9 @@ type Options struct {
 	// It may be called concurrently and must not wait for receivers.
 	Take func(ctx context.Context, replica string, batches []Batch)
 
-	EndpointLimit   int // deliveries of one endpoint queue in flight, over all replicas; default 64
-	BreakerFailures int // unreachable attempts in a row after which an endpoint queue is only probed; default 10
+	EndpointLimit   int           // deliveries of one endpoint queue in flight, over all replicas; default 64
+	BreakerFailures int           // unreachable attempts in a row after which an endpoint queue is only probed; default 10
+	AttemptTimeout  time.Duration // the longest that an attempt takes; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
 	ServiceEvery   time.Duration // how often owned partitions are looked at; default 250 ms
@@ -70,6 +71,7 @@ func (o Options) withDefaults() Options {
 		value    *time.Duration
 		standard time.Duration
 	}{
+		{&o.AttemptTimeout, 15 * time.Second},
 		{&o.HeartbeatEvery, 500 * time.Millisecond},
 		{&o.ServiceEvery, 250 * time.Millisecond},
 		{&o.CheckInterval, time.Millisecond},
@@ -361,7 +363,7 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 // Requeue gives up work of one company that was claimed and not begun.
 func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	p := partition.Of(b.Company)
-	args := []any{partition.Prefix(p), replica, requeuePage, "0", ""}
+	args := q.requeueArgs(p, replica, "0", "")
 	for _, e := range b.Events {
 		args = append(args, b.Company.String()+"/"+e.ID)
 	}

@@ -151,6 +151,9 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int) {
 			q.recoverClaim(c.partition, replica, number)
 			continue
 		}
+		if c.next >= 0 {
+			time.AfterFunc(c.next, func() { q.Kick(c.partition) })
+		}
 		if c.wake {
 			again = append(again, c.partition)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"spendhook/internal/partition"
 )
@@ -214,6 +215,9 @@ func (s state) checkInFlight(places map[string][]string) error {
 	return nil
 }
 
+// inOrder is what an ordered delivery's score begins with.
+const inOrder = 1e13
+
 // checkEndpoints looks whether each endpoint queue is going to be served, in time.
 func (s state) checkEndpoints(map[string][]string) error {
 	due := s.scores("due")
@@ -222,19 +226,33 @@ func (s state) checkEndpoints(map[string][]string) error {
 		if _, offered := s.scores("dq:" + company)[sub]; offered {
 			continue
 		}
+		about := s.pairs("es:" + e)
 		first := -1.0
 		for _, at := range s.scores("eq:" + e) {
+			if at >= inOrder {
+				at = 0
+			}
 			if first < 0 || at < first {
 				first = at
 			}
 		}
-		about := s.pairs("es:" + e)
-		until, _ := strconv.ParseFloat(about["until"], 64)
+		latest := first
+		for _, field := range []string{"until", "held", "tat"} {
+			at, _ := strconv.ParseFloat(about[field], 64)
+			latest = max(latest, at)
+		}
+		if len(s["om:"+company]) > 0 { // an ordered one waits for events that are being matched
+			latest = max(latest, float64(time.Now().Add(2*time.Second).UnixMilli()))
+		}
 		at, scheduled := due["e:"+e]
 		switch {
-		case scheduled && at <= max(first, until):
+		case about["paused"] != "":
+			if scheduled {
+				return fmt.Errorf("endpoint queue %s is paused and will be served", e)
+			}
+		case scheduled && at <= latest+1:
 		case scheduled:
-			return fmt.Errorf("endpoint queue %s is served at %v, its work is due at %v and its pause ends at %v", e, at, first, until)
+			return fmt.Errorf("endpoint queue %s is served at %v, its work is due at %v and may go at %v: %v", e, at, first, latest, about)
 		case about["full"] == "" || len(s["ef:"+e]) == 0:
 			return fmt.Errorf("endpoint queue %s will not be served: %v", e, about)
 		}

@@ -353,6 +353,11 @@ func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 // requeuePage is how many notes one call requeues.
 const requeuePage = 500
 
+// requeueArgs are the arguments of the requeue script before the notes.
+func (q *Queue) requeueArgs(p int, replica, fence string, claim any) []any {
+	return []any{partition.Prefix(p), replica, requeuePage, fence, claim, q.opts.AttemptTimeout.Milliseconds()}
+}
+
 // requeue fences a replica in partitions, moves all its notes there back to their
 // queues and has them served. It returns how many there were.
 func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (int, error) {
@@ -362,7 +367,7 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 		for i, p := range rest {
 			calls[i] = &script.Call{
 				Script: requeueScript, Keys: Keys(p),
-				Args: []any{partition.Prefix(p), replica, requeuePage, "1", ""},
+				Args: q.requeueArgs(p, replica, "1", ""),
 			}
 		}
 		if err := script.Run(ctx, q.opts.Client, nil, calls...); err != nil {

@@ -8,7 +8,8 @@
 --   for each subscriber the number of its company and its id; for each delivery, in
 --   the order of their events, the numbers of its event and its subscriber, created
 --   ms, and the record
--- Returns for each delivery 1, or the record found when there is one already.
+-- Returns the key prefixes of partitions that need a wake-up; then for each delivery
+-- 1, or the record found when there is one already.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, companies, events, subs = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local event0 = 8 + 2 * companies
@@ -20,7 +21,7 @@ local prefixes = {}
 for c = 1, companies do prefixes[c] = of_company(c) end
 check(prefixes)
 
-local out, entries, marks = {}, {}, {}
+local out, entries, marks = {0}, {}, {}
 
 -- write writes the deliveries of an event whose arguments begin at first, and
 -- returns where those of the next event do.
@@ -62,21 +63,18 @@ for s, list in pairs(entries) do
   if #old > 0 then redis.call('ZREM', key, unpack(old)) end
   redis.call('PEXPIRE', key, keep)
 end
-local grown, fanouts = {}, {}
+local grown = {}
 for e = 1, events do
   local at = event0 + 3 * e
   if ARGV[at] ~= '' then
     local c = tonumber(ARGV[at - 2])
     local P, company = of_company(c)
     grown[c] = (grown[c] or 0) + settle(P, replica, company, ARGV[at - 1], ARGV[at], 0, false, now, keep, keep_dead, keep_event, marks[e])
-    fanouts[c] = fanouts[c] or {}
-    table.insert(fanouts[c], fanout_of(ARGV[at]))
   end
 end
 for c, change in pairs(grown) do
   local P, company = of_company(c)
   count_pending(P, company, change)
-  weigh(P, company, fanouts[c])
 end
-end_settling(now)
+out[1] = end_settling(now)
 return out

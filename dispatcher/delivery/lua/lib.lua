@@ -3,7 +3,13 @@
 local HELD = '-'
 
 local to_compact = {} -- the events of this call that may be compacted, by company
-local to_forget = {}  -- the notes of this call's events whose matching ended, by key
+local matchings = {}  -- the events of this call whose matching ended, by company
+local woken = {}      -- the key prefixes of partitions that need a wake-up
+
+-- wakes notes what wake returned.
+local function wakes(P, n)
+  if n > 0 then woken[P] = true end
+end
 
 -- settle moves an event to the state that its deliveries are in, after some of
 -- them were written. What is pending has no expiry. matched: '' before its matching
@@ -15,9 +21,11 @@ local to_forget = {}  -- the notes of this call's events whose matching ended, b
 local function settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event, marks)
   local deliveries, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
   if matched ~= '' then
-    local note = P .. 'n:' .. replica
-    to_forget[note] = to_forget[note] or {}
-    table.insert(to_forget[note], company .. '/' .. id)
+    local m = matchings[P .. company] or {P = P, company = company, replica = replica, ids = {}, notes = {}, fanouts = {}}
+    matchings[P .. company] = m
+    table.insert(m.ids, id)
+    table.insert(m.notes, company .. '/' .. id)
+    table.insert(m.fanouts, tonumber(string.match(matched, '^%d+')))
   end
   if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
   if dead then redis.call('HSET', deliveries, '!', now) end
@@ -66,31 +74,37 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   return 1
 end
 
+-- weigh corrects what a company's events are charged when they are claimed, the
+-- average number of their deliveries, by those of events that were matched.
+local function weigh(state, cost, fanouts)
+  local before = tonumber(cost or 0)
+  cost = before > 0 and before or math.max(fanouts[1], 1)
+  for _, n in ipairs(fanouts) do cost = cost + (math.max(n, 1) - cost) / 8 end
+  if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
+end
+
 -- end_settling ends the notes of events whose matching ended, and appends the
--- settled ones to those that compact.lua looks at.
+-- settled ones to those that compact.lua looks at. Returns the key prefixes of
+-- partitions that need a wake-up.
 local function end_settling(now)
-  for note, ended in pairs(to_forget) do redis.call('HDEL', note, unpack(ended)) end
+  for _, m in pairs(matchings) do
+    redis.call('HDEL', m.P .. 'n:' .. m.replica, unpack(m.notes))
+    local state = m.P .. 'c:' .. m.company
+    local of_company = redis.call('HMGET', state, 'cost', 'ordered')
+    weigh(state, of_company[1], m.fanouts)
+    if of_company[2] then wakes(m.P, end_order(m.P, m.company, m.ids, clock())) end
+  end
   for _, of in pairs(to_compact) do
     local length = redis.call('RPUSH', of.P .. 'done:' .. of.company, unpack(of))
     if length == #of then redis.call('ZADD', of.P .. 'compact', now, of.company) end
   end
+  local out = {}
+  for P in pairs(woken) do out[#out + 1] = P end
+  return out
 end
 
 local function count_pending(P, company, change)
   if change == 0 then return end
   redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)
   redis.call('INCRBY', P .. 'pending', change)
-end
-
--- fanout_of is the number of deliveries in what settle takes of an event's matching.
-local function fanout_of(matched) return tonumber(string.match(matched, '^%d+')) end
-
--- weigh corrects what a company's events are charged when they are claimed, the
--- average number of their deliveries, by those of events that were matched.
-local function weigh(P, company, fanouts)
-  local state = P .. 'c:' .. company
-  local before = tonumber(redis.call('HGET', state, 'cost') or 0)
-  local cost = before > 0 and before or math.max(fanouts[1], 1)
-  for _, n in ipairs(fanouts) do cost = cost + (math.max(n, 1) - cost) / 8 end
-  if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
 end

@@ -12,11 +12,11 @@
 -- Flags: c it was claimed from its endpoint queue, s the endpoint was reached, u it
 --   was not, o its breaker is open, b the delivery is backlog, g leave it when an
 --   attempt is under way
--- Returns the numbers of events whose partition needs a wake-up; then for each
+-- Returns the key prefixes of partitions that need a wake-up; then for each
 -- change 1, or 0 for an attempt under way, or -1 when the event is compacted, or
 -- the record found when its version differs.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local replica, pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local replica, breaker_pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
 local LIVE = {P = true, R = true}
 
@@ -63,7 +63,7 @@ local function learn(P, company, sub, flags, ms)
   local state = P .. 'es:' .. company .. '/' .. sub
   local untl = 0
   if string.find(flags, 'u', 1, true) then
-    if redis.call('HINCRBY', state, 'fails', 1) >= trips then untl = t + pause end
+    if redis.call('HINCRBY', state, 'fails', 1) >= trips then untl = t + breaker_pause end
   elseif string.find(flags, 's', 1, true) then
     redis.call('HDEL', state, 'fails')
   elseif string.find(flags, 'o', 1, true) then
@@ -76,13 +76,13 @@ local function learn(P, company, sub, flags, ms)
   end
 end
 
-local out, wakes, fanouts = {0}, {}, {}
+local out = {0}
 local a = 9
 for e = 1, tonumber(ARGV[8]) do
   local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
   a = a + 5
   local key, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
-  local opened, dead, wake_up = 0, false, 0
+  local opened, dead = 0, false
   for _ = 1, changes do
     local sub, expected, record, created = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
     local due, flags, ms, death = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6], ARGV[a + 7]
@@ -95,7 +95,8 @@ for e = 1, tonumber(ARGV[8]) do
     if version_of(found) ~= expected then
       out[#out + 1] = found or ''
       if ended and found and not finished(found) then -- the caller may never come back, or it is damaged
-        wake_up, offered = wake_up + put(P, company, sub, id, t, t), true
+        wakes(P, put(P, company, sub, id, t, t))
+        offered = true
       end
     elseif expected == '' and redis.pcall('GETRANGE', event, 0, 0) == COMPACTED then
       out[#out + 1] = -1
@@ -110,27 +111,24 @@ for e = 1, tonumber(ARGV[8]) do
       if LIVE[is] and not LIVE[was] then opened = opened + 1 end
       if LIVE[was] and not LIVE[is] then opened = opened - 1 end
       dead = dead or is == 'X'
-      if is == 'X' and was ~= 'X' then wake_up = wake_up + notice(P, company, sub, death, now) end
+      if is == 'X' and was ~= 'X' then
+        wakes(P, notice(P, company, sub, death, now))
+        if redis.call('HGET', P .. 'es:' .. company .. '/' .. sub, 'ondead') then pause(P, company, sub, 'DEAD', t) end
+      end
       if LIVE[is] and due ~= '' then
         -- One that somebody else is attempting is queued by its outcome.
         if ended or not found or not in_flight(P, company, sub, id) then
           if string.find(flags, 'b', 1, true) then redis.call('SADD', P .. 'bl:' .. company, sub) end
-          wake_up, offered = wake_up + put(P, company, sub, id, t + due, t), true
+          wakes(P, put(P, company, sub, id, t + due, t))
+          offered = true
         end
       elseif LIVE[was] and not ended then
         take_out(P, company, sub, id)
       end
     end
-    if not offered then wake_up = wake_up + offer(P, company, sub, t) end
+    if not offered then wakes(P, offer(P, company, sub, t)) end
   end
   count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
-  if matched ~= '' then
-    fanouts[company] = fanouts[company] or {P = P}
-    table.insert(fanouts[company], fanout_of(matched))
-  end
-  if wake_up > 0 then wakes[#wakes + 1] = e end
 end
-for company, list in pairs(fanouts) do weigh(list.P, company, list) end
-end_settling(now)
-out[1] = wakes
+out[1] = end_settling(now)
 return out

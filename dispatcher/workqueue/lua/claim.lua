@@ -8,7 +8,8 @@
 --   attempts in a row that open a breaker, 9 jobs to claim at most, 10 the share
 --   of a company that is not listed; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by since
---   they hold their share, batches...}, {-1} when the replica is fenced, or {-2}
+--   they hold their share, ms until the partition is to be served for an endpoint
+--   queue that its rate holds or -1, batches...}, {-1} when the replica is fenced, or {-2}
 --   when a call with this number or a later one has claimed already: it may have
 --   been this one, whose answer was lost. Notes hold the number of the call. A
 --   batch is {company, version of its subscribers, subscribers with a backlog,
@@ -32,7 +33,9 @@ local JOB_TURN = 8      -- every so many turns a job comes before new work
 local PAGE = 200        -- companies looked at
 local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
 local EVENTS = 16       -- events read at once
+local PROMOTE = 16      -- of what became due
 
+promote(P, PROMOTE, now)
 redis.call('ZREM', P .. 'due', '', PASSED)
 
 -- read never fails: what is no string is damaged, which the caller sees.
@@ -56,10 +59,10 @@ end
 
 local function claim_events(company, want)
   local queue = P .. 'q:' .. company
-  local cost = redis.call('HGET', P .. 'c:' .. company, 'cost') -- deliveries an event makes
-  cost = tonumber(cost or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
+  local of_company = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered') -- cost: deliveries an event makes
+  local cost = tonumber(of_company[1] or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
-  local out, used, notes, events = {}, 0, {}, {}
+  local out, used, notes, events, unmatched = {}, 0, {}, {}, {}
   for i, id in ipairs(ids) do
     if bytes <= 0 then
       local rest = {}
@@ -78,38 +81,76 @@ local function claim_events(company, want)
         if known.err then known = false end
       end
       notes[#notes + 1], notes[#notes + 2] = company .. '/' .. id, call
+      if of_company[2] and event then
+        unmatched[#unmatched + 1], unmatched[#unmatched + 2] = tonumber(string.sub(event, 23, 32), 16) or 0, id
+      end
       bytes = bytes - (event and #event or 0)
       used = used + cost
       out[#out + 1], out[#out + 2], out[#out + 3] = id, event, known
     end
   end
   if #notes > 0 then redis.call('HSET', note, unpack(notes)) end
+  in_order(P, company, unmatched)
   return out, used
+end
+
+local next_service -- ms until an endpoint queue may be served that its rate holds
+
+-- due_now lists deliveries of an endpoint queue that are due, in their order.
+local function due_now(queue, s, most)
+  if s.ordered then return redis.call('ZRANGE', queue, 0, most - 1) end
+  local ids = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most)
+  if s.numbered and #ids < most then
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, IN_ORDER, '+inf', 'LIMIT', 0, most - #ids)) do ids[#ids + 1] = id end
+  end
+  return ids
+end
+
+-- too_early tells whether an earlier event than the first of an ordered queue is not
+-- matched yet.
+local function too_early(company, queue)
+  local unmatched = redis.call('ZRANGE', P .. 'om:' .. company, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+  return unmatched[1] and first[1] and tonumber(first[2]) - IN_ORDER > tonumber(unmatched[2])
 end
 
 -- claim_endpoint claims due deliveries of one endpoint queue, and says when the
 -- queue is to be served next.
 local function claim_endpoint(company, sub, want, out)
   local e = company .. '/' .. sub
-  local queue, turn = P .. 'eq:' .. e, P .. 'dq:' .. company
-  local state = redis.call('HMGET', P .. 'es:' .. e, 'until', 'fails')
-  local not_before = tonumber(state[1] or 0)
-  if not_before > now then
+  local queue, turn, state = P .. 'eq:' .. e, P .. 'dq:' .. company, P .. 'es:' .. e
+  local s = endpoint(P, e)
+
+  -- later ends the queue's part in the company's turn.
+  local function later(at)
     redis.call('ZREM', turn, sub)
-    redis.call('ZADD', P .. 'due', not_before, 'e:' .. e)
-    return 0
+    if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
   end
+  local function wait_for_place()
+    later()
+    redis.call('HSET', state, 'full', 1)
+  end
+
+  if s.paused then later() return 0 end
+  local first = first_due(queue, s)
+  if first then first = math.max(first, s['until'] or 0) end
+  if first and first > now then later(first) return 0 end
   local most = limit
-  if tonumber(state[2] or 0) >= trips then most = 1 end -- a probe
-  local free = most - redis.call('HLEN', P .. 'ef:' .. e)
-  if free <= 0 then
-    redis.call('ZREM', turn, sub)
-    redis.call('HSET', P .. 'es:' .. e, 'full', 1)
+  if (s.fails or 0) >= trips then most = 1 end -- a probe
+  if s.ordered then most = 1 end
+  local busy = redis.call('HLEN', P .. 'ef:' .. e)
+  if busy >= most then wait_for_place() return 0 end
+  if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end -- end_order offers it
+  local by_rate, at_rate = rate_allows(s, now)
+  if by_rate < 1 then
+    next_service = math.min(next_service or math.huge, at_rate - now)
+    later(at_rate)
     return 0
   end
-  local ids = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, math.min(want, free))
+  local free = most - busy
+
   local used = 0
-  for _, id in ipairs(ids) do
+  for _, id in ipairs(due_now(queue, s, math.min(want, free, by_rate))) do
     if bytes <= 0 then break end
     local event = read('GET', P .. 'e:' .. company .. ':' .. id)
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
@@ -121,18 +162,24 @@ local function claim_endpoint(company, sub, want, out)
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
   end
   if used > 0 then redis.call('EXPIRE', P .. 'ef:' .. e, 3600) end
+  if s.interval and used > 0 then
+    s.tat = math.max(s.tat or 0, now) + used * s.interval
+    redis.call('HSET', state, 'tat', string.format('%.3f', s.tat))
+    by_rate, at_rate = rate_allows(s, now)
+  end
 
-  local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-  if not first[1] then
-    redis.call('ZREM', turn, sub)
-    redis.call('SREM', P .. 'bl:' .. company, sub)
-  elseif tonumber(first[2]) > now then
-    redis.call('ZREM', turn, sub)
-    redis.call('SREM', P .. 'bl:' .. company, sub)
-    redis.call('ZADD', P .. 'due', first[2], 'e:' .. e)
+  first = first_due(queue, s)
+  if (not first or first > now) and not managed(s) then redis.call('SREM', P .. 'bl:' .. company, sub) end
+  if not first then
+    if s.numbered and not s.ordered then redis.call('HDEL', state, 'numbered') end
+    later()
   elseif used >= free then
-    redis.call('ZREM', turn, sub)
-    redis.call('HSET', P .. 'es:' .. e, 'full', 1)
+    wait_for_place()
+  elseif first > now then
+    later(first)
+  elseif by_rate < 1 then
+    next_service = math.min(next_service or math.huge, at_rate - now)
+    later(at_rate)
   else
     redis.call('ZADD', turn, now, sub)
   end
@@ -165,7 +212,7 @@ local function has_work(company)
     or (redis.call('EXISTS', P .. 'jq:' .. company) > 0 and not redis.call('HGET', P .. 'c:' .. company, 'job'))
 end
 
-local out, passed = {0, {}}, {}
+local out, passed = {0, {}, -1}, {}
 local alone = redis.call('ZCARD', P .. 'sched') == 1
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
 
@@ -218,12 +265,12 @@ until #turn == 0 or #passed < first + #turn / 2
 for i, company in ipairs(passed) do -- who is passed by saves up no turns
   if starts[i] < v then redis.call('ZADD', P .. 'sched', v, company) end
 end
-if #out > 2 then redis.call('HSET', note, '', call) end
+if #out > 3 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
 if redis.call('ZCARD', P .. 'sched') > #passed then
   out[1] = wake(P, now)
 elseif #passed > 0 then -- the replica comes back when it has room; should it not, the owner does
   redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
 end
-out[2] = passed
+out[2], out[3] = passed, next_service or -1
 return out

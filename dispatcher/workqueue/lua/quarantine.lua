@@ -10,7 +10,7 @@ if sub == '' then
   if redis.call('HDEL', P .. 'n:' .. replica, company .. '/' .. id) == 1 then
     redis.call('ZADD', P .. 'quarantine', now, company .. '/' .. id)
   end
-  return 0
+  return end_order(P, company, {id}, now)
 end
 local ref = reference(company, id, sub)
 if redis.call('HDEL', P .. 'n:' .. replica, ref) == 0 then return 0 end

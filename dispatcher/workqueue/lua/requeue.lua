@@ -4,8 +4,9 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica, 3 how many at most, 4 '1' to fence the replica
 --   first: its claims are refused from then on, 5 number of the claim whose notes
---   to requeue, which is refused should it come later, '' for all; then the notes
---   to requeue, none meaning all
+--   to requeue, which is refused should it come later, '' for all, 6 ms that an
+--   attempt takes at most; then the notes to requeue, whose work was not begun, none
+--   meaning all
 -- Returns {how many were requeued, notes left, 1 when a wake-up must be enqueued}.
 local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 check({P})
@@ -18,9 +19,14 @@ if ARGV[4] == '1' then
   redis.call('ZREMRANGEBYSCORE', P .. 'fenced', '-inf', now - 86400000)
 end
 
+-- An ordered delivery whose attempt may be under way is not attempted again before
+-- that has ended.
+local begun = 0
+if #ARGV == 6 then begun = tonumber(ARGV[6]) end
+
 local refs = {}
-if #ARGV > 5 then
-  for i = 6, #ARGV do refs[#refs + 1] = ARGV[i] end
+if #ARGV > 6 then
+  for i = 7, #ARGV do refs[#refs + 1] = ARGV[i] end
 else
   local last = tonumber(redis.call('HGET', note, '') or 0)
   redis.call('HDEL', note, '')
@@ -57,11 +63,7 @@ for i = 1, math.min(#refs, most) do
         end
       else
         release(P, company, sub, id)
-        local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-        if not finished(record) then
-          redis.call('ZADD', P .. 'eq:' .. company .. '/' .. sub, 'NX', now, id)
-        end
-        wakes = wakes + offer(P, company, sub, now)
+        wakes = wakes + put_back(P, company, sub, id, now, begun)
       end
     end
   end

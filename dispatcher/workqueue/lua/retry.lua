@@ -15,9 +15,5 @@ if sub == '' then
   redis.call('RPUSH', P .. 'q:' .. company, '!' .. id)
   return {1, join(P, company, now)}
 end
-local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-local ended = type(record) == 'string' and string.find(record, '^[DXC]%d+|')
-if not ended and not in_flight(P, company, sub, id) then
-  redis.call('ZADD', P .. 'eq:' .. company .. '/' .. sub, 'NX', now, id)
-end
-return {1, offer(P, company, sub, now)}
+if in_flight(P, company, sub, id) then return {1, 0} end
+return {1, put_back(P, company, sub, id, now, 0)}

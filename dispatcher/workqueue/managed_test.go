@@ -1,0 +1,286 @@
+package workqueue_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+)
+
+var (
+	configureScript = workqueue.Script(`return configure(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], clock())`, true)
+	pauseScript     = workqueue.Script(`return pause(ARGV[1], ARGV[2], ARGV[3], 'TEST', clock())`, true)
+	resumeScript    = workqueue.Script(`return resume(ARGV[1], ARGV[2], ARGV[3], clock())`, true)
+)
+
+// settings are how an endpoint queue is to be served.
+type settings struct {
+	interval, burst, ordered, pauseOnDead any // "" when it is not
+}
+
+var (
+	plain   = settings{"", "", "", ""}
+	ordered = settings{"", "", "1", ""}
+)
+
+func (b *bench) configure(sub uuid.UUID, company uuid.UUID, s settings) {
+	b.tb.Helper()
+	p := partition.Of(company)
+	err := configureScript.Run(b.ctx, b.client, workqueue.Keys(p), partition.Prefix(p), company.String(), sub.String(),
+		s.interval, s.burst, s.ordered, s.pauseOnDead).Err()
+	if err != nil {
+		b.tb.Fatalf("configure: %v", err)
+	}
+}
+
+func (b *bench) pauseEndpoint(company, sub uuid.UUID) {
+	b.tb.Helper()
+	p := partition.Of(company)
+	if err := pauseScript.Run(b.ctx, b.client, workqueue.Keys(p), partition.Prefix(p), company.String(), sub.String()).Err(); err != nil && err.Error() != "redis: nil" {
+		b.tb.Fatalf("pause: %v", err)
+	}
+}
+
+func (b *bench) resumeEndpoint(company, sub uuid.UUID) {
+	b.tb.Helper()
+	p := partition.Of(company)
+	if err := resumeScript.Run(b.ctx, b.client, workqueue.Keys(p), partition.Prefix(p), company.String(), sub.String()).Err(); err != nil {
+		b.tb.Fatalf("resume: %v", err)
+	}
+}
+
+// overflowAll records the events of batches as deliveries that wait.
+func (b *bench) overflowAll(replica string, batches []workqueue.Batch) {
+	b.tb.Helper()
+	for _, batch := range batches {
+		for _, e := range batch.Events {
+			b.record(replica, b.overflow(batch.Company, e.ID, subscriber(batch.Company, 0)))
+		}
+	}
+}
+
+// succeed records the claimed deliveries as delivered.
+func (b *bench) succeed(q *workqueue.Queue, company uuid.UUID, batches []workqueue.Batch) {
+	b.tb.Helper()
+	for _, d := range deliveriesOf(batches) {
+		b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+	}
+}
+
+func eventIDs(ds []workqueue.Delivery) (out []string) {
+	for _, d := range ds {
+		out = append(out, d.EventID)
+	}
+	return out
+}
+
+// A company with an endpoint that all go by its queue is told so by each claim.
+func TestManagedEndpointIsAlwaysQueued(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	sub := subscriber(company, 0)
+	for _, step := range []struct {
+		what   string
+		do     func()
+		queued bool
+	}{
+		{"ordered", func() { b.configure(sub, company, ordered) }, true},
+		{"not ordered any more", func() { b.configure(sub, company, plain) }, false},
+		{"paused", func() { b.pauseEndpoint(company, sub) }, true},
+		{"ordered and paused", func() { b.configure(sub, company, ordered) }, true},
+		{"resumed", func() { b.resumeEndpoint(company, sub) }, true},
+		{"with a rate", func() { b.configure(sub, company, settings{1, 1, "", ""}) }, true},
+		{"plain", func() { b.configure(sub, company, plain) }, false},
+	} {
+		step.do()
+		b.accept(company, strings.ReplaceAll(step.what, " ", "-"))
+		batches := b.claim(q)
+		if got := slices.Contains(batches[0].Backlogged, sub); got != step.queued {
+			t.Errorf("%s: backlogged %v", step.what, got)
+		}
+		b.overflowAll(q.Name(), batches)
+		b.succeed(q, company, batches)
+		b.mustBeRight()
+		if step.what == "paused" || step.what == "ordered and paused" {
+			continue
+		}
+		eventually(t, "the delivery is claimed", func() bool {
+			b.promote(q)
+			b.succeed(q, company, b.claim(q))
+			return b.do("EXISTS", "eq:"+company.String()+"/"+sub.String()) == int64(0)
+		})
+		b.mustBeRight()
+	}
+}
+
+// Deliveries of an ordered subscriber are claimed one at a time, in the order in
+// which their events were accepted, whichever replica matches them first.
+func TestOrderedIsClaimedInOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	first, second, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+	b.configure(subscriber(company, 0), company, ordered)
+	b.accept(company, "e-0", "e-1", "e-2")
+	early := b.claim(first)
+	b.accept(company, "e-3", "e-4")
+	b.overflowAll(second.Name(), b.claim(second))
+	b.mustBeRight()
+	if got := deliveriesOf(b.claim(second)); len(got) > 0 {
+		t.Fatalf("%v were claimed before earlier events were matched", eventIDs(got))
+	}
+	b.overflowAll(first.Name(), early)
+	b.mustBeRight()
+	var got []string
+	for range 5 {
+		d := b.claimOne(second)
+		if more := deliveriesOf(b.claim(first)); len(more) > 0 {
+			t.Fatalf("%v were claimed while %s is in flight", eventIDs(more), d.EventID)
+		}
+		got = append(got, d.EventID)
+		b.record(second.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+		b.mustBeRight()
+	}
+	if want := []string{"e-0", "e-1", "e-2", "e-3", "e-4"}; !slices.Equal(got, want) {
+		t.Errorf("claimed in the order %v", got)
+	}
+}
+
+// The first of an ordered subscriber that fails holds the others until it was
+// delivered.
+func TestFailingHeadHoldsOrderedQueue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	b.configure(subscriber(company, 0), company, ordered)
+	b.overflowed(q, company, 3)
+	var got []string
+	for _, outcome := range []delivery.Outcome{delivery.Failed, delivery.Failed, delivery.Failed, delivery.Succeeded, delivery.Succeeded, delivery.Failed, delivery.Succeeded} {
+		d := b.claimOne(q)
+		got = append(got, d.EventID)
+		b.record(q.Name(), b.attempted(company, d, outcome, delivery.Reached))
+		b.mustBeRight()
+	}
+	if want := []string{"e-0", "e-0", "e-0", "e-0", "e-1", "e-2", "e-2"}; !slices.Equal(got, want) {
+		t.Errorf("attempted in the order %v", got)
+	}
+}
+
+// What a lost replica may be sending to an ordered subscriber is not sent by another
+// one before that attempt has ended.
+func TestOrderedWaitsForAttemptOfLostReplica(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	lost, q, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+	b.configure(subscriber(company, 0), company, ordered)
+	b.overflowed(lost, company, 2)
+	d := b.claimOne(lost)
+	b.takeOver(q, lost.Name())
+	b.mustBeRight()
+	b.promote(q)
+	if got := deliveriesOf(b.claim(q)); len(got) > 0 {
+		t.Fatalf("%v were claimed at once", eventIDs(got))
+	}
+	e := company.String() + "/" + d.Subscriber.String()
+	b.do("HSET", "es:"+e, "held", 0) // the time has passed
+	b.do("ZADD", "due", 0, "e:"+e)
+	if next := b.claimOne(q); next.EventID != d.EventID {
+		t.Errorf("%s was claimed before %s", next.EventID, d.EventID)
+	}
+}
+
+// A dead delivery of an ordered subscriber lets the next one go, or pauses it.
+func TestDeadDeliveryOfOrdered(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]settings{"continue": ordered, "pause": {"", "", "1", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, redisOf(t))
+			q, company := b.queue("a"), companies(testPartition, 1)[0]
+			sub := subscriber(company, 0)
+			b.configure(sub, company, s)
+			b.overflowed(q, company, 2)
+			b.record(q.Name(), b.attempted(company, b.claimOne(q), delivery.Gone, delivery.Reached))
+			b.mustBeRight()
+			b.promote(q)
+			if n, want := len(deliveriesOf(b.claim(q))), map[string]int{"continue": 1, "pause": 0}[name]; n != want {
+				t.Fatalf("%d claimed after one that died, want %d", n, want)
+			}
+			if name == "continue" {
+				return
+			}
+			if why := b.do("HGET", "es:"+company.String()+"/"+sub.String(), "why"); why != "DEAD" {
+				t.Errorf("paused since %v", why)
+			}
+			b.resumeEndpoint(company, sub)
+			if d := b.claimOne(q); d.EventID != "e-1" {
+				t.Errorf("claimed %s", d.EventID)
+			}
+		})
+	}
+}
+
+// A rate holds over all replicas, from the first delivery on, and costs no claim
+// while it allows none.
+func TestRateOfAnEndpointQueue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	first, second, company := b.queue("a"), b.queue("b"), companies(testPartition, 1)[0]
+	sub := subscriber(company, 0)
+	b.configure(sub, company, settings{3_600_000, 2, "", ""})
+	b.overflowed(first, company, 20)
+	c := b.claimMost(first, 1)
+	got := deliveriesOf(c.Batches)
+	c = b.claimMost(second, 50)
+	got = append(got, deliveriesOf(c.Batches)...)
+	if len(got) != 2 || c.Next < 50*time.Minute || c.Next > time.Hour {
+		t.Fatalf("%d were claimed, the next one in %v", len(got), c.Next)
+	}
+	for i, d := range got {
+		b.record([]string{first.Name(), second.Name()}[i], b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+	}
+	s := b.mustBeRight()
+	if s.scores("dq:" + company.String())[sub.String()] != 0 {
+		t.Error("the queue is offered while its rate allows nothing")
+	}
+	// The time passes.
+	b.do("HINCRBYFLOAT", "es:"+company.String()+"/"+sub.String(), "tat", -3_600_000*1.5)
+	b.do("ZADD", "due", 0, "e:"+company.String()+"/"+sub.String())
+	if got := deliveriesOf(b.claimMost(second, 50).Batches); len(got) != 1 {
+		t.Errorf("%d were claimed an hour and a half later", len(got))
+	}
+	b.configure(sub, company, plain)
+	if got := deliveriesOf(b.claimMost(second, 50).Batches); len(got) != testLimit-1 {
+		t.Errorf("%d were claimed without the rate", len(got))
+	}
+	b.mustBeRight()
+}
+
+// What waits behind a paused endpoint costs nothing and is not claimed.
+func TestPausedQueueIsNotServed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0]
+	sub := subscriber(company, 0)
+	b.overflowed(q, company, 1)
+	b.pauseEndpoint(company, sub)
+	b.accept(company, ids("later", 20)...)
+	b.overflowAll(q.Name(), b.claim(q))
+	if c := b.claimMost(q, 50); len(c.Batches) > 0 || c.Wake {
+		t.Errorf("a claim gave %+v", c)
+	}
+	if s := b.mustBeRight(); len(s.pairs("due")) > 0 {
+		t.Errorf("%v is going to be served", s.pairs("due"))
+	}
+	b.resumeEndpoint(company, sub)
+	b.mustBeRight()
+	if got := deliveriesOf(b.claim(q)); len(got) != testLimit {
+		t.Errorf("%d were claimed after the pause", len(got))
+	}
+}
