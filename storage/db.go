@@ -23,7 +23,9 @@ import (
 type Options struct {
 	// URL is a postgres:// address. Empty means SQLite in DataDir.
 	URL     string
-	DataDir string
+	DataDir string // must be there
+	// MustExist refuses to make an SQLite database where there is none.
+	MustExist bool
 	// Timeout bounds every call, waiting for a connection included: 1.5 db.
 	Timeout time.Duration
 	// MaxConns bounds the connections that read (SQLite: one per CPU, at most

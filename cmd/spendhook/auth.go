@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"spendhook/api"
@@ -14,14 +12,6 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/storage"
 )
-
-// makeDataDir makes the data directory when it is not there.
-func makeDataDir(cfg *config.Config) error {
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("data directory: %w", err)
-	}
-	return nil
-}
 
 // openKeys opens the keys that sign access tokens. The data directory must be
 // there; the database need not.
@@ -111,17 +101,14 @@ func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *auth.Key
 }
 
 func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*auth.Keys, error) {
-	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
+	cfg, err := f.settings()
 	if err != nil {
 		return nil, err
 	}
 	if !cfg.Auth.Builtin {
 		return nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
 	}
-	if err := makeDataDir(cfg); err != nil {
-		return nil, err
-	}
-	ring, err := openKeyring(cfg)
+	ring, err := openKeyring(cfg, seal.ReadOwnFile)
 	if err != nil {
 		return nil, err
 	}

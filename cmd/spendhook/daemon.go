@@ -16,6 +16,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/connlimit"
+	"spendhook/internal/datadir"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
@@ -89,7 +90,7 @@ func (d *daemon) close(ctx context.Context) error {
 }
 
 func (d *daemon) openDataDir(context.Context) (err error) {
-	if err = makeDataDir(d.cfg); err != nil {
+	if err = datadir.Make(d.cfg.DataDir); err != nil {
 		return err
 	}
 	if d.replica, err = claimReplicaID(d.cfg.DataDir); err != nil {
@@ -100,7 +101,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 }
 
 func (d *daemon) openKeyring(context.Context) (err error) {
-	if d.keyring, err = openKeyring(d.cfg); err != nil {
+	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
 		return err
 	}
 	warnOfOwnKey(d.cfg, d.log)
@@ -115,7 +116,7 @@ func (d *daemon) checkKeyring(ctx context.Context) error {
 
 // openDatabase does not need the database to be there: deliveries do without.
 func (d *daemon) openDatabase(ctx context.Context) (err error) {
-	if d.storage, err = openStorage(d.cfg, d.log); err != nil {
+	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
 	d.cards, d.spend = cards.New(cards.Options{DB: d.storage}), spend.New(d.storage)

@@ -22,7 +22,7 @@ func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
 	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "none"), Encryption: config.Encryption{
 		Key: config.Secret(text), OldKeys: []config.Secret{config.Secret(old)}, OldKeyFiles: []string{file},
 	}}
-	keys, err := openKeyring(&cfg)
+	keys, err := openKeyring(&cfg, seal.OpenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,17 +50,20 @@ func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
 
 func TestAKeyIsMadeInTheDataDirectory(t *testing.T) {
 	t.Parallel()
-	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "data")}
-	one, err := openKeyring(&cfg)
+	cfg := config.Config{DataDir: emptyDir(t)}
+	if _, err := openKeyring(&cfg, seal.ReadOwnFile); err == nil || !strings.Contains(err.Error(), cfg.DataDir) {
+		t.Errorf("a command finds a key: %v", err)
+	}
+	one, err := openKeyring(&cfg, seal.OpenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := openKeyring(&cfg)
+	two, err := openKeyring(&cfg, seal.ReadOwnFile)
 	if err != nil || one.CurrentID() != two.CurrentID() {
 		t.Errorf("another key the second time: %v", err)
 	}
 	cfg.Encryption.KeyFile = filepath.Join(cfg.DataDir, "missing")
-	if _, err := openKeyring(&cfg); !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "missing")) {
+	if _, err := openKeyring(&cfg, seal.OpenFile); !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "missing")) {
 		t.Errorf("a key file that is not there: %v", err)
 	}
 }

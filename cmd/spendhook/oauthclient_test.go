@@ -213,7 +213,7 @@ func TestTokenByCertificate(t *testing.T) {
 
 func TestClientCommandsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	h := installation{dir: t.TempDir()}
+	h := installation{dir: dataDir(t)}
 	broken := filepath.Join(h.dir, "broken.pem")
 	if err := os.WriteFile(broken, []byte("hunter2"), 0o600); err != nil {
 		t.Fatal(err)

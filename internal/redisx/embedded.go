@@ -20,6 +20,8 @@ import (
 
 var errNoServer = errors.New("no redis-server or valkey-server on PATH: install the package redis-server (or redis, valkey), or give the address of a running Redis with --redis or SPENDHOOK_REDIS")
 
+const homeName = "redis" // of its folder in the data directory
+
 const (
 	stopTimeout = 10 * time.Second
 	minBackoff  = 100 * time.Millisecond
@@ -43,7 +45,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openHome(filepath.Join(o.DataDir, "redis"))
+	h, err := openHome(filepath.Join(o.DataDir, homeName))
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/datadir"
 )
 
 // Embedded is the Options.URL for a server that the daemon runs by itself.
@@ -70,6 +72,9 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 		if r := attach(ctx, o.DataDir); r != nil {
 			return r, nil
 		}
+		if err := datadir.Check(filepath.Join(o.DataDir, homeName)); err != nil {
+			return nil, fmt.Errorf("data directory %s has no embedded Redis: %w", o.DataDir, err)
+		}
 	}
 	r, err := openEmbedded(ctx, o)
 	if errors.Is(err, errNoServer) && o.AllowMemory {
@@ -80,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 
 // attach is nil when no embedded server answers in the data directory.
 func attach(ctx context.Context, dataDir string) *Redis {
-	client := newStandalone(&redis.Options{Network: "unix", Addr: filepath.Join(dataDir, "redis", "redis.sock")})
+	client := newStandalone(&redis.Options{Network: "unix", Addr: filepath.Join(dataDir, homeName, "redis.sock")})
 	if client.Ping(ctx).Err() != nil {
 		client.Close()
 		return nil

@@ -90,7 +90,14 @@ func TestServerHoldsItsLock(t *testing.T) {
 func TestEmbeddedIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "redis"), 0o755); err != nil {
+	folder := filepath.Join(dir, "redis")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := redisx.Open(t.Context(), redisx.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "0700") {
+		t.Errorf("a folder that others read: %v", err)
+	}
+	if err := os.Remove(folder); err != nil {
 		t.Fatal(err)
 	}
 	defer closeIt(t, open(t, redisx.Options{DataDir: dir}))
