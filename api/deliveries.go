@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
@@ -83,32 +84,36 @@ func shownDeliveries(list []delivery.Delivery) []gen.Delivery {
 	return shown
 }
 
+// shownDelivery is the one mapping from a delivery to what the API shows of it.
 func shownDelivery(d delivery.Delivery) gen.Delivery {
 	return gen.Delivery{
-		ID: d.ID(), EventID: d.EventID, Event: d.EventType, CompanyUUID: d.CompanyUUID,
-		SubscriberUUID: d.SubscriberUUID, Status: gen.DeliveryStatus(d.Status), AttemptCount: d.AttemptCount,
-		CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, NextAttemptAt: d.NextAttemptAt, Reason: d.Reason,
+		ID: d.PublicID(), EventID: d.ID, Event: d.EventType, CompanyUUID: d.Company,
+		SubscriberUUID: d.Subscriber, Status: gen.DeliveryStatus(d.Status), AttemptCount: d.Count,
+		CreatedAt: time.UnixMilli(d.Created).UTC(), UpdatedAt: time.UnixMilli(d.Updated).UTC(),
+		NextAttemptAt: d.NextAttemptAt(), Reason: d.Reason,
 	}
 }
 
-func shownDetail(d delivery.Delivery) gen.DeliveryDetail {
-	s := shownDelivery(d)
-	detail := gen.DeliveryDetail{
-		ID: s.ID, EventID: s.EventID, Event: s.Event, CompanyUUID: s.CompanyUUID,
-		SubscriberUUID: s.SubscriberUUID, Status: s.Status, AttemptCount: s.AttemptCount,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextAttemptAt: s.NextAttemptAt, Reason: s.Reason,
-		Attempts: make([]gen.Attempt, len(d.Attempts)),
-	}
+// deliveryDetail is a delivery with its attempts.
+type deliveryDetail struct {
+	gen.Delivery
+
+	Attempts []gen.Attempt `json:"attempts"`
+}
+
+func shownDetail(d delivery.Delivery) deliveryDetail {
+	detail := deliveryDetail{shownDelivery(d), make([]gen.Attempt, len(d.Attempts))}
 	for i, a := range d.Attempts {
-		detail.Attempts[i] = shownAttempt(d.EventID, a)
+		detail.Attempts[i] = shownAttempt(d.ID, a)
 	}
 	return detail
 }
 
 func shownAttempt(eventID string, a delivery.Attempt) gen.Attempt {
+	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	shown := gen.Attempt{
-		Number: a.Number, StartedAt: a.StartedAt, DurationMs: a.Duration.Milliseconds(), Error: a.Error,
-		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: requestHeaders(eventID, a),
+		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: a.Error,
+		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: requestHeaders(eventID, startedAt),
 	}
 	if a.StatusCode != 0 {
 		shown.StatusCode = &a.StatusCode
@@ -118,11 +123,11 @@ func shownAttempt(eventID string, a delivery.Attempt) gen.Attempt {
 
 // requestHeaders are those that an attempt was made with. They follow from the
 // delivery, so they are not stored; the signature is not shown.
-func requestHeaders(eventID string, a delivery.Attempt) map[string]string {
+func requestHeaders(eventID string, startedAt time.Time) map[string]string {
 	return map[string]string{
 		"Content-Type":      mediaJSON,
 		"webhook-id":        eventID,
-		"webhook-timestamp": strconv.FormatInt(a.StartedAt.Unix(), 10),
+		"webhook-timestamp": strconv.FormatInt(startedAt.Unix(), 10),
 		"webhook-signature": "[redacted]",
 	}
 }

@@ -24,10 +24,10 @@ import (
 
 // Subscribers is *subscribers.Service.
 type Subscribers interface {
-	Create(ctx context.Context, in subscribers.Create) (subscribers.Subscriber, error)
+	Create(ctx context.Context, company uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
-	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Update) (subscribers.Subscriber, error)
+	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Delete(ctx context.Context, company, id uuid.UUID) error
 	AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (subscribers.Subscriber, error)
 	RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error

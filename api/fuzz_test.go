@@ -88,7 +88,7 @@ func (stubSubscribers) List(context.Context, subscribers.Filter) ([]subscribers.
 	return nil, 0, nil
 }
 
-func (stubSubscribers) Create(context.Context, subscribers.Create) (subscribers.Subscriber, error) {
+func (stubSubscribers) Create(context.Context, uuid.UUID, subscribers.Settings) (subscribers.Subscriber, error) {
 	return subscribers.Subscriber{}, subscribers.ErrQuota
 }
 

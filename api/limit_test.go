@@ -235,7 +235,7 @@ type replayed struct {
 }
 
 func (r replayed) Replay(context.Context, events.Ref, []uuid.UUID) ([]delivery.Delivery, error) {
-	one := delivery.Delivery{EventID: "e-1", EventType: "A", Status: delivery.StatusPending}
+	one := delivery.Delivery{Record: delivery.Record{EventType: "A", Status: delivery.StatusPending}}
 	return slices.Repeat([]delivery.Delivery{one}, r.n), r.err
 }
 
@@ -308,8 +308,8 @@ func TestItemsAreCounted(t *testing.T) {
 				c.recovery.Redelivery, o.Redelivery = o.Redelivery, c.recovery
 				o.CardJobs = acceptAll{}
 				for i := range 3 {
-					if _, err := o.Subscribers.Create(t.Context(), subscribers.Create{
-						CompanyUUID: someCompany, Name: "n", CallbackURL: "http://127.0.0.1:9/" + strconv.Itoa(i), Events: []string{"A"},
+					if _, err := o.Subscribers.Create(t.Context(), someCompany, subscribers.Settings{
+						Name: new("n"), CallbackURL: new("http://127.0.0.1:9/" + strconv.Itoa(i)), Events: new([]string{"A"}),
 					}); err != nil {
 						t.Fatal(err)
 					}

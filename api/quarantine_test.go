@@ -223,7 +223,7 @@ func TestQuarantinedDeliveryIsDropped(t *testing.T) {
 	delivery := w.quarantined("event", func() { w.overwrite("event", "?") })
 	drop(delivery)
 	d := as[gen.DeliveryDetail](w.call("GET", "/api/v1/deliveries/"+delivery, "").want(http.StatusOK))
-	if d.Status != "CANCELLED" || d.Reason != "DROPPED_FROM_QUARANTINE" {
+	if d.Status != "CANCELLED" || d.Reason != "DROPPED" {
 		t.Errorf("%+v", d)
 	}
 	w.call("GET", "/api/v1/events/event", "").want(http.StatusGone, "EVENT_COMPACTED")

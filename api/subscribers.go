@@ -50,7 +50,7 @@ func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Fil
 // CreateSubscriber is POST /api/v1/subscribers.
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.CreateSubscriberParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberCreate](r)
+		in, err := decode[gen.SubscriberUpdate](r) // the fields are the same; the domain says which are required
 		if err != nil {
 			return reply{}, err
 		}
@@ -58,17 +58,14 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.
 		if err != nil {
 			return reply{}, err
 		}
-		sub, err := s.opts.Subscribers.Create(ctx, subscribers.Create{
-			CompanyUUID: company, Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
-			Headers: headersOf(in.Headers),
-		})
+		sub, err := s.opts.Subscribers.Create(ctx, company, settingsOf(in))
 		if err != nil {
 			return reply{}, err
 		}
 		c.changes(company, "subscriber", sub.UUID.String())
 		// A new subscriber has no health to look up; and were Redis to go away
 		// now, the secret must still be answered.
-		created := reply{status: http.StatusCreated, content: withSecret(sub, subscribers.Health{}), secret: true}
+		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, subscribers.Health{}), secret: true}
 		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()), nil
 	})
 }
@@ -105,10 +102,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 			return reply{}, err
 		}
 		c.changes(company, "subscriber", id.String())
-		sub, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Update{
-			Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
-			Headers: headerChanges(in.Headers),
-		})
+		sub, err := s.opts.Subscribers.Update(ctx, company, id, settingsOf(in))
 		if err != nil {
 			return reply{}, err
 		}
@@ -222,7 +216,10 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 		}
 		c.changes(company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
-		return reply{status: http.StatusOK, content: withSecret(sub, health[id]), secret: true}, err
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{status: http.StatusOK, content: shownWithSecret(sub, health[id]), secret: true}, nil
 	})
 }
 
@@ -254,6 +251,19 @@ func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]g
 	return content, nil
 }
 
+// settingsOf and shownSubscriber are the one mapping between a subscriber and what
+// the API takes and shows of it.
+func settingsOf(in gen.SubscriberUpdate) subscribers.Settings {
+	settings := subscribers.Settings{Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled}
+	if in.Headers != nil {
+		settings.Headers = make(map[string]*subscribers.Secret, len(*in.Headers))
+		for name, value := range *in.Headers {
+			settings.Headers[name] = (*subscribers.Secret)(value)
+		}
+	}
+	return settings
+}
+
 // shownSubscriber never has the secret.
 func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.Subscriber {
 	return gen.Subscriber{
@@ -261,30 +271,6 @@ func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		Health: shownHealth(sub, health), Headers: shownHeaders(sub.Headers),
 	}
-}
-
-// headersOf are the headers of a new subscriber.
-func headersOf(given *map[string]string) map[string]subscribers.Secret {
-	if given == nil {
-		return nil
-	}
-	headers := make(map[string]subscribers.Secret, len(*given))
-	for name, value := range *given {
-		headers[name] = subscribers.Secret(value)
-	}
-	return headers
-}
-
-// headerChanges are those of an update; nil removes one.
-func headerChanges(given *map[string]*string) map[string]*subscribers.Secret {
-	if given == nil {
-		return nil
-	}
-	changes := make(map[string]*subscribers.Secret, len(*given))
-	for name, value := range *given {
-		changes[name] = (*subscribers.Secret)(value)
-	}
-	return changes
 }
 
 // shownHeaders has the names alone.
@@ -314,15 +300,12 @@ func shownHealth(sub subscribers.Subscriber, health subscribers.Health) gen.Heal
 }
 
 // withSecret is the answer of create and of rotate; no other has the secret.
-func withSecret(sub subscribers.Subscriber, health subscribers.Health) gen.SubscriberWithSecret {
-	shown := shownSubscriber(sub, health)
-	full := gen.SubscriberWithSecret{
-		UUID: shown.UUID, CompanyUUID: shown.CompanyUUID, Name: shown.Name, CallbackURL: shown.CallbackURL,
-		Events: shown.Events, Enabled: shown.Enabled, CreatedAt: shown.CreatedAt, UpdatedAt: shown.UpdatedAt,
-		Health: shown.Health, Headers: shown.Headers,
-	}
-	if len(sub.Secrets) > 0 {
-		full.Secret = sub.Secrets[0].Key.Reveal()
-	}
-	return full
+type withSecret struct {
+	gen.Subscriber
+
+	Secret string `json:"secret"`
+}
+
+func shownWithSecret(sub subscribers.Subscriber, health subscribers.Health) withSecret {
+	return withSecret{shownSubscriber(sub, health), sub.Secrets[0].Key.Reveal()}
 }

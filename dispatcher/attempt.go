@@ -15,26 +15,25 @@ func (d *Dispatcher) enter(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
 		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
-		Decided: func(what endpoint.Decision, probe time.Time) { d.decided(w, what, probe) },
+		Decided: func(what endpoint.Decision, notBefore time.Time) { d.decided(w, what, notBefore) },
 	}
-	if what, probe := d.admission.Enter(&w.place); what != endpoint.Wait {
-		d.decided(w, what, probe)
+	if what, notBefore := d.admission.Enter(&w.place); what != endpoint.Wait {
+		d.decided(w, what, notBefore)
 	}
 }
 
 // decided starts a delivery, or appends it to its endpoint queue.
-func (d *Dispatcher) decided(w *work, what endpoint.Decision, probe time.Time) {
+func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Time) {
 	switch what {
 	case endpoint.Start:
 		d.working.Go(func() { d.attempt(w) })
-	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowShare:
+	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowPause, endpoint.OverflowShare:
 		d.metrics.queued.Inc()
-		o := &outcome{work: w, backlog: true}
-		reason := delivery.ReasonBusy
-		if what == endpoint.OverflowBreaker {
-			o.open, o.pause = true, max(0, probe.Sub(d.opts.Now()))
-			reason = delivery.ReasonUnreachable
+		o := &outcome{work: w, backlog: true, open: what == endpoint.OverflowBreaker}
+		if !notBefore.IsZero() {
+			o.pause = max(0, notBefore.Sub(d.opts.Now()))
 		}
+		reason := w.waitsFor(what)
 		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return delivery.Queue(r, reason, now) }
 		d.record(o)
 	case endpoint.Stopped: // it is noted as in flight, and requeued with the rest
@@ -42,17 +41,33 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, probe time.Time) {
 	}
 }
 
+// waitsFor is the reason for which a delivery goes to its endpoint queue.
+func (w *work) waitsFor(what endpoint.Decision) string {
+	switch {
+	case what == endpoint.OverflowBreaker:
+		return delivery.ReasonUnreachable
+	case what == endpoint.OverflowPause:
+		return delivery.ReasonRetryAfter
+	}
+	return delivery.ReasonBusy
+}
+
+// maxEndpointPause bounds how long a Retry-After keeps all deliveries from an
+// endpoint. The one that was answered so may wait longer, see delivery.Policy.
+const maxEndpointPause = 15 * time.Minute
+
 // attempt POSTs one delivery and passes on what came of it. The delivery keeps
 // its place until the recorder has taken that: what is sent but not recorded is
 // repeated after a crash, so there must never be more of it than places.
 func (d *Dispatcher) attempt(w *work) {
 	d.metrics.waited(w, d.opts.Now())
 	res := d.post(w)
-	d.record(&outcome{work: w, result: &res, apply: func(r delivery.Record, now time.Time) delivery.Record {
+	pause := min(res.RetryAfter, maxEndpointPause)
+	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return delivery.Decide(r, resultOf(res), d.opts.Policy, now, d.opts.Jitter)
 	}})
 	d.leave(&w.place, endpoint.Result{
-		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(),
+		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
 	})
 }
 

@@ -134,8 +134,9 @@ func New(o Options) (*Dispatcher, error) {
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
 	d.redelivery = redelivery.New(redelivery.Options{
-		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Queue: d.queue,
-		Now: o.Now, NewID: o.NewID, Logger: o.Logger,
+		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
+		Queue: d.queue,
+		Now:   o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
 	d.metrics = newMetrics(o.Registerer, d.admission)
 	if d.after, err = newConsequences(d); err != nil {

@@ -28,7 +28,7 @@ func TestEventReachesEveryMatchingSubscriber(t *testing.T) {
 	id := h.emit(1)[0]
 	for _, s := range []subscribers.Subscriber{subA, subB} {
 		d := h.reaches(id, s, delivery.StatusDelivered)
-		if d.AttemptCount != 1 || len(d.Attempts) != 1 || d.Attempts[0].StatusCode != http.StatusOK || d.EventType != "PAYMENT_PAID" {
+		if d.Count != 1 || len(d.Attempts) != 1 || d.Attempts[0].StatusCode != http.StatusOK || d.EventType != "PAYMENT_PAID" {
 			t.Errorf("delivery = %+v", d)
 		}
 	}
@@ -69,7 +69,7 @@ func TestFailedDeliveryIsRetriedUntilDelivered(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
 	d := h.reaches(id, sub, delivery.StatusDelivered)
-	if d.AttemptCount != 3 || len(d.Attempts) != 3 {
+	if d.Count != 3 || len(d.Attempts) != 3 {
 		t.Fatalf("delivery = %+v", d)
 	}
 	for i, class := range []webhook.ErrorClass{webhook.ClassHTTP5xx, webhook.ClassHTTP5xx, webhook.ClassNone} {
@@ -98,22 +98,22 @@ func TestExhaustedDeliveryIsADeadLetterUntilRetried(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
 	d := h.reaches(id, sub, delivery.StatusDead)
-	if d.AttemptCount != 4 || d.Reason != delivery.ReasonExhausted || d.NextAttemptAt != nil || string(d.Attempts[3].ResponseBody) != "no" {
+	if d.Count != 4 || d.Reason != delivery.ReasonExhausted || d.NextAttemptAt() != nil || string(d.Attempts[3].ResponseBody) != "no" {
 		t.Errorf("dead letter = %+v", d)
 	}
 	page, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &h.company, Status: delivery.StatusDead})
-	if err != nil || len(page.Items) != 1 || page.Items[0].ID() != d.ID() {
+	if err != nil || len(page.Items) != 1 || page.Items[0].PublicID() != d.PublicID() {
 		t.Fatalf("dead letters = %+v, %v", page, err)
 	}
 	if n := h.deadLetters(); n != 1 {
 		t.Errorf("%d dead letters counted", n)
 	}
 	healed.Store(true)
-	if _, err := h.redelivery.Retry(t.Context(), h.company, d.ID()); err != nil {
+	if _, err := h.redelivery.Retry(t.Context(), h.company, d.PublicID()); err != nil {
 		t.Fatal(err)
 	}
-	if d = h.reaches(id, sub, delivery.StatusDelivered); d.AttemptCount != 5 {
-		t.Errorf("delivered after %d attempts, want 5", d.AttemptCount)
+	if d = h.reaches(id, sub, delivery.StatusDelivered); d.Count != 5 {
+		t.Errorf("delivered after %d attempts, want 5", d.Count)
 	}
 	if n := h.deadLetters(); n != 0 {
 		t.Errorf("%d dead letters counted after the retry", n)
@@ -181,7 +181,7 @@ func TestGoneFromAnOldAddressDisablesNobody(t *testing.T) {
 	id := h.emit(1)[0]
 	eventually(t, func() bool { return old.count() == 1 }, "it is in flight")
 	now := receive(t, nil)
-	h.update(sub, subscribers.Update{CallbackURL: &now.URL})
+	h.update(sub, subscribers.Settings{CallbackURL: &now.URL})
 	close(gate)
 	h.reaches(id, sub, delivery.StatusDead)
 	h.stop(patience) // what the 410 does is done then

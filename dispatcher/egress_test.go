@@ -165,8 +165,8 @@ func TestAProxyKeepsReceiversApart(t *testing.T) {
 	dead, alive := h.subscribe("http://dead.example.com/"), h.subscribe("http://alive.example.com/")
 	for i, id := range h.emit(30) {
 		d := h.reaches(id, alive, delivery.StatusDelivered)
-		if d.AttemptCount != 1 {
-			t.Errorf("delivery %d took %d attempts", i, d.AttemptCount)
+		if d.Count != 1 {
+			t.Errorf("delivery %d took %d attempts", i, d.Count)
 		}
 	}
 	eventually(t, func() bool {

@@ -52,7 +52,7 @@ func (d *Dispatcher) Explain(ctx context.Context, r events.Ref) ([]Explanation, 
 	}
 	bySubscriber := make(map[uuid.UUID]*delivery.Delivery, len(deliveries))
 	for i := range deliveries {
-		bySubscriber[deliveries[i].SubscriberUUID] = &deliveries[i]
+		bySubscriber[deliveries[i].Subscriber] = &deliveries[i]
 	}
 	out := make([]Explanation, len(subs))
 	for i, sub := range subs {

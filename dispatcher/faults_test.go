@@ -119,8 +119,8 @@ func (l *load) account(rc *inbox, sub subscribers.Subscriber) {
 func (l *load) counted(rc *inbox, sub subscribers.Subscriber) {
 	l.h.t.Helper()
 	for id, n := range rc.ids() {
-		if d := l.h.deliveryOf(id, sub); d.AttemptCount != n {
-			l.h.t.Errorf("%s: %d attempts counted, %d received", id, d.AttemptCount, n)
+		if d := l.h.deliveryOf(id, sub); d.Count != n {
+			l.h.t.Errorf("%s: %d attempts counted, %d received", id, d.Count, n)
 		}
 	}
 }

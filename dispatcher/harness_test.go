@@ -147,8 +147,8 @@ func (h *harness) subscribe(callback string) subscribers.Subscriber {
 // subscribeTo is subscribe for any company and events.
 func (h *harness) subscribeTo(company uuid.UUID, callback string, types ...string) subscribers.Subscriber {
 	h.t.Helper()
-	s, err := h.opts.Subscribers.Create(h.t.Context(), subscribers.Create{
-		CompanyUUID: company, Name: "receiver", CallbackURL: callback, Events: types,
+	s, err := h.opts.Subscribers.Create(h.t.Context(), company, subscribers.Settings{
+		Name: new("receiver"), CallbackURL: new(callback), Events: new(types),
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -157,7 +157,7 @@ func (h *harness) subscribeTo(company uuid.UUID, callback string, types ...strin
 }
 
 // update changes a subscriber with what that means for its deliveries.
-func (h *harness) update(s subscribers.Subscriber, u subscribers.Update) {
+func (h *harness) update(s subscribers.Subscriber, u subscribers.Settings) {
 	h.t.Helper()
 	if _, err := h.service.Update(h.t.Context(), s.CompanyUUID, s.UUID, u); err != nil {
 		h.t.Fatal(err)
@@ -166,7 +166,7 @@ func (h *harness) update(s subscribers.Subscriber, u subscribers.Update) {
 
 func (h *harness) enable(s subscribers.Subscriber, enabled bool) {
 	h.t.Helper()
-	h.update(s, subscribers.Update{Enabled: &enabled})
+	h.update(s, subscribers.Settings{Enabled: &enabled})
 }
 
 // deliveryOf reads one delivery.
@@ -209,7 +209,7 @@ func (h *harness) reachAll(ids []string, sub subscribers.Subscriber, status deli
 
 // held reports whether a delivery waits for its subscriber to be enabled.
 func held(d delivery.Delivery) bool {
-	return d.Reason == delivery.ReasonSubscriberDisabled && d.Status.Live() && d.NextAttemptAt == nil
+	return d.Reason == delivery.ReasonSubscriberDisabled && d.Status.Live() && d.NextAttemptAt() == nil
 }
 
 // workKeys are the kinds of keys that hold work: ready queues, endpoint queues,

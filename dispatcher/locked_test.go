@@ -42,8 +42,8 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		h.reaches(id, open, delivery.StatusDelivered)
 		h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
 		d := h.deliveryOf(id, sub)
-		if wait := time.Until(*d.NextAttemptAt); d.Status != delivery.StatusPending || d.AttemptCount != 0 || wait < 20*time.Second || wait > time.Minute {
-			t.Errorf("%s %s, %d attempts, next in %v", d.Status, d.Reason, d.AttemptCount, wait)
+		if wait := time.Until(*d.NextAttemptAt()); d.Status != delivery.StatusPending || d.Count != 0 || wait < 20*time.Second || wait > time.Minute {
+			t.Errorf("%s %s, %d attempts, next in %v", d.Status, d.Reason, d.Count, wait)
 		}
 	}
 	if n := inbox.count(); n != 0 {
@@ -110,9 +110,9 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	t.Parallel()
 	inbox := receive(t, nil)
 	h := setup(t)
-	s, err := h.opts.Subscribers.Create(t.Context(), subscribers.Create{
-		CompanyUUID: h.company, Name: "r", CallbackURL: inbox.URL, Events: []string{"PAYMENT_PAID"},
-		Headers: map[string]subscribers.Secret{"authorization": "Bearer hunter22", "X-Tenant": "blue"},
+	s, err := h.opts.Subscribers.Create(t.Context(), h.company, subscribers.Settings{
+		Name: new("r"), CallbackURL: new(inbox.URL), Events: new([]string{"PAYMENT_PAID"}),
+		Headers: map[string]*subscribers.Secret{"authorization": new(subscribers.Secret("Bearer hunter22")), "X-Tenant": new(subscribers.Secret("blue"))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	if got.Get("Authorization") != "Bearer hunter22" || got.Get("X-Tenant") != "blue" || got.Get("Content-Type") != "application/json" || got.Get("Idempotency-Key") != "" {
 		t.Errorf("received %v", got)
 	}
-	if _, err := h.opts.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Update{
+	if _, err := h.opts.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Settings{
 		Headers: map[string]*subscribers.Secret{"Authorization": nil, "X-Tenant": new(subscribers.Secret("green"))},
 	}); err != nil {
 		t.Fatal(err)
@@ -151,8 +151,8 @@ func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
-	if d.Status != delivery.StatusRetrying || d.NextAttemptAt == nil {
-		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt)
+	if d.Status != delivery.StatusRetrying || d.NextAttemptAt() == nil {
+		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt())
 	}
 	missed := h.emit(1)[0]
 	h.reaches(missed, good, delivery.StatusDelivered)

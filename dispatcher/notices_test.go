@@ -85,7 +85,7 @@ func (b *noticeBench) start(publish dispatcher.Publish) {
 
 func (b *noticeBench) subscribe(company uuid.UUID, at string, types ...string) subscribers.Subscriber {
 	b.t.Helper()
-	s, err := b.subs.Create(b.t.Context(), subscribers.Create{CompanyUUID: company, Name: "receiver", CallbackURL: at, Events: types})
+	s, err := b.subs.Create(b.t.Context(), company, subscribers.Settings{Name: new("receiver"), CallbackURL: new(at), Events: new(types)})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type outcome struct {
 	result  *webhook.Result  // nil when nothing was sent
 	backlog bool             // it goes to its endpoint queue, for want of a place
 	open    bool             // since the endpoint's breaker is open
-	pause   time.Duration    // for so long
+	pause   time.Duration    // for so long its endpoint queue is not served
 	rebased bool             // it is written again, on what was found
 }
 

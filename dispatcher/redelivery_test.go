@@ -57,11 +57,11 @@ func (h *harness) all(f delivery.Filter) []string {
 			h.t.Fatal(err)
 		}
 		for _, d := range page.Items {
-			if seen[d.ID()] {
-				h.t.Fatalf("%s came twice", d.ID())
+			if seen[d.PublicID()] {
+				h.t.Fatalf("%s came twice", d.PublicID())
 			}
-			seen[d.ID()] = true
-			ids = append(ids, d.ID())
+			seen[d.PublicID()] = true
+			ids = append(ids, d.PublicID())
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
 			return ids
@@ -105,7 +105,7 @@ func TestReplaySendsTheSameIDAgain(t *testing.T) {
 		t.Fatalf("replay = %+v, %v", got, err)
 	}
 	h.reaches(id, late, delivery.StatusDelivered)
-	h.becomes(id, sub, "attempted twice", func(d delivery.Delivery) bool { return d.AttemptCount == 2 })
+	h.becomes(id, sub, "attempted twice", func(d delivery.Delivery) bool { return d.Count == 2 })
 	if n := rc.ids()[id]; n != 2 {
 		t.Errorf("received %d times", n)
 	}
@@ -129,7 +129,7 @@ func TestDeliveryInFlightIsNotRetried(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	id := h.emit(1)[0]
 	d := h.reaches(id, sub, delivery.StatusDelivering) // the second attempt, of the endpoint queue
-	if _, err := h.redelivery.Retry(t.Context(), h.company, d.ID()); !errors.Is(err, delivery.ErrInFlight) {
+	if _, err := h.redelivery.Retry(t.Context(), h.company, d.PublicID()); !errors.Is(err, delivery.ErrInFlight) {
 		t.Errorf("retry: %v", err)
 	}
 	if got, err := h.redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil); err != nil || len(got) != 1 {

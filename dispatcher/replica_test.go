@@ -194,8 +194,8 @@ func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
 	next := build(t, client, nil)
 	next.company = h.company
 	next.start()
-	if d := next.reaches(id, sub, delivery.StatusDelivered); d.AttemptCount != 1 {
-		t.Errorf("delivered with %d attempts", d.AttemptCount)
+	if d := next.reaches(id, sub, delivery.StatusDelivered); d.Count != 1 {
+		t.Errorf("delivered with %d attempts", d.Count)
 	}
 	next.settled()
 }

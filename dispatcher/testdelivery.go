@@ -50,7 +50,7 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	defer d.testing.Delete(sub.UUID)
 	res := d.opts.Sender.Send(ctx, to.request(id, body))
 	return TestResult{EventID: id, Delivered: res.Success(), Attempt: delivery.Attempt{
-		Number: 1, StartedAt: res.StartedAt, Duration: res.Duration, StatusCode: res.StatusCode,
+		Number: 1, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(), StatusCode: res.StatusCode,
 		Error: string(res.Class), ResponseBody: res.ResponseBody,
 	}}, nil
 }

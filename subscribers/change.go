@@ -23,33 +23,38 @@ const maxRounds = 200
 
 var errContended = errors.New("change subscriber: too many others change it too")
 
-// Update changes what u names. ErrNotFound and ErrConflict change nothing.
+// Update changes what in has. ErrNotFound and ErrConflict change nothing.
 // Enabling a disabled subscriber forgets why it was disabled and its health;
 // disabling one sets ReasonManual.
-func (s *Store) Update(ctx context.Context, company, id uuid.UUID, u Update) (Subscriber, error) {
-	if err := s.checkUpdate(ctx, &u); err != nil {
+func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
+	if err := s.check(ctx, &invalid.Error{}, &in); err != nil {
 		return Subscriber{}, err
 	}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
 		var problems invalid.Error
-		u.keepHeadersAtHome(&problems, sub)
-		u.apply(sub, s.now())
-		if len(u.Headers) > 0 {
-			checkHeaderTotal(&problems, sub.Headers)
-		}
+		in.apply(&problems, sub, s.now())
 		return problems.OrNil()
 	})
+}
+
+// check is Settings.check, with what the policy says of the URL.
+func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings) error {
+	in.check(problems, &s.opts)
+	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
+		return err
+	}
+	return s.opts.Policy.resolve(ctx, *in.CallbackURL)
 }
 
 // keepHeadersAtHome refuses to send the values of headers to another origin than
 // they were given for. Nobody can read them, and who may change the URL could
 // have them sent to a place of their own.
-func (u *Update) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
-	if u.CallbackURL == nil || origin(*u.CallbackURL) == origin(sub.CallbackURL) {
+func (in *Settings) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
+	if in.CallbackURL == nil || origin(*in.CallbackURL) == origin(sub.CallbackURL) {
 		return
 	}
 	for _, h := range sub.Headers {
-		if _, named := u.Headers[h.Name]; !named {
+		if _, named := in.Headers[h.Name]; !named {
 			problems.Add("headers."+h.Name, "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
 		}
 	}
@@ -62,51 +67,6 @@ func origin(normal string) string {
 		return normal
 	}
 	return u.Scheme + "://" + u.Host
-}
-
-// checkUpdate validates u and normalises its URL.
-func (s *Store) checkUpdate(ctx context.Context, u *Update) error {
-	var problems invalid.Error
-	if u.Name != nil {
-		checkName(&problems, *u.Name)
-	}
-	if u.Events != nil {
-		checkEvents(&problems, s.opts.Catalogue, *u.Events)
-	}
-	u.Headers = checkHeaderChanges(&problems, u.Headers)
-	if u.CallbackURL == nil {
-		return problems.OrNil()
-	}
-	normal := normalize(&problems, *u.CallbackURL, s.opts.Policy.AllowHTTP)
-	u.CallbackURL = &normal
-	if err := problems.OrNil(); err != nil {
-		return err
-	}
-	return s.opts.Policy.resolve(ctx, normal)
-}
-
-func (u *Update) apply(sub *Subscriber, now time.Time) {
-	set(&sub.Name, u.Name)
-	set(&sub.CallbackURL, u.CallbackURL)
-	set(&sub.Events, u.Events)
-	sub.Headers = changeHeaders(sub.Headers, u.Headers)
-	switch {
-	case u.Enabled == nil || *u.Enabled == sub.Enabled:
-	case *u.Enabled:
-		sub.Enabled, sub.DisabledReason, sub.DisabledAt = true, "", nil
-	default:
-		sub.disable(ReasonManual, now)
-	}
-}
-
-func set[T any](field, value *T) {
-	if value != nil {
-		*field = *value
-	}
-}
-
-func (s *Subscriber) disable(reason string, now time.Time) {
-	s.Enabled, s.DisabledReason, s.DisabledAt = false, reason, &now
 }
 
 // Disable disables a subscriber for one of the Reason constants. It reports

@@ -21,16 +21,16 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	want := b.create(t, "https://example.com/a")
 	for _, step := range []struct {
-		update subscribers.Update
+		update subscribers.Settings
 		expect func()
 	}{
-		{subscribers.Update{Name: new("Cards")}, func() { want.Name = "Cards" }},
-		{subscribers.Update{Events: new([]string{"A", "B"})}, func() { want.Events = []string{"A", "B"} }},
-		{subscribers.Update{CallbackURL: new("https://EXAMPLE.com/b")}, func() { want.CallbackURL = "https://example.com/b" }},
-		{subscribers.Update{Enabled: new(false)}, func() {
+		{subscribers.Settings{Name: new("Cards")}, func() { want.Name = "Cards" }},
+		{subscribers.Settings{Events: new([]string{"A", "B"})}, func() { want.Events = []string{"A", "B"} }},
+		{subscribers.Settings{CallbackURL: new("https://EXAMPLE.com/b")}, func() { want.CallbackURL = "https://example.com/b" }},
+		{subscribers.Settings{Enabled: new(false)}, func() {
 			want.Enabled, want.DisabledReason, want.DisabledAt = false, subscribers.ReasonManual, new(b.clock.Now().UTC())
 		}},
-		{subscribers.Update{Enabled: new(true)}, func() { want.Enabled, want.DisabledReason, want.DisabledAt = true, "", nil }},
+		{subscribers.Settings{Enabled: new(true)}, func() { want.Enabled, want.DisabledReason, want.DisabledAt = true, "", nil }},
 	} {
 		b.clock.advance(time.Second)
 		got, err := b.store.Update(t.Context(), b.company, want.UUID, step.update)
@@ -54,7 +54,7 @@ func TestUpdateThatChangesNothingWritesNothing(t *testing.T) {
 	made := b.create(t, "https://example.com/")
 	before := b.version(t)
 	b.clock.advance(time.Minute)
-	for _, u := range []subscribers.Update{{}, {Name: &made.Name, CallbackURL: &made.CallbackURL, Events: &made.Events, Enabled: new(true)}} {
+	for _, u := range []subscribers.Settings{{}, {Name: &made.Name, CallbackURL: &made.CallbackURL, Events: &made.Events, Enabled: new(true)}} {
 		got, err := b.store.Update(t.Context(), b.company, made.UUID, u)
 		noErr(t, err)
 		if diff := cmp.Diff(made, got); diff != "" {
@@ -70,10 +70,10 @@ func TestUpdateRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{
 		Name: new(""), CallbackURL: new("http://example.com"), Events: new([]string{}),
 	})
-	if got := codes(t, err); got != "name REQUIRED, events REQUIRED, callbackUrl INVALID" {
+	if got := codes(t, err); got != "name REQUIRED, callbackUrl INVALID, events REQUIRED" {
 		t.Errorf("codes = %s", got)
 	}
 	read, err := b.store.Get(t.Context(), b.company, s.UUID)
@@ -88,12 +88,12 @@ func TestURLMovesAndIsFreedForOthers(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	first := b.create(t, "https://example.com/1")
 	second := b.create(t, "https://example.com/2")
-	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Update{CallbackURL: &second.CallbackURL})
+	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{CallbackURL: &second.CallbackURL})
 	wantErr(t, err, subscribers.ErrConflict)
-	_, err = b.store.Update(t.Context(), b.company, first.UUID, subscribers.Update{CallbackURL: new("https://example.com/3")})
+	_, err = b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{CallbackURL: new("https://example.com/3")})
 	noErr(t, err)
 	b.create(t, "https://example.com/1")
-	_, err = b.store.Create(t.Context(), b.input("https://example.com/3"))
+	_, err = b.store.Create(t.Context(), b.company, b.input("https://example.com/3"))
 	wantErr(t, err, subscribers.ErrConflict)
 	_, err = b.store.AddEvent(t.Context(), b.company, "https://example.com/3", "A")
 	noErr(t, err)
@@ -109,7 +109,7 @@ func TestConcurrentChangesLoseNothing(t *testing.T) {
 		wg.Go(func() { _, errs[i] = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, fmt.Sprintf("E%d", i)) })
 	}
 	wg.Go(func() {
-		_, errs[40] = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Renamed")})
+		_, errs[40] = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Renamed")})
 	})
 	wg.Wait()
 	noErr(t, errors.Join(errs...))
@@ -164,15 +164,15 @@ func TestAtMost100Events(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Events = nil
+	in.Events = new([]string)
 	for i := range 100 {
-		in.Events = append(in.Events, fmt.Sprintf("E%d", i))
+		*in.Events = append(*in.Events, fmt.Sprintf("E%d", i))
 	}
-	_, err := b.store.Create(t.Context(), in)
+	_, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
-	_, err = b.store.AddEvent(t.Context(), b.company, in.CallbackURL, "E5")
+	_, err = b.store.AddEvent(t.Context(), b.company, *in.CallbackURL, "E5")
 	noErr(t, err)
-	_, err = b.store.AddEvent(t.Context(), b.company, in.CallbackURL, "E100")
+	_, err = b.store.AddEvent(t.Context(), b.company, *in.CallbackURL, "E100")
 	if got := codes(t, err); got != "event TOO_MANY" {
 		t.Errorf("codes = %s", got)
 	}
@@ -243,7 +243,7 @@ func TestRotatedSecretSignsUntilTheOverlapEnds(t *testing.T) {
 	}
 
 	b.clock.advance(time.Hour)
-	updated, err := b.store.Update(t.Context(), b.company, made.UUID, subscribers.Update{Name: new("Later")})
+	updated, err := b.store.Update(t.Context(), b.company, made.UUID, subscribers.Settings{Name: new("Later")})
 	noErr(t, err)
 	if len(updated.Secrets) != 1 || updated.Secrets[0].Key != fresh {
 		t.Errorf("%d secrets are kept, want the fresh one", len(updated.Secrets))
@@ -298,7 +298,7 @@ func TestDisableGoneSparesOneThatWasChanged(t *testing.T) {
 	}
 	began := b.clock.Now()
 	b.clock.advance(time.Minute)
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Other")})
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other")})
 	noErr(t, err)
 	gone(s.CallbackURL, began, false)
 	gone("https://example.com/old", b.clock.Now(), false)

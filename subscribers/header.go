@@ -41,17 +41,6 @@ func reserved(name string) bool {
 		slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// newHeaders checks the headers of a new subscriber and puts them in order.
-func newHeaders(problems *invalid.Error, given map[string]Secret) []Header {
-	changes := make(map[string]*Secret, len(given))
-	for name, value := range given {
-		changes[name] = &value
-	}
-	headers := changeHeaders(nil, checkHeaderChanges(problems, changes))
-	checkHeaderTotal(problems, headers)
-	return headers
-}
-
 // checkHeaderChanges returns the changes under their canonical names.
 func checkHeaderChanges(problems *invalid.Error, given map[string]*Secret) map[string]*Secret {
 	changes := make(map[string]*Secret, len(given))
@@ -101,9 +90,6 @@ func checkHeaderValue(problems *invalid.Error, field, value string) {
 
 // changeHeaders returns headers, by name, after changes.
 func changeHeaders(headers []Header, changes map[string]*Secret) []Header {
-	if len(changes) == 0 {
-		return headers
-	}
 	var after []Header
 	for _, h := range headers {
 		if _, named := changes[h.Name]; !named {

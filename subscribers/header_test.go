@@ -12,12 +12,21 @@ import (
 
 type secrets = map[string]subscribers.Secret
 
+// settings are what sets the headers.
+func settings(headers secrets) map[string]*subscribers.Secret {
+	changes := map[string]*subscribers.Secret{}
+	for name, value := range headers {
+		changes[name] = &value
+	}
+	return changes
+}
+
 func TestHeadersAreKeptUnderCanonicalNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Headers = secrets{"x-api-KEY": "v 1", "AUTHORIZATION": "Basic dTpw", "X_Under": "\"quoted\"\t~"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = settings(secrets{"x-api-KEY": "v 1", "AUTHORIZATION": "Basic dTpw", "X_Under": "\"quoted\"\t~"})
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	wantHeaders(t, s, "Authorization=Basic dTpw", "X-Api-Key=v 1", "X_under=\"quoted\"\t~")
 	read, err := b.store.Get(t.Context(), b.company, s.UUID)
@@ -43,15 +52,15 @@ func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Headers = secrets{"X-A": "1", "X-B": "2", "X-C": "3"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = settings(secrets{"X-A": "1", "X-B": "2", "X-C": "3"})
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: map[string]*subscribers.Secret{
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*subscribers.Secret{
 		"x-a": new(subscribers.Secret("one")), "X-B": nil, "X-D": new(subscribers.Secret("4")), "X-None": nil,
 	}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Other"), Headers: map[string]*subscribers.Secret{}})
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other"), Headers: map[string]*subscribers.Secret{}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
 }
@@ -61,11 +70,11 @@ func TestHeadersStayAtTheOriginTheyWereGivenFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/a")
-	in.Headers = secrets{"X-A": "1", "X-B": "2"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = settings(secrets{"X-A": "1", "X-B": "2"})
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	move := func(to string, headers map[string]*subscribers.Secret) error {
-		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{CallbackURL: &to, Headers: headers})
+		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{CallbackURL: &to, Headers: headers})
 		return err
 	}
 	noErr(t, move("https://EXAMPLE.com:443/b?c", nil))
@@ -135,16 +144,12 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	} {
 		want, _, _ = strings.Cut(want, ",")
 		in := b.input("https://example.com/new")
-		in.Headers = headers
-		_, err := b.store.Create(t.Context(), in)
+		in.Headers = settings(headers)
+		_, err := b.store.Create(t.Context(), b.company, in)
 		if got := codes(t, err); got != want {
 			t.Errorf("create with %.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
 		}
-		changes := map[string]*subscribers.Secret{}
-		for name, value := range headers {
-			changes[name] = &value
-		}
-		_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: changes})
+		_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: settings(headers)})
 		if got := codes(t, err); got != want {
 			t.Errorf("update with %.60q: %s, want %s", slices.Collect(maps.Keys(headers)), got, want)
 		}

@@ -81,5 +81,8 @@ func newHealth(state, fails, since, last string) Health {
 
 func parseMillis(text string) *time.Time {
 	ms, _ := strconv.ParseInt(text, 10, 64)
-	return fromMillis(ms)
+	if ms == 0 {
+		return nil
+	}
+	return new(time.UnixMilli(ms).UTC())
 }

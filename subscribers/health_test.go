@@ -216,13 +216,13 @@ func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 	if h := b.health(t, s); h.State != subscribers.StateDisabled || h.ConsecutiveFailures != 4 || h.FailingSince == nil {
 		t.Errorf("health of a disabled one: %+v", h)
 	}
-	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Enabled: new(true)})
+	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true)})
 	noErr(t, err)
 	if diff := cmp.Diff(subscribers.Health{State: subscribers.StateHealthy}, b.health(t, s)); diff != "" {
 		t.Errorf("health once enabled (-want +got):\n%s", diff)
 	}
 	b.record(t, b.sample(s, false, 3))
-	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Enabled: new(true), Name: new("Other")})
+	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true), Name: new("Other")})
 	noErr(t, err)
 	if h := b.health(t, s); h.ConsecutiveFailures != 3 {
 		t.Errorf("an update of an enabled one reset its health: %+v", h)

@@ -103,7 +103,7 @@ func TestAddEventLosesToAURLThatMovesMeanwhile(t *testing.T) {
 	b.client.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if strings.Contains(fmt.Sprint(cmd.Args()...), ":su:") && cmd.Name() == "hget" && !moved.Swap(true) {
-			u := subscribers.Update{CallbackURL: new("https://example.com/new")}
+			u := subscribers.Settings{CallbackURL: new("https://example.com/new")}
 			if _, err := b.store.Update(ctx, b.company, s.UUID, u); err != nil {
 				t.Error(err)
 			}

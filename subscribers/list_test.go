@@ -23,15 +23,14 @@ func TestListFilters(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	made := map[string]subscribers.Subscriber{}
-	for _, in := range []subscribers.Create{
-		{Name: "Payments", CallbackURL: "https://a.example/", Events: []string{"A", "B"}},
-		{Name: "payouts", CallbackURL: "https://b.example/", Events: []string{"B"}, Enabled: new(false)},
-		{Name: "CARDS ÄÖ", CallbackURL: "https://c.example/", Events: []string{"C"}},
+	for _, in := range []subscribers.Settings{
+		{Name: new("Payments"), CallbackURL: new("https://a.example/"), Events: new([]string{"A", "B"})},
+		{Name: new("payouts"), CallbackURL: new("https://b.example/"), Events: new([]string{"B"}), Enabled: new(false)},
+		{Name: new("CARDS ÄÖ"), CallbackURL: new("https://c.example/"), Events: new([]string{"C"})},
 	} {
-		in.CompanyUUID = b.company
-		s, err := b.store.Create(t.Context(), in)
+		s, err := b.store.Create(t.Context(), b.company, in)
 		noErr(t, err)
-		made[in.Name] = s
+		made[*in.Name] = s
 		b.clock.advance(time.Second)
 	}
 	id, unknown := made["payouts"].UUID, uuid.New()

@@ -44,8 +44,8 @@ func TestHealthIsToldByTheScriptThatChangesIt(t *testing.T) {
 	b, told := setupTelling(t)
 	sub := b.create(t, "https://example.com/a")
 	listener := b.input("https://example.com/b")
-	listener.Events = []string{events.SubscriberFailing, events.SubscriberRecovered}
-	if _, err := b.store.Create(t.Context(), listener); err != nil {
+	listener.Events = new([]string{events.SubscriberFailing, events.SubscriberRecovered})
+	if _, err := b.store.Create(t.Context(), b.company, listener); err != nil {
 		t.Fatal(err)
 	}
 	record := func(success bool, failures int) {
@@ -82,8 +82,8 @@ func TestDisablingIsToldByTheScriptThatDisables(t *testing.T) {
 	b, told := setupTelling(t)
 	failing, gone, manual := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b"), b.create(t, "https://example.com/c")
 	listener := b.input("https://example.com/d")
-	listener.Events = []string{events.SubscriberDisabled}
-	if _, err := b.store.Create(t.Context(), listener); err != nil {
+	listener.Events = new([]string{events.SubscriberDisabled})
+	if _, err := b.store.Create(t.Context(), b.company, listener); err != nil {
 		t.Fatal(err)
 	}
 	off := false
@@ -94,7 +94,7 @@ func TestDisablingIsToldByTheScriptThatDisables(t *testing.T) {
 		if _, err := b.store.DisableGone(t.Context(), b.company, gone.UUID, gone.CallbackURL, b.clock.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.store.Update(t.Context(), b.company, manual.UUID, subscribers.Update{Enabled: &off}); err != nil {
+		if _, err := b.store.Update(t.Context(), b.company, manual.UUID, subscribers.Settings{Enabled: &off}); err != nil {
 			t.Fatal(err)
 		}
 		b.clock.advance(time.Second)

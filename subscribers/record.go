@@ -12,26 +12,18 @@ import (
 	"github.com/google/uuid"
 )
 
-// record is a Subscriber as Redis keeps it: with its secrets sealed, times in
-// unix ms, and without what the key and the field already say.
+// record is a Subscriber as Redis keeps it: its JSON, with its secrets sealed.
 type record struct {
-	Name           string          `json:"name"`
-	CallbackURL    string          `json:"callbackUrl"`
-	Events         []string        `json:"events"`
-	Enabled        bool            `json:"enabled"`
-	DisabledReason string          `json:"disabledReason,omitzero"`
-	DisabledAt     int64           `json:"disabledAt,omitzero"`
-	CreatedAt      int64           `json:"createdAt"`
-	UpdatedAt      int64           `json:"updatedAt"`
-	Secrets        []recordSecret  `json:"secrets"`
-	Headers        []recordHeader  `json:"headers,omitempty"`
-	Change         string          `json:"change,omitzero"` // see encode
-	Unknown        *jsontext.Value `json:",embed"`          // what a newer release wrote
+	Subscriber
+
+	Secrets []recordSecret `json:"secrets"`
+	Headers []recordHeader `json:"headers,omitempty"`
+	Change  string         `json:"change,omitzero"` // see encode
 }
 
 type recordSecret struct {
-	Key       string `json:"key"` // sealed; in clear when an older version wrote it
-	ExpiresAt int64  `json:"expiresAt,omitzero"`
+	Key       string     `json:"key"` // sealed
+	ExpiresAt *time.Time `json:"expiresAt,omitzero"`
 
 	Unknown *jsontext.Value `json:",embed"`
 }
@@ -47,18 +39,13 @@ type recordHeader struct {
 // the change that made it, so that two changes to the same values at the same
 // time are still told apart.
 func (v vault) encode(s *Subscriber, change string) (string, error) {
-	r := record{
-		Name: s.Name, CallbackURL: s.CallbackURL, Events: s.Events,
-		Enabled: s.Enabled, DisabledReason: s.DisabledReason, DisabledAt: toMillis(s.DisabledAt),
-		CreatedAt: s.CreatedAt.UnixMilli(), UpdatedAt: s.UpdatedAt.UnixMilli(),
-		Change: change, Unknown: s.Unknown,
-	}
+	r := record{Subscriber: *s, Change: change}
 	for _, secret := range s.Secrets {
 		text, err := v.seal(secret.Key, secret.Locked, secretPlace(s.CompanyUUID, s.UUID))
 		if err != nil {
 			return "", fmt.Errorf("encode subscriber: %w", err)
 		}
-		r.Secrets = append(r.Secrets, recordSecret{text, toMillis(secret.ExpiresAt), secret.Unknown})
+		r.Secrets = append(r.Secrets, recordSecret{text, secret.ExpiresAt, secret.Unknown})
 	}
 	for _, h := range s.Headers {
 		text, err := v.seal(h.Value, h.Locked, headerPlace(s.CompanyUUID, s.UUID, h.Name))
@@ -80,17 +67,12 @@ func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	if err := json.Unmarshal([]byte(raw), &r); err != nil || r.CallbackURL == "" || len(r.Secrets) == 0 {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
 	}
-	s := Subscriber{
-		UUID: id, CompanyUUID: company,
-		Name: r.Name, CallbackURL: r.CallbackURL, Events: r.Events,
-		Enabled: r.Enabled, DisabledReason: r.DisabledReason, DisabledAt: fromMillis(r.DisabledAt),
-		CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), UpdatedAt: time.UnixMilli(r.UpdatedAt).UTC(),
-		Unknown: r.Unknown,
-	}
+	s := r.Subscriber
+	s.UUID, s.CompanyUUID = id, company
 	for _, secret := range r.Secrets {
 		key, locked := v.open(secret.Key, secretPlace(company, id))
 		s.Secrets = append(s.Secrets, SigningSecret{
-			Key: key, ExpiresAt: fromMillis(secret.ExpiresAt), Locked: locked, Unknown: secret.Unknown,
+			Key: key, ExpiresAt: secret.ExpiresAt, Locked: locked, Unknown: secret.Unknown,
 		})
 	}
 	for _, h := range r.Headers {
@@ -98,22 +80,6 @@ func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 		s.Headers = append(s.Headers, Header{Name: h.Name, Value: value, Locked: locked, Unknown: h.Unknown})
 	}
 	return s, nil
-}
-
-// toMillis and fromMillis map nil to 0.
-func toMillis(t *time.Time) int64 {
-	if t == nil {
-		return 0
-	}
-	return t.UnixMilli()
-}
-
-func fromMillis(ms int64) *time.Time {
-	if ms == 0 {
-		return nil
-	}
-	t := time.UnixMilli(ms).UTC()
-	return &t
 }
 
 // decodeAll reads the whole hash of a company: its subscribers, oldest first,

@@ -44,7 +44,7 @@ func TestRegistryFollowsEveryChange(t *testing.T) {
 	b.clock.advance(1e6)
 	b.create(t, a)
 	expect("two, oldest first", z, a)
-	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Update{Enabled: new(false)})
+	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{Enabled: new(false)})
 	noErr(t, err)
 	expect("one disabled", a)
 	noErr(t, b.store.RemoveEvent(t.Context(), b.company, a, "PAYMENT_PAID"))
@@ -152,7 +152,7 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	expect("some more, some twice", append(wanted[:5:5], wanted[:5]...), 2)
 	b.company = wanted[1].Company
 	id := b.subscribers(t)[0].UUID
-	_, err := b.store.Update(t.Context(), b.company, id, subscribers.Update{Name: new("Other")})
+	_, err := b.store.Update(t.Context(), b.company, id, subscribers.Settings{Name: new("Other")})
 	noErr(t, err)
 	wanted[1].Version = b.version(t)
 	loads() // of the look-up of the id
@@ -299,14 +299,14 @@ func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	for w := range 6 {
 		wg.Go(func() {
 			url := fmt.Sprintf("https://example.com/%d", w)
-			s, err := b.store.Create(t.Context(), b.input(url))
+			s, err := b.store.Create(t.Context(), b.company, b.input(url))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			for i := range 40 {
 				name := fmt.Sprintf("Name %d", i)
-				if _, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: &name}); err != nil {
+				if _, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: &name}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -345,7 +345,7 @@ func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	s := b.create(t, "https://example.com/")
 	key := subscribers.CompanyKey(b.company)
 	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Lost")})
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Lost")})
 	noErr(t, err)
 	if got := b.registeredName(t, r, s.UUID); got != "Lost" {
 		t.Fatalf("name %q", got)
@@ -360,7 +360,7 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 	b := &bundle{client: redistest.New(bench), clock: newClock(), company: uuid.New()}
 	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
 	for i := range 100 {
-		if _, err := b.store.Create(bench.Context(), b.input(fmt.Sprintf("https://example.com/%d", i))); err != nil {
+		if _, err := b.store.Create(bench.Context(), b.company, b.input(fmt.Sprintf("https://example.com/%d", i))); err != nil {
 			bench.Fatal(err)
 		}
 	}

@@ -30,8 +30,8 @@ func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 		b.company = uuid.New()
 		for i := range 2 {
 			in := b.input(fmt.Sprintf("https://example.com/%d", i))
-			in.Headers = secrets{"Authorization": "Bearer hunter22", "X-B": "another"}
-			s, err := b.store.Create(t.Context(), in)
+			in.Headers = settings(secrets{"Authorization": "Bearer hunter22", "X-B": "another"})
+			s, err := b.store.Create(t.Context(), b.company, in)
 			noErr(t, err)
 			s, err = b.store.RotateSecret(t.Context(), b.company, s.UUID)
 			noErr(t, err)
@@ -43,7 +43,7 @@ func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 		noErr(t, err)
 	}
 	first := all[0]
-	inClear := `{"name":"Old","callbackUrl":"https://example.com/0","events":["A"],"enabled":true,"createdAt":1,"updatedAt":1,"secrets":[{"key":"` + first.Secrets[0].Key.Reveal() + `"}]}`
+	inClear := `{"name":"Old","callbackUrl":"https://example.com/0","events":["A"],"enabled":true,"createdAt":"2026-01-01T00:00:00Z","updatedAt":"2026-01-01T00:00:00Z","secrets":[{"key":"` + first.Secrets[0].Key.Reveal() + `"}]}`
 	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(first.CompanyUUID), first.UUID.String(), inClear).Err())
 	return b, all
 }
@@ -195,7 +195,7 @@ func TestResealNeverOverwritesAChange(t *testing.T) {
 		// Between the walk's reading and its writing, the first two times.
 		if text := fmt.Sprint(cmd.Args()...); changed < 2 && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(text, victim.UUID.String()) && strings.Contains(text, "sealed1:new") {
 			changed++
-			_, err := old.Update(ctx, victim.CompanyUUID, victim.UUID, subscribers.Update{Name: new(fmt.Sprint("Changed ", changed))})
+			_, err := old.Update(ctx, victim.CompanyUUID, victim.UUID, subscribers.Settings{Name: new(fmt.Sprint("Changed ", changed))})
 			noErr(t, err)
 		}
 		return next(ctx, cmd)

@@ -21,6 +21,10 @@ var (
 	deleteLua string
 	//go:embed lua/health.lua
 	healthLua string
+	//go:embed lua/pause.lua
+	pauseLua string
+	//go:embed lua/resume.lua
+	resumeLua string
 	//go:embed lua/signingkey.lua
 	signingKeyLua string
 	//go:embed lua/certificate.lua
@@ -36,6 +40,8 @@ var (
 	updateScript     = workqueue.Script(versionLua+events.NoticeLua()+checkLua+updateLua, true)
 	deleteScript     = newScript(versionLua + deleteLua)
 	healthScript     = workqueue.Script(events.NoticeLua()+checkLua+healthLua, true)
+	pauseScript      = workqueue.Script(checkLua+pauseLua, true)
+	resumeScript     = workqueue.Script(checkLua+resumeLua, true)
 	signingKeyScript = newScript(signingKeyLua)
 
 	certificateScript   = newScript(versionLua + certificateLua)

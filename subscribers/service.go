@@ -32,12 +32,12 @@ func NewService(store *Store, deliveries Deliveries) *Service {
 	return &Service{Store: store, deliveries: deliveries}
 }
 
-// Update is Store.Update. When u enables the subscriber, its held deliveries are
+// Update is Store.Update. When in enables the subscriber, its held deliveries are
 // released, also when it was enabled already: a process may have been lost
 // between the two steps, and whoever got no answer asks again.
-func (s *Service) Update(ctx context.Context, company, id uuid.UUID, u Update) (Subscriber, error) {
-	sub, err := s.Store.Update(ctx, company, id, u)
-	if err != nil || u.Enabled == nil || !*u.Enabled {
+func (s *Service) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
+	sub, err := s.Store.Update(ctx, company, id, in)
+	if err != nil || in.Enabled == nil || !*in.Enabled {
 		return sub, err
 	}
 	if err := s.deliveries.SubscriberEnabled(ctx, company, id); err != nil {

@@ -51,20 +51,20 @@ func TestServiceMovesDeliveries(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	service, d := serviceOn(b)
 	s := b.create(t, "https://example.com/")
-	update := func(u subscribers.Update) {
+	update := func(u subscribers.Settings) {
 		t.Helper()
 		_, err := service.Update(t.Context(), b.company, s.UUID, u)
 		noErr(t, err)
 	}
-	update(subscribers.Update{Name: new("Other")})
-	update(subscribers.Update{Enabled: new(false)})
+	update(subscribers.Settings{Name: new("Other")})
+	update(subscribers.Settings{Enabled: new(false)})
 	d.expect(t, "a change that enables nothing")
-	update(subscribers.Update{Enabled: new(true)})
+	update(subscribers.Settings{Enabled: new(true)})
 	d.expect(t, "enabling", "release: enabled true, <nil>")
 	noErr(t, service.Delete(t.Context(), b.company, s.UUID))
 	d.expect(t, "deleting", "cancel: enabled true, <nil>")
 	wantErr(t, service.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
-	_, err := service.Update(t.Context(), b.company, s.UUID, subscribers.Update{Enabled: new(true)})
+	_, err := service.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true)})
 	wantErr(t, err, subscribers.ErrNotFound)
 	d.expect(t, "changing an unknown one")
 }
@@ -79,7 +79,7 @@ func TestServiceGoesOnWhereItFailed(t *testing.T) {
 	_, err := b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
 	noErr(t, err)
 	away := errors.New("away")
-	enable := subscribers.Update{Enabled: new(true)}
+	enable := subscribers.Settings{Enabled: new(true)}
 
 	d.fail = away
 	_, err = service.Update(t.Context(), b.company, s.UUID, enable)

@@ -51,13 +51,13 @@ func registryOn(store *subscribers.Store) *subscribers.Registry {
 	return subscribers.NewRegistry(subscribers.RegistryOptions{Store: store})
 }
 
-func (b *bundle) input(url string) subscribers.Create {
-	return subscribers.Create{CompanyUUID: b.company, Name: "Payments", CallbackURL: url, Events: []string{"PAYMENT_PAID"}}
+func (b *bundle) input(url string) subscribers.Settings {
+	return subscribers.Settings{Name: new("Payments"), CallbackURL: &url, Events: new([]string{"PAYMENT_PAID"})}
 }
 
 func (b *bundle) create(t *testing.T, url string) subscribers.Subscriber {
 	t.Helper()
-	s, err := b.store.Create(t.Context(), b.input(url))
+	s, err := b.store.Create(t.Context(), b.company, b.input(url))
 	if err != nil {
 		t.Fatalf("create %s: %v", url, err)
 	}

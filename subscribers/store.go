@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -74,40 +73,25 @@ func (s *Store) now() time.Time { return s.opts.Now().UTC().Truncate(time.Millis
 
 // Create adds a subscriber with a new secret. ErrConflict and ErrQuota change
 // nothing.
-func (s *Store) Create(ctx context.Context, c Create) (Subscriber, error) {
-	sub, err := s.build(c)
-	if err != nil {
-		return Subscriber{}, err
-	}
-	if err := s.opts.Policy.resolve(ctx, sub.CallbackURL); err != nil {
-		return Subscriber{}, err
-	}
-	return sub, s.insert(ctx, &sub)
-}
-
-func (s *Store) build(c Create) (Subscriber, error) {
+func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Subscriber, error) {
 	var problems invalid.Error
-	if c.CompanyUUID == uuid.Nil {
+	if company == uuid.Nil {
 		problems.Add("companyUuid", "REQUIRED", "is required")
 	}
-	checkName(&problems, c.Name)
-	callbackURL := normalize(&problems, c.CallbackURL, s.opts.Policy.AllowHTTP)
-	checkEvents(&problems, s.opts.Catalogue, c.Events)
-	headers := newHeaders(&problems, c.Headers)
-	if err := problems.OrNil(); err != nil {
+	in.require(&problems)
+	if err := s.check(ctx, &problems, &in); err != nil {
 		return Subscriber{}, err
 	}
 	now := s.now()
 	sub := Subscriber{
-		UUID: s.opts.NewID(), CompanyUUID: c.CompanyUUID,
-		Name: c.Name, CallbackURL: callbackURL, Events: slices.Clone(c.Events),
-		Enabled: true, CreatedAt: now, UpdatedAt: now,
-		Secrets: []SigningSecret{{Key: s.opts.NewSecret()}}, Headers: headers,
+		UUID: s.opts.NewID(), CompanyUUID: company, Enabled: true, CreatedAt: now, UpdatedAt: now,
+		Secrets: []SigningSecret{{Key: s.opts.NewSecret()}},
 	}
-	if c.Enabled != nil && !*c.Enabled {
-		sub.disable(ReasonManual, now)
+	in.apply(&problems, &sub, now)
+	if err := problems.OrNil(); err != nil {
+		return Subscriber{}, err
 	}
-	return sub, nil
+	return sub, s.insert(ctx, &sub)
 }
 
 func (s *Store) insert(ctx context.Context, sub *Subscriber) error {

@@ -22,13 +22,13 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("HTTPS://Example.com:443/hook#x")
-	in.Name, in.Events = "Überweisungen 💶", []string{"B", "A_1"}
-	made, err := b.store.Create(t.Context(), in)
+	in.Name, in.Events = new("Überweisungen 💶"), new([]string{"B", "A_1"})
+	made, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 
 	want := subscribers.Subscriber{
-		UUID: made.UUID, CompanyUUID: b.company, Name: in.Name, CallbackURL: "https://example.com/hook",
-		Events: in.Events, Enabled: true, Secrets: made.Secrets,
+		UUID: made.UUID, CompanyUUID: b.company, Name: *in.Name, CallbackURL: "https://example.com/hook",
+		Events: *in.Events, Enabled: true, Secrets: made.Secrets,
 		CreatedAt: b.clock.Now().UTC(), UpdatedAt: b.clock.Now().UTC(),
 	}
 	if diff := cmp.Diff(want, made); diff != "" {
@@ -61,7 +61,7 @@ func TestCreateDisabled(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
 	in.Enabled = new(bool)
-	s, err := b.store.Create(t.Context(), in)
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	if s.Enabled || s.DisabledReason != subscribers.ReasonManual || s.DisabledAt == nil {
 		t.Errorf("enabled %v, reason %q at %v", s.Enabled, s.DisabledReason, s.DisabledAt)
@@ -75,31 +75,35 @@ func TestCreateRefuses(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("E%d", i)
 	}
-	for want, edit := range map[string]func(*subscribers.Create){
-		"companyUuid REQUIRED":          func(c *subscribers.Create) { c.CompanyUUID = uuid.Nil },
-		"name REQUIRED":                 func(c *subscribers.Create) { c.Name = " " },
-		"name INVALID":                  func(c *subscribers.Create) { c.Name = "a\x00b" },
-		"name TOO_LONG":                 func(c *subscribers.Create) { c.Name = strings.Repeat("ü", 201) },
-		"callbackUrl REQUIRED":          func(c *subscribers.Create) { c.CallbackURL = "" },
-		"callbackUrl INVALID":           func(c *subscribers.Create) { c.CallbackURL = "http://example.com" },
-		"events REQUIRED":               func(c *subscribers.Create) { c.Events = nil },
-		"events TOO_MANY":               func(c *subscribers.Create) { c.Events = many },
-		"events[0] REQUIRED":            func(c *subscribers.Create) { c.Events = []string{""} },
-		"events[0] INVALID":             func(c *subscribers.Create) { c.Events = []string{"payment_paid"} },
-		"events[1] DUPLICATE":           func(c *subscribers.Create) { c.Events = []string{"PAYMENT_PAID", "PAYMENT_PAID"} },
-		"events[0] UNKNOWN_EVENT_TYPE":  func(c *subscribers.Create) { c.Events = []string{"NOT_THERE"} },
+	for want, edit := range map[string]func(*subscribers.Settings){
+		"name REQUIRED":                 func(c *subscribers.Settings) { c.Name = new(" ") },
+		"name INVALID":                  func(c *subscribers.Settings) { c.Name = new("a\x00b") },
+		"name TOO_LONG":                 func(c *subscribers.Settings) { c.Name = new(strings.Repeat("ü", 201)) },
+		"callbackUrl REQUIRED":          func(c *subscribers.Settings) { c.CallbackURL = new("") },
+		"callbackUrl INVALID":           func(c *subscribers.Settings) { c.CallbackURL = new("http://example.com") },
+		"headers.X-A INVALID":           func(c *subscribers.Settings) { c.Headers = map[string]*subscribers.Secret{"X-A": nil} },
+		"events REQUIRED":               func(c *subscribers.Settings) { c.Events = nil },
+		"events TOO_MANY":               func(c *subscribers.Settings) { c.Events = &many },
+		"events[0] REQUIRED":            func(c *subscribers.Settings) { c.Events = new([]string{""}) },
+		"events[0] INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"payment_paid"}) },
+		"events[1] DUPLICATE":           func(c *subscribers.Settings) { c.Events = new([]string{"PAYMENT_PAID", "PAYMENT_PAID"}) },
+		"events[0] UNKNOWN_EVENT_TYPE":  func(c *subscribers.Settings) { c.Events = new([]string{"NOT_THERE"}) },
 		"name REQUIRED, events INVALID": nil,
 	} {
 		in := b.input("https://example.com/")
 		if edit == nil {
-			in.Name, in.Events, want = "", []string{"A-B"}, "name REQUIRED, events[0] INVALID"
+			in.Name, in.Events, want = new(""), new([]string{"A-B"}), "name REQUIRED, events[0] INVALID"
 		} else {
 			edit(&in)
 		}
-		_, err := b.store.Create(t.Context(), in)
+		_, err := b.store.Create(t.Context(), b.company, in)
 		if got := codes(t, err); got != want {
 			t.Errorf("codes = %s, want %s", got, want)
 		}
+	}
+	_, err := b.store.Create(t.Context(), uuid.Nil, b.input("https://example.com/"))
+	if got := codes(t, err); got != "companyUuid REQUIRED" {
+		t.Errorf("codes without a company = %s", got)
 	}
 	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys were written", n)
@@ -110,12 +114,12 @@ func TestLongestNamesAreAccepted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Name = strings.Repeat("ü", 200)
-	in.Events = []string{"A" + strings.Repeat("_", 63)}
-	_, err := b.store.Create(t.Context(), in)
+	in.Name = new(strings.Repeat("ü", 200))
+	in.Events = new([]string{"A" + strings.Repeat("_", 63)})
+	_, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
-	in.Events[0] += "_"
-	_, err = b.store.Create(t.Context(), in)
+	(*in.Events)[0] += "_"
+	_, err = b.store.Create(t.Context(), b.company, in)
 	if got := codes(t, err); got != "events[0] INVALID" {
 		t.Errorf("codes = %s", got)
 	}
@@ -128,7 +132,7 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			_, errs[i] = b.store.Create(t.Context(), b.input(fmt.Sprintf("https://example.com/a#%d", i)))
+			_, errs[i] = b.store.Create(t.Context(), b.company, b.input(fmt.Sprintf("https://example.com/a#%d", i)))
 		})
 	}
 	wg.Wait()
@@ -152,8 +156,7 @@ func TestTwoCompaniesMayShareAURL(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	b.create(t, "https://example.com/")
 	in := b.input("https://example.com/")
-	in.CompanyUUID = uuid.New()
-	_, err := b.store.Create(t.Context(), in)
+	_, err := b.store.Create(t.Context(), uuid.New(), in)
 	noErr(t, err)
 }
 
@@ -163,7 +166,9 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	errs := make([]error, 30)
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { _, errs[i] = b.store.Create(t.Context(), b.input(fmt.Sprintf("https://example.com/%d", i))) })
+		wg.Go(func() {
+			_, errs[i] = b.store.Create(t.Context(), b.company, b.input(fmt.Sprintf("https://example.com/%d", i)))
+		})
 	}
 	wg.Wait()
 	refused := 0
@@ -191,7 +196,7 @@ func TestForeignCompanyFindsNothing(t *testing.T) {
 	_, err := b.store.Get(t.Context(), other, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
 	wantErr(t, b.store.Delete(t.Context(), other, s.UUID), subscribers.ErrNotFound)
-	_, err = b.store.Update(t.Context(), other, s.UUID, subscribers.Update{})
+	_, err = b.store.Update(t.Context(), other, s.UUID, subscribers.Settings{})
 	wantErr(t, err, subscribers.ErrNotFound)
 	_, err = b.store.RotateSecret(t.Context(), other, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
@@ -239,7 +244,7 @@ func TestVersionOnlyGrows(t *testing.T) {
 	s := b.create(t, "https://example.com/")
 	step("create", nil)
 	name := "Other"
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: &name})
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: &name})
 	step("update", err)
 	_, err = b.store.AddEvent(t.Context(), b.company, s.CallbackURL, "ANOTHER")
 	step("add event", err)
@@ -294,10 +299,10 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 	ctx, name := t.Context(), "Other"
 	registry := registryOn(b.store)
 	return map[string]func() error{
-		"create": func() error { _, err := b.store.Create(ctx, b.input("https://example.com/2")); return err },
+		"create": func() error { _, err := b.store.Create(ctx, b.company, b.input("https://example.com/2")); return err },
 		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
 		"update": func() error {
-			_, err := b.store.Update(ctx, b.company, s.UUID, subscribers.Update{Name: &name})
+			_, err := b.store.Update(ctx, b.company, s.UUID, subscribers.Settings{Name: &name})
 			return err
 		},
 		"add":     func() error { _, err := b.store.AddEvent(ctx, b.company, s.CallbackURL, "A"); return err },

@@ -4,6 +4,7 @@
 package subscribers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
+
+	"spendhook/internal/invalid"
 )
 
 // The errors that callers branch on. Invalid input is an *invalid.Error.
@@ -32,28 +35,31 @@ const (
 
 // Subscriber is one endpoint of a company and the events that it wants.
 // Times are UTC with milliseconds. DisabledReason and DisabledAt are set
-// exactly while it is not Enabled.
+// exactly while it is not Enabled. Redis keeps it as its JSON; what that has not
+// is sealed, or stands in the key (see record).
 type Subscriber struct {
-	UUID, CompanyUUID    uuid.UUID
-	Name                 string
-	CallbackURL          string // as NormalizeURL leaves it, unique in the company
-	Events               []string
-	Enabled              bool
-	DisabledReason       string
-	DisabledAt           *time.Time
-	CreatedAt, UpdatedAt time.Time
-	Secrets              []SigningSecret // newest first
-	Headers              []Header        // sent with every delivery, by name
+	UUID           uuid.UUID       `json:"-"`
+	CompanyUUID    uuid.UUID       `json:"-"`
+	Name           string          `json:"name"`
+	CallbackURL    string          `json:"callbackUrl"` // as NormalizeURL leaves it, unique in the company
+	Events         []string        `json:"events"`
+	Enabled        bool            `json:"enabled"`
+	DisabledReason string          `json:"disabledReason,omitzero"`
+	DisabledAt     *time.Time      `json:"disabledAt,omitzero"`
+	CreatedAt      time.Time       `json:"createdAt"`
+	UpdatedAt      time.Time       `json:"updatedAt"`
+	Secrets        []SigningSecret `json:"-"` // newest first
+	Headers        []Header        `json:"-"` // sent with every delivery, by name
 	// Certificate is the company's, for receivers that ask for one; nil when it
 	// has none. Only Registry sets it.
-	Certificate *Certificate
+	Certificate *Certificate `json:"-"`
 	// Locked says that the stored record is damaged: then the subscriber counts as
 	// Enabled, so that what is pending for it waits, but wants no event, and has
 	// nothing else but its uuids. Only Registry gives out such a subscriber; Store
 	// answers an error for it, and can delete it.
-	Locked *Locked
+	Locked *Locked `json:"-"`
 
-	Unknown *jsontext.Value // fields of its record that a newer release wrote
+	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 }
 
 // Header is a field that is sent with every delivery to a subscriber. Its name
@@ -119,20 +125,69 @@ func (s *Subscriber) Wants(eventType string) bool {
 	return slices.Contains(s.Events, eventType)
 }
 
-// Create describes a new subscriber. Enabled nil means true.
-type Create struct {
-	CompanyUUID       uuid.UUID
-	Name, CallbackURL string
-	Events            []string
-	Enabled           *bool
-	Headers           map[string]Secret
+// Settings are what a company sets of a subscriber, when it creates it and later.
+// What is nil stays; of a new one it has its default, or is missing. Of Headers,
+// those named are set or, with nil, removed; the others stay.
+type Settings struct {
+	Name        *string
+	CallbackURL *string
+	Events      *[]string
+	Enabled     *bool // true by default
+	Headers     map[string]*Secret
 }
 
-// Update names what changes; what is nil stays. Of Headers, those named are set
-// or, with nil, removed; the others stay.
-type Update struct {
-	Name, CallbackURL *string
-	Events            *[]string
-	Enabled           *bool
-	Headers           map[string]*Secret
+// require makes problems, or has check make them, of what a new subscriber must
+// have and is missing.
+func (in *Settings) require(problems *invalid.Error) {
+	for name, value := range in.Headers {
+		if value == nil {
+			problems.Add("headers."+name, "INVALID", "must be a string: there is nothing to remove yet")
+		}
+	}
+	in.Name = cmp.Or(in.Name, new(""))
+	in.CallbackURL = cmp.Or(in.CallbackURL, new(""))
+	in.Events = cmp.Or(in.Events, new([]string))
+}
+
+// check adds to problems, and normalises the URL and the names of headers.
+func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
+	if in.Name != nil {
+		checkName(problems, *in.Name)
+	}
+	if in.CallbackURL != nil {
+		in.CallbackURL = new(normalize(problems, *in.CallbackURL, opts.Policy.AllowHTTP))
+	}
+	if in.Events != nil {
+		checkEvents(problems, opts.Catalogue, *in.Events)
+	}
+	in.Headers = checkHeaderChanges(problems, in.Headers)
+}
+
+// apply writes what check has passed into a subscriber.
+func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Time) {
+	in.keepHeadersAtHome(problems, sub)
+	set(&sub.Name, in.Name)
+	set(&sub.CallbackURL, in.CallbackURL)
+	set(&sub.Events, in.Events)
+	if len(in.Headers) > 0 {
+		sub.Headers = changeHeaders(sub.Headers, in.Headers)
+		checkHeaderTotal(problems, sub.Headers)
+	}
+	switch {
+	case in.Enabled == nil || *in.Enabled == sub.Enabled:
+	case *in.Enabled:
+		sub.Enabled, sub.DisabledReason, sub.DisabledAt = true, "", nil
+	default:
+		sub.disable(ReasonManual, now)
+	}
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+func (s *Subscriber) disable(reason string, now time.Time) {
+	s.Enabled, s.DisabledReason, s.DisabledAt = false, reason, &now
 }

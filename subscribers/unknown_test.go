@@ -18,7 +18,7 @@ func TestUnknownFieldsOfASubscriberStay(t *testing.T) {
 	raw = strings.TrimSuffix(strings.Replace(raw, `"secrets":[{`, `"secrets":[{"kind":"next",`, 1), "}") + `,"ordered":true}`
 	b.client.HSet(t.Context(), key, field, raw)
 	name := "another"
-	if _, err := b.store.Update(t.Context(), b.company, sub.UUID, subscribers.Update{Name: &name}); err != nil {
+	if _, err := b.store.Update(t.Context(), b.company, sub.UUID, subscribers.Settings{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
 	raw = b.client.HGet(t.Context(), key, field).Val()

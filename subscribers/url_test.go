@@ -159,7 +159,7 @@ func TestRefusedHostIsInvalidAndWritesNothing(t *testing.T) {
 			return errors.New("10.0.0.7 is private")
 		},
 	}})
-	_, err := b.store.Create(t.Context(), b.input("https://Internal.example:8443/a"))
+	_, err := b.store.Create(t.Context(), b.company, b.input("https://Internal.example:8443/a"))
 	if got := codes(t, err); got != "callbackUrl CALLBACK_URL_REFUSED" {
 		t.Errorf("codes = %s", got)
 	}

@@ -27,7 +27,7 @@ func TestClearTextOfAnOlderVersionIsReadAndSealedByTheNextChange(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
 	const secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
-	old := `{"name":"Old","callbackUrl":"https://example.com/","events":["A"],"enabled":true,"createdAt":1,"updatedAt":1,"secrets":[{"key":"` + secret + `"}]}`
+	old := `{"name":"Old","callbackUrl":"https://example.com/","events":["A"],"enabled":true,"createdAt":"2026-01-01T00:00:00Z","updatedAt":"2026-01-01T00:00:00Z","secrets":[{"key":"` + secret + `"}]}`
 	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), s.UUID.String(), old).Err())
 
 	read, err := b.store.Get(t.Context(), b.company, s.UUID)
@@ -35,7 +35,7 @@ func TestClearTextOfAnOlderVersionIsReadAndSealedByTheNextChange(t *testing.T) {
 	if got := read.LiveSecrets(b.clock.Now()); len(got) != 1 || got[0].Reveal() != secret {
 		t.Fatal("the clear secret was not read")
 	}
-	changed, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("New")})
+	changed, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("New")})
 	noErr(t, err)
 	if strings.Contains(b.raw(t, s), secret[6:]) {
 		t.Error("the secret is still in clear after a change")
@@ -70,8 +70,8 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Headers = map[string]subscribers.Secret{"Authorization": "Bearer hunter22"}
-	s, err := b.store.Create(t.Context(), in)
+	in.Headers = map[string]*subscribers.Secret{"Authorization": new(subscribers.Secret("Bearer hunter22"))}
+	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	other := b.withKeys(sealtest.Ring("another"))
 
@@ -91,7 +91,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	}
 
 	// A change of something else, by a daemon that cannot open them, keeps them.
-	_, err = other.Update(t.Context(), b.company, s.UUID, subscribers.Update{Name: new("Renamed")})
+	_, err = other.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Renamed")})
 	noErr(t, err)
 	read, err = b.store.Get(t.Context(), b.company, s.UUID)
 	noErr(t, err)
@@ -102,7 +102,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	// A new secret and a new value make it usable without the lost key.
 	_, err = other.RotateSecret(t.Context(), b.company, s.UUID)
 	noErr(t, err)
-	healed, err := other.Update(t.Context(), b.company, s.UUID, subscribers.Update{Headers: map[string]*subscribers.Secret{"authorization": new(subscribers.Secret("Bearer fresh1"))}})
+	healed, err := other.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*subscribers.Secret{"authorization": new(subscribers.Secret("Bearer fresh1"))}})
 	noErr(t, err)
 	if healed.Unusable() != nil || len(healed.Secrets) != 1 {
 		t.Errorf("after a rotation: %v, %d secrets", healed.Unusable(), len(healed.Secrets))
@@ -136,7 +136,7 @@ func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
 func TestWithoutAKeyringNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	if _, err := b.withKeys(nil).Create(t.Context(), b.input("https://example.com/")); err == nil {
+	if _, err := b.withKeys(nil).Create(t.Context(), b.company, b.input("https://example.com/")); err == nil {
 		t.Error("a subscriber was stored without an encryption key")
 	}
 	if keys := b.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {

@@ -80,11 +80,11 @@ func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Su
 		return subscribers.Subscriber{}, err
 	}
 	if len(found) > 0 {
-		return d.service.Update(ctx, developerCompany, found[0].UUID, subscribers.Update{CallbackURL: &url, Enabled: new(true)})
+		return d.service.Update(ctx, developerCompany, found[0].UUID, subscribers.Settings{CallbackURL: &url, Enabled: new(true)})
 	}
-	return d.subscribers.Create(ctx, subscribers.Create{
-		CompanyUUID: developerCompany, Name: demoName, CallbackURL: url,
-		Events: []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"},
+	return d.subscribers.Create(ctx, developerCompany, subscribers.Settings{
+		Name: new(demoName), CallbackURL: new(url),
+		Events: new([]string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}),
 	})
 }
 
@@ -134,7 +134,7 @@ func (d *daemon) showDeliveries(ctx context.Context, s *show, refs []events.Ref)
 		for _, delivery := range list {
 			s.delivery(delivery)
 			if first == "" {
-				first = delivery.ID()
+				first = delivery.PublicID()
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Deli
 
 func allAttempted(list []delivery.Delivery) bool {
 	for _, d := range list {
-		if d.AttemptCount == 0 || d.Status == delivery.StatusDelivering {
+		if d.Count == 0 || d.Status == delivery.StatusDelivering {
 			return false
 		}
 	}

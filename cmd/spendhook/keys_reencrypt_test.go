@@ -287,8 +287,8 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 		company := uuid.New()
 		for i := range each {
 			var err error
-			one, err = store.Create(t.Context(), subscribers.Create{
-				CompanyUUID: company, Name: "n", CallbackURL: fmt.Sprint("https://hooks.example.com/", i), Events: []string{"A"},
+			one, err = store.Create(t.Context(), company, subscribers.Settings{
+				Name: new("n"), CallbackURL: new(fmt.Sprint("https://hooks.example.com/", i)), Events: new([]string{"A"}),
 			})
 			if err != nil {
 				t.Fatal(err)

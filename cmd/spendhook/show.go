@@ -53,10 +53,10 @@ func (s *show) delivery(d delivery.Delivery) {
 	for i, a := range d.Attempts {
 		attempts[i] = fmt.Sprintf("attempt %d: %d", a.Number, a.StatusCode)
 	}
-	if d.NextAttemptAt != nil {
-		attempts = append(attempts, "next at "+d.NextAttemptAt.Local().Format("15:04:05"))
+	if next := d.NextAttemptAt(); next != nil {
+		attempts = append(attempts, "next at "+next.Local().Format("15:04:05"))
 	}
-	fmt.Fprintf(s.out, "  %s  %-29s %s   %s\n", s.paint(color, fmt.Sprintf("%-9s", d.Status)), d.EventType, d.EventID, strings.Join(attempts, ", "))
+	fmt.Fprintf(s.out, "  %s  %-29s %s   %s\n", s.paint(color, fmt.Sprintf("%-9s", d.Status)), d.EventType, d.ID, strings.Join(attempts, ", "))
 }
 
 // hints are lines to paste into another terminal. The token is good for a day.

@@ -121,6 +121,14 @@ func Expire(r Record, now time.Time) Record {
 	return r
 }
 
+// Drop ends a delivery that somebody gave up: in the quarantine, or while it waited for
+// a paused subscriber.
+func Drop(r Record, now time.Time) Record {
+	r = Cancel(r, now)
+	r.Reason = ReasonDropped
+	return r
+}
+
 // Cancel ends a delivery whose subscriber was deleted.
 func Cancel(r Record, now time.Time) Record {
 	r.Status, r.Reason = StatusCancelled, ReasonSubscriberDeleted

@@ -169,7 +169,7 @@ func TestRecordReadsWhatItWrote(t *testing.T) {
 }
 
 func FuzzDecodeRecord(f *testing.F) {
-	text, err := (&Record{Status: StatusRetrying, EventType: "PAYMENT_PAID", Attempts: []attemptRecord{{Number: 1}}}).encode()
+	text, err := (&Record{Status: StatusRetrying, EventType: "PAYMENT_PAID", Attempts: []Attempt{{Number: 1}}}).encode()
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -40,10 +40,14 @@ const (
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonBusy               = "ENDPOINT_BUSY"
 	ReasonUnreachable        = "ENDPOINT_UNREACHABLE"
+	ReasonRetryAfter         = "RETRY_AFTER"
+	ReasonRateLimit          = "RATE_LIMIT"
+	ReasonOrder              = "ORDER"
+	ReasonPaused             = "PAUSED"
 	ReasonInterrupted        = "INTERRUPTED"
 	ReasonLocked             = "SECRETS_LOCKED"
 	ReasonExpired            = "EVENT_EXPIRED"
-	ReasonDropped            = "DROPPED_FROM_QUARANTINE"
+	ReasonDropped            = "DROPPED"
 	ReasonReplay             = "REPLAY"
 	ReasonRecover            = "RECOVER"
 )
@@ -62,34 +66,19 @@ var (
 	ErrBadCursor = errors.New("the cursor is not valid")
 )
 
-// Attempt is one POST of a delivery.
-type Attempt struct {
-	Number       int // 1 for the first attempt of the delivery, replays count on
-	StartedAt    time.Time
-	Duration     time.Duration
-	StatusCode   int    // 0 when no response came
-	Error        string // the class of the failure; empty: none
-	ResponseBody []byte // at most the first 1 KiB, of the last attempt only
-}
-
 // Delivery is one event on its way to one subscriber.
 type Delivery struct {
-	EventID        string
-	EventType      string
-	CompanyUUID    uuid.UUID
-	SubscriberUUID uuid.UUID
-	Status         Status
-	Reason         string // one of the Reason constants, or empty
-	AttemptCount   int
-	Attempts       []Attempt // oldest first, the latest maxAttemptLog of them
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
-	NextAttemptAt  *time.Time // nil when none is scheduled
+	Ref
+	Record
 }
 
-// ID is the delivery's public identifier: event id and subscriber joined by a
-// dot, which no event id contains.
-func (d *Delivery) ID() string { return d.EventID + "." + d.SubscriberUUID.String() }
+// NextAttemptAt is nil when no attempt is scheduled.
+func (d *Delivery) NextAttemptAt() *time.Time {
+	if d.Due == 0 || !d.Status.Live() || d.Status == StatusDelivering || d.Reason == ReasonPaused {
+		return nil
+	}
+	return new(time.UnixMilli(d.Due).UTC())
+}
 
 // Ref names one delivery: event reference and subscriber.
 type Ref struct {
@@ -97,10 +86,14 @@ type Ref struct {
 	Subscriber uuid.UUID
 }
 
+// PublicID identifies the delivery within its company: event id and subscriber
+// joined by a dot, which no event id contains.
+func (r Ref) PublicID() string { return r.ID + "." + r.Subscriber.String() }
+
 // String is "<company>/<event id>/<subscriber>".
 func (r Ref) String() string { return r.Ref.String() + "/" + r.Subscriber.String() }
 
-// ParseID splits the public id of a company's delivery; ErrNotFound when it is none.
+// ParseID reads the PublicID of a company's delivery; ErrNotFound when it is none.
 func ParseID(company uuid.UUID, id string) (Ref, error) {
 	id, sub, _ := strings.Cut(id, ".")
 	event, err := events.ParseRef(events.Ref{Company: company, ID: id}.String())

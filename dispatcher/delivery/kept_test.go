@@ -70,7 +70,7 @@ func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 	}
 	attempt(Failed, "first")
 	attempt(Failed, "second")
-	if r.Attempts[0].Body != nil || string(r.Attempts[1].Body) != "second" {
+	if r.Attempts[0].ResponseBody != nil || string(r.Attempts[1].ResponseBody) != "second" {
 		t.Errorf("after two failures: %+v", r.Attempts)
 	}
 	attempt(Succeeded, "thanks")
@@ -78,8 +78,8 @@ func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 		t.Fatalf("record %+v", r)
 	}
 	for _, a := range r.Attempts {
-		if a.Body != nil {
-			t.Errorf("attempt %d keeps %q", a.Number, a.Body)
+		if a.ResponseBody != nil {
+			t.Errorf("attempt %d keeps %q", a.Number, a.ResponseBody)
 		}
 	}
 }

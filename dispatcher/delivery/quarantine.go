@@ -5,7 +5,6 @@ import (
 	_ "embed" // the script
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -81,7 +80,7 @@ func (s *Store) cancelReadable(ctx context.Context, r Ref) (unreadable bool, err
 			return false, nil
 		}
 		now := s.opts.Now()
-		next := drop(*rec, now)
+		next := Drop(*rec, now)
 		recorded, _, err := s.Record(ctx, now, "", []Write{{
 			Event: r.Ref, Changes: []Change{{Ref: r, Base: rec, Next: &next, Guarded: true}},
 		}})
@@ -104,13 +103,6 @@ func (s *Store) cancelReadable(ctx context.Context, r Ref) (unreadable bool, err
 
 // missing reports whether there is nothing, or nothing of the right type.
 func missing(err error) bool { return isNil(err) || redis.HasErrorPrefix(err, "WRONGTYPE") }
-
-// drop ends a delivery that an operator took out of the quarantine.
-func drop(r Record, now time.Time) Record {
-	r = Cancel(r, now)
-	r.Reason = ReasonDropped
-	return r
-}
 
 // flag is how the scripts read a yes or no.
 func flag(on bool) string {

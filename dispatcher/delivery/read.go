@@ -26,7 +26,7 @@ func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Del
 	if records[0] == nil {
 		return Delivery{}, ErrNotFound
 	}
-	return records[0].Delivery(r), nil
+	return Delivery{r, *records[0]}, nil
 }
 
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not
@@ -108,12 +108,15 @@ func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error
 	return out, nil
 }
 
-// Waiting counts the deliveries in the queue of a subscriber's endpoint that are due.
+// Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
+// those of an ordered subscriber all.
 func (s *Store) Waiting(ctx context.Context, company, subscriber uuid.UUID) (int64, error) {
-	now := strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
-	n, err := s.client.ZCount(ctx, workqueue.EndpointQueueKey(company, subscriber), "-inf", now).Result()
-	if err != nil {
+	queue, now := workqueue.EndpointQueueKey(company, subscriber), strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
+	pipe := s.client.Pipeline()
+	all := pipe.ZCard(ctx, queue)
+	later := pipe.ZCount(ctx, queue, "("+now, "("+workqueue.InOrder)
+	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, fmt.Errorf("count waiting deliveries: %w", err)
 	}
-	return n, nil
+	return all.Val() - later.Val(), nil
 }

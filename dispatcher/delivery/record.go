@@ -24,27 +24,28 @@ type Record struct {
 	Status  Status `json:"-"`
 	Version int64  `json:"-"`
 
-	EventType string          `json:"e"`
-	Created   int64           `json:"c"`           // unix ms
-	Updated   int64           `json:"u"`           // unix ms
-	Due       int64           `json:"n,omitzero"`  // unix ms of the next attempt; 0: none
-	Count     int             `json:"k,omitzero"`  // attempts made, ever
-	Step      int             `json:"s,omitzero"`  // failures in the current run of the schedule
-	Reason    string          `json:"r,omitempty"` // see the Reason constants
-	Attempts  []attemptRecord `json:"a,omitempty"`
+	EventType string    `json:"e"`
+	Created   int64     `json:"c"`           // unix ms
+	Updated   int64     `json:"u"`           // unix ms
+	Due       int64     `json:"n,omitzero"`  // unix ms of the next attempt; 0: none
+	Count     int       `json:"k,omitzero"`  // attempts made, ever
+	Step      int       `json:"s,omitzero"`  // failures in the current run of the schedule
+	Reason    string    `json:"r,omitempty"` // see the Reason constants
+	Attempts  []Attempt `json:"a,omitempty"` // oldest first, the latest maxAttemptLog of them
 
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
 
-type attemptRecord struct {
-	Number   int    `json:"n"`
-	Started  int64  `json:"t"` // unix ms
-	Duration int64  `json:"d"` // ms
-	Code     int    `json:"c,omitzero"`
-	Error    string `json:"e,omitempty"`
-	Body     []byte `json:"b,omitempty"`
+// Attempt is one POST of a delivery.
+type Attempt struct {
+	Number       int    `json:"n"` // 1 for the first attempt of the delivery, replays count on
+	StartedAt    int64  `json:"t"` // unix ms
+	DurationMs   int64  `json:"d"`
+	StatusCode   int    `json:"c,omitzero"`  // 0 when no response came
+	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
+	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
 
-	Unknown jsontext.Value `json:",embed"`
+	Unknown jsontext.Value `json:",embed"` // as of a Record
 }
 
 var statusLetters = map[Status]byte{
@@ -121,14 +122,14 @@ func (r *Record) log(res Result) {
 	r.Count++
 	r.Attempts = slices.Clone(r.Attempts)
 	for i := range r.Attempts {
-		r.Attempts[i].Body = nil
+		r.Attempts[i].ResponseBody = nil
 	}
-	r.Attempts = append(r.Attempts, attemptRecord{
-		Number: r.Count, Started: res.StartedAt.UnixMilli(), Duration: res.Duration.Milliseconds(),
-		Code: res.StatusCode, Error: res.Class,
+	r.Attempts = append(r.Attempts, Attempt{
+		Number: r.Count, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
+		StatusCode: res.StatusCode, Error: res.Class,
 	})
 	if res.Outcome != Succeeded {
-		r.Attempts[len(r.Attempts)-1].Body = res.Body
+		r.Attempts[len(r.Attempts)-1].ResponseBody = res.Body
 	}
 	if extra := len(r.Attempts) - maxAttemptLog; extra > 0 {
 		r.Attempts = r.Attempts[extra:]
@@ -138,29 +139,9 @@ func (r *Record) log(res Result) {
 // Has reports whether an attempt is in the log. There is only one at a time, so
 // no other began in the same moment.
 func (r *Record) Has(res Result) bool {
-	return slices.ContainsFunc(r.Attempts, func(a attemptRecord) bool {
-		return a.Started == res.StartedAt.UnixMilli() && a.Duration == res.Duration.Milliseconds() && a.Code == res.StatusCode && a.Error == res.Class
+	return slices.ContainsFunc(r.Attempts, func(a Attempt) bool {
+		return a.StartedAt == res.StartedAt.UnixMilli() && a.DurationMs == res.Duration.Milliseconds() && a.StatusCode == res.StatusCode && a.Error == res.Class
 	})
-}
-
-// Delivery is the record as it is shown.
-func (r *Record) Delivery(of Ref) Delivery {
-	d := Delivery{
-		EventID: of.ID, EventType: r.EventType, CompanyUUID: of.Company, SubscriberUUID: of.Subscriber,
-		Status: r.Status, Reason: r.Reason, AttemptCount: r.Count,
-		CreatedAt: msTime(r.Created), UpdatedAt: msTime(r.Updated),
-	}
-	if r.Due > 0 && r.Status.Live() && r.Status != StatusDelivering {
-		due := msTime(r.Due)
-		d.NextAttemptAt = &due
-	}
-	for _, a := range r.Attempts {
-		d.Attempts = append(d.Attempts, Attempt{
-			Number: a.Number, StartedAt: msTime(a.Started), Duration: time.Duration(a.Duration) * time.Millisecond,
-			StatusCode: a.Code, Error: a.Error, ResponseBody: a.Body,
-		})
-	}
-	return d
 }
 
 func msTime(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

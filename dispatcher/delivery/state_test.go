@@ -135,7 +135,7 @@ func TestRetriesUntilDeath(t *testing.T) {
 		h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.fail)}})
 	}
 	h.expect(t, "dead", e, standing{state: events.Settled, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 1})
-	if rec := h.kept(t, sub); rec.Status != StatusDead || len(rec.Attempts) != 3 || rec.Attempts[1].Body != nil || string(rec.Attempts[2].Body) != "no" {
+	if rec := h.kept(t, sub); rec.Status != StatusDead || len(rec.Attempts) != 3 || rec.Attempts[1].ResponseBody != nil || string(rec.Attempts[2].ResponseBody) != "no" {
 		t.Errorf("kept %+v", rec)
 	}
 }
@@ -154,7 +154,7 @@ func TestAnAttemptUnderWay(t *testing.T) {
 		t.Errorf("under way, it is %s", rec.Status)
 	}
 	shown, err := h.OfEvent(t.Context(), e)
-	if err != nil || len(shown) != 1 || shown[0].Status != StatusDelivering || shown[0].NextAttemptAt != nil {
+	if err != nil || len(shown) != 1 || shown[0].Status != StatusDelivering || shown[0].NextAttemptAt() != nil {
 		t.Errorf("under way, it is shown as %+v, %v", shown, err)
 	}
 	guarded := h.again(t, sub, h.retry)

@@ -193,13 +193,13 @@ func (l *lister) company(ctx context.Context, at position) error {
 func (l *lister) add(group []Delivery, after string, at position) (bool, error) {
 	l.examined++
 	for i, d := range group {
-		if d.SubscriberUUID.String() <= after || !l.matches(d) {
+		if d.Subscriber.String() <= after || !l.matches(d) {
 			continue
 		}
 		l.page.Items = append(l.page.Items, d)
 		if len(l.page.Items) >= l.size {
 			if i < len(group)-1 {
-				at.After = d.SubscriberUUID.String()
+				at.After = d.Subscriber.String()
 			}
 			break
 		}
@@ -245,8 +245,8 @@ func (l *lister) matches(d Delivery) bool {
 	f := l.filter
 	return (f.EventType == "" || d.EventType == f.EventType) &&
 		(f.Status == "" || d.Status == f.Status) &&
-		(f.From == nil || !d.CreatedAt.Before(*f.From)) &&
-		(f.To == nil || !d.CreatedAt.After(*f.To))
+		(f.From == nil || !msTime(d.Created).Before(*f.From)) &&
+		(f.To == nil || !msTime(d.Created).After(*f.To))
 }
 
 // entry is a member of an index.
@@ -305,21 +305,22 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 	out := make([][]Delivery, len(entries))
 	for i, rec := range records {
 		if rec != nil {
-			out[i] = []Delivery{rec.Delivery(refs[i])}
+			out[i] = []Delivery{{refs[i], *rec}}
 		}
 	}
 	return out, nil
 }
 
 // Get reads deliveries in one round trip; nil stands for one that is not kept, or
-// is damaged. A live one with an attempt under way is DELIVERING.
+// is damaged. A live one with an attempt under way is DELIVERING, and one whose
+// subscriber is paused has ReasonPaused.
 func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
 	pipe := s.client.Pipeline()
 	records := make([]*redis.StringCmd, len(refs))
-	busy := make([]*redis.BoolCmd, len(refs))
+	states := make([]waiting, len(refs))
 	for i, r := range refs {
 		records[i] = pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())
-		busy[i] = pipe.HExists(ctx, workqueue.InFlightKey(r.Company, r.Subscriber), r.ID)
+		states[i] = askWaiting(ctx, pipe, r)
 	}
 	if pipe.Len() == 0 {
 		return nil, nil
@@ -337,17 +338,32 @@ func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
 			return nil, fmt.Errorf("read deliveries: %w", err)
 		}
 		if rec, err := Decode(text); err == nil { // else it is quarantined when it is claimed
-			rec.attempted(busy[i].Val())
+			states[i].show(&rec.Status, &rec.Reason)
 			out[i] = rec
 		}
 	}
 	return out, nil
 }
 
-// attempted shows a live record whose attempt is under way as DELIVERING.
-func (r *Record) attempted(busy bool) {
-	if busy && r.Status.Live() {
-		r.Status = StatusDelivering
+// waiting is what the endpoint queue knows of a live delivery that its record does not
+// say.
+type waiting struct{ busy, paused *redis.BoolCmd }
+
+func askWaiting(ctx context.Context, pipe redis.Pipeliner, r Ref) waiting {
+	return waiting{
+		busy:   pipe.HExists(ctx, workqueue.InFlightKey(r.Company, r.Subscriber), r.ID),
+		paused: pipe.HExists(ctx, workqueue.EndpointKey(r.Company, r.Subscriber), "paused"),
+	}
+}
+
+// show corrects status and reason of a live delivery.
+func (w waiting) show(status *Status, reason *string) {
+	switch {
+	case !status.Live():
+	case w.busy.Val():
+		*status = StatusDelivering
+	case w.paused.Val() && *reason != ReasonSubscriberDisabled:
+		*reason = ReasonPaused
 	}
 }
 
@@ -374,27 +390,24 @@ func (s *Store) OfEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, 
 			}
 		}
 	}
-	return out, s.markAttempted(ctx, live)
+	return out, s.showWaiting(ctx, live)
 }
 
-// markAttempted shows those of the deliveries whose attempt is under way as
-// DELIVERING.
-func (s *Store) markAttempted(ctx context.Context, live []*Delivery) error {
+// showWaiting shows what the endpoint queues know of live deliveries.
+func (s *Store) showWaiting(ctx context.Context, live []*Delivery) error {
 	if len(live) == 0 {
 		return nil
 	}
 	pipe := s.client.Pipeline()
-	busy := make([]*redis.BoolCmd, len(live))
+	states := make([]waiting, len(live))
 	for i, d := range live {
-		busy[i] = pipe.HExists(ctx, workqueue.InFlightKey(d.CompanyUUID, d.SubscriberUUID), d.EventID)
+		states[i] = askWaiting(ctx, pipe, d.Ref)
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("read deliveries in flight: %w", err)
 	}
 	for i, d := range live {
-		if busy[i].Val() {
-			d.Status, d.NextAttemptAt = StatusDelivering, nil
-		}
+		states[i].show(&d.Status, &d.Reason)
 	}
 	return nil
 }
@@ -411,10 +424,10 @@ func deliveriesOf(r events.Ref, hash map[string]string) []Delivery {
 		if err != nil {
 			continue
 		}
-		all = append(all, rec.Delivery(Ref{Ref: r, Subscriber: id}))
+		all = append(all, Delivery{Ref{Ref: r, Subscriber: id}, *rec})
 	}
 	slices.SortFunc(all, func(a, b Delivery) int {
-		return strings.Compare(a.SubscriberUUID.String(), b.SubscriberUUID.String())
+		return strings.Compare(a.Subscriber.String(), b.Subscriber.String())
 	})
 	return all
 }

@@ -71,11 +71,11 @@ func (s *shelf) all(f Filter) []string {
 			s.t.Fatal(err)
 		}
 		for _, d := range page.Items {
-			if seen[d.ID()] {
-				s.t.Fatalf("%s came twice", d.ID())
+			if seen[d.PublicID()] {
+				s.t.Fatalf("%s came twice", d.PublicID())
 			}
-			seen[d.ID()] = true
-			ids = append(ids, d.ID())
+			seen[d.PublicID()] = true
+			ids = append(ids, d.PublicID())
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
 			return ids

@@ -214,9 +214,9 @@ func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 func TestDeliveryIDsAreCheckedWhole(t *testing.T) {
 	t.Parallel()
 	company, sub := uuid.New(), uuid.New()
-	good := Delivery{EventID: "evt_1-A", SubscriberUUID: sub}
-	if r, err := ParseID(company, good.ID()); err != nil || r.Company != company || r.ID != "evt_1-A" || r.Subscriber != sub {
-		t.Errorf("%s: %v, %v", good.ID(), r, err)
+	good := Ref{Ref: events.Ref{ID: "evt_1-A"}, Subscriber: sub}
+	if r, err := ParseID(company, good.PublicID()); err != nil || r.Company != company || r.ID != "evt_1-A" || r.Subscriber != sub {
+		t.Errorf("%s: %v, %v", good.PublicID(), r, err)
 	}
 	for _, id := range []string{
 		"", ".", "e", "e.", "." + sub.String(), "e.x", "a/b." + sub.String(), "a:b." + sub.String(), "{7}." + sub.String(),

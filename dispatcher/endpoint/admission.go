@@ -71,6 +71,7 @@ const (
 	Wait                            // Decided is called later
 	OverflowQueue                   // append to the endpoint queue: that has work already
 	OverflowBreaker                 // append to the endpoint queue: the breaker is open
+	OverflowPause                   // append to the endpoint queue: its receiver asked for a pause
 	OverflowShare                   // append to the endpoint queue: no memory, or it would hold up the company's others
 	Stopped                         // requeue: the replica shuts down
 )
@@ -80,6 +81,8 @@ type Result struct {
 	Latency     time.Duration
 	Unreachable bool // timed out, or got no answer of the endpoint's own
 	NotCounted  bool // aborted, or locked: says nothing
+	// Pause is how long the receiver asked for nothing to be sent; 0: it did not.
+	Pause time.Duration
 }
 
 // Counts are the numbers of remembered endpoints by breaker state, and of
@@ -141,8 +144,9 @@ func New(o Options) *Admission {
 	}
 }
 
-// Enter asks for a place for one delivery. The time is when the breaker lets
-// the next probe through (it may have passed) with OverflowBreaker, else zero.
+// Enter asks for a place for one delivery. The time is when the breaker lets the next
+// probe through (it may have passed) with OverflowBreaker, when the pause ends with
+// OverflowPause, else zero.
 func (a *Admission) Enter(d *Delivery) (Decision, time.Time) {
 	decision, at, overflowed := a.enter(d)
 	overflowed.call()
@@ -157,9 +161,7 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 	}
 	c, e := a.company(d.Company), a.endpoint(d.Endpoint)
 	decision = a.decide(d, c, e)
-	if decision == OverflowBreaker {
-		at = e.probeAt
-	}
+	at = e.notBefore(decision)
 	switch decision {
 	case Start:
 		a.hold(c)
@@ -184,6 +186,8 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return OverflowQueue
 	case e.state != closed && (e.probe != nil || a.o.Now().Before(e.probeAt)):
 		return OverflowBreaker
+	case a.o.Now().Before(e.pausedUntil):
+		return OverflowPause
 	case free <= 0:
 		return OverflowShare
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e):
@@ -295,8 +299,11 @@ func (a *Admission) next(c *company, e *endpoint) decided {
 	if len(e.waiting) == 0 {
 		return decided{}
 	}
-	if e.state != closed {
+	switch {
+	case e.state != closed:
 		return a.overflowAll(c, e, decided{decision: OverflowBreaker, at: e.probeAt})
+	case a.o.Now().Before(e.pausedUntil):
+		return a.overflowAll(c, e, decided{decision: OverflowPause, at: e.pausedUntil})
 	}
 	n := 0
 	for n < len(e.waiting) && e.inFlight < a.limit(e) {

@@ -332,6 +332,27 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 	f.enter(1, 1, Start)
 }
 
+// A receiver that asks for a pause gets nothing until it has ended: neither what waits
+// for it in memory nor what comes meanwhile.
+func TestAReceiverIsLeftAloneForItsPause(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 2})
+	d, _ := f.enter(1, 1, Start)
+	f.enter(1, 1, Start)
+	_, later := f.enter(1, 1, Wait)
+	f.Leave(d, Result{Latency: time.Millisecond, Pause: time.Minute})
+	f.wantLater(later, OverflowPause)
+	f.SetQueued(id(1), nil)
+	ends := f.now.Add(time.Minute)
+	if got, at := f.Enter(&Delivery{Company: id(1), Endpoint: id(1)}); got != OverflowPause || !at.Equal(ends) {
+		t.Errorf("decision %d, the pause ends at %v", got, at)
+	}
+	f.enter(1, 2, Start)
+	f.SetQueued(id(1), nil)
+	f.now = ends
+	f.enter(1, 1, Start)
+}
+
 func TestTheBreakerLearnsFromQueuedAttempts(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{BreakerFailures: 2})

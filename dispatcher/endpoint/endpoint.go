@@ -20,11 +20,25 @@ type endpoint struct {
 	queued   uint64 // see company.queued
 	// progressAt is when the last attempt ended, or the first began.
 	progressAt time.Time
+	// pausedUntil is when the pause ends that the receiver asked for.
+	pausedUntil time.Time
 
 	state    state
 	failures int       // in a row
 	probe    *Delivery // in flight while half open
 	probeAt  time.Time // when an open breaker lets the next attempt through
+}
+
+// notBefore is when what overflows may be attempted, as far as it is known.
+func (e *endpoint) notBefore(d Decision) time.Time {
+	switch d {
+	case OverflowBreaker:
+		return e.probeAt
+	case OverflowPause:
+		return e.pausedUntil
+	default:
+		return time.Time{}
+	}
 }
 
 // held is the number of its deliveries in memory.
@@ -64,6 +78,9 @@ func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {
 	e.progressAt = a.o.Now()
 	if r.NotCounted {
 		return
+	}
+	if r.Pause > 0 {
+		e.pausedUntil = a.o.Now().Add(r.Pause)
 	}
 	e.failing = r.Unreachable
 	e.observe(r.Latency)

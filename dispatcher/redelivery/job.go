@@ -11,6 +11,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/subscribers"
 )
 
 // JobKind is what a job does with a subscriber's deliveries.
@@ -21,6 +22,7 @@ const (
 	JobRecover JobKind = "RECOVER" // deliver again what failed, and what was never delivered
 	JobRelease JobKind = "RELEASE" // let go of what was held while it was disabled
 	JobCancel  JobKind = "CANCEL"  // end what is pending, its subscriber being deleted
+	JobDrop    JobKind = "DROP"    // end what a paused subscriber is owed, then resume it
 )
 
 // JobStatus is where a job stands.
@@ -115,6 +117,15 @@ func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uu
 	return err
 }
 
+// Drop starts a job that cancels what waits for a paused subscriber, and then resumes
+// it. What comes meanwhile is kept. subscribers.ErrNotFound.
+func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
+	if err := s.Subscribers.Pause(ctx, company, subscriber); err != nil {
+		return Job{}, err
+	}
+	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Until: s.Now().UTC()})
+}
+
 // cancelAfter is longer than a deletion takes, or is waited for.
 const cancelAfter = 3 * time.Second
 
@@ -171,7 +182,7 @@ func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Du
 	if err != nil {
 		return 0, err
 	}
-	if j.Kind != JobCancel {
+	if j.Kind == JobRecover || j.Kind == JobRelease {
 		waiting, err := s.Deliveries.Waiting(ctx, j.CompanyUUID, j.SubscriberUUID)
 		if err != nil {
 			return 0, err
@@ -206,6 +217,8 @@ func (s *Service) phases(k JobKind) []phase {
 		return []phase{s.releaseHeld}
 	case JobCancel:
 		return []phase{s.cancelLive}
+	case JobDrop:
+		return []phase{s.dropWaiting, s.resume}
 	}
 	return nil
 }
@@ -281,6 +294,20 @@ func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 		}
 		return delivery.Cancel(r, s.Now()), true
 	})
+}
+
+func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
+	return s.walk(ctx, j, delivery.Live, func(r delivery.Record) (delivery.Record, bool) {
+		return delivery.Drop(r, s.Now()), r.Status != delivery.StatusDelivering && j.spans(r)
+	})
+}
+
+func (s *Service) resume(ctx context.Context, j *Job) (string, error) {
+	err := s.Subscribers.Resume(ctx, j.CompanyUUID, j.SubscriberUUID)
+	if errors.Is(err, subscribers.ErrNotFound) {
+		err = nil
+	}
+	return "", err
 }
 
 // walk looks at a page of one of the subscriber's indexes, newest first, and

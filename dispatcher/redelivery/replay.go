@@ -79,7 +79,7 @@ func (s *Service) replayTo(ctx context.Context, r delivery.Ref, stored events.St
 	}
 	d, err := s.restart(ctx, r, rec, delivery.ReasonReplay)
 	if errors.Is(err, delivery.ErrInFlight) {
-		return rec.Delivery(r), nil
+		return delivery.Delivery{Ref: r, Record: *rec}, nil
 	}
 	return d, err
 }
@@ -93,7 +93,7 @@ func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Rec
 		case err != nil:
 			return delivery.Delivery{}, err
 		case found == nil:
-			return next.Delivery(r), nil
+			return delivery.Delivery{Ref: r, Record: next}, nil
 		case found.Compacted:
 			return delivery.Delivery{}, events.ErrCompacted
 		case found.InFlight:

@@ -26,14 +26,15 @@ type Queue interface {
 
 // Options configures a Service; all are required.
 type Options struct {
-	Client     redis.UniversalClient
-	Deliveries *delivery.Store
-	Events     *events.Store
-	Registry   *subscribers.Registry
-	Queue      Queue
-	Now        func() time.Time
-	NewID      func() uuid.UUID
-	Logger     *slog.Logger
+	Client      redis.UniversalClient
+	Deliveries  *delivery.Store
+	Events      *events.Store
+	Registry    *subscribers.Registry
+	Subscribers *subscribers.Store
+	Queue       Queue
+	Now         func() time.Time
+	NewID       func() uuid.UUID
+	Logger      *slog.Logger
 }
 
 // Service is safe for concurrent use.

@@ -112,8 +112,8 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 	}
 
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), MaxPerCompany: 10})
-	_, err = subs.Create(ctx, subscribers.Create{
-		CompanyUUID: company, Name: "n", CallbackURL: "https://example.com/", Events: []string{"PAYMENT_PAID"},
+	_, err = subs.Create(ctx, company, subscribers.Settings{
+		Name: new("n"), CallbackURL: new("https://example.com/"), Events: new([]string{"PAYMENT_PAID"}),
 	})
 	wantRefused(t, "create subscriber", err, p)
 	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)

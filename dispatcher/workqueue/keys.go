@@ -32,11 +32,23 @@ func readsKey(p int) string { return partition.Prefix(p) + "reads" }
 // none, an operator retries or drops each entry.
 func QuarantineKey(p int) string { return partition.Prefix(p) + "quarantine" }
 
-// EndpointQueueKey is the deliveries that wait for one endpoint. Type: sorted
-// set, event id by the unix ms it is due. Writer: the scripts of this package and
+// InOrder is the score from which deliveries of an endpoint queue are in the order of
+// their events, as lua/lib.lua has it.
+const InOrder = "10000000000000"
+
+// EndpointQueueKey is the deliveries that wait for one endpoint. Type: sorted set,
+// event id by the unix ms it is due or, for an ordered subscriber, by InOrder and the
+// event's number in its company. Writer: the scripts of this package and
 // of package delivery. TTL: none, it empties.
 func EndpointQueueKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "eq:"+company.String()+"/"+subscriber.String())
+}
+
+// EndpointKey is how an endpoint queue is served; lua/lib.lua lists the fields. Type:
+// hash. Writer: the scripts of this package and of packages delivery and subscribers.
+// TTL: none, a field goes when it does not hold any more.
+func EndpointKey(company, subscriber uuid.UUID) string {
+	return partition.Key(company, "es:"+company.String()+"/"+subscriber.String())
 }
 
 // InFlightKey is the deliveries of an endpoint queue whose attempt is under way.

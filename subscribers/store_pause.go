@@ -1,0 +1,46 @@
+package subscribers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+)
+
+// PausedManually is the reason of a pause that the company asked for. The other one
+// is PausedDead.
+const (
+	PausedManually = "MANUAL"
+	PausedDead     = "DEAD" // a delivery to an ordered subscriber died, and onDead is OnDeadPause
+)
+
+// Pause keeps back all deliveries to a subscriber that are claimed from now on: they
+// wait, without cost, until Resume. One that is paused already stays so for its first
+// reason. ErrNotFound.
+func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
+	return s.runOne(ctx, pauseScript, "pause", company, id, PausedManually)
+}
+
+// Resume lets go of what a pause keeps back; without one it does nothing.
+// ErrNotFound.
+func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
+	return s.runOne(ctx, resumeScript, "resume", company, id)
+}
+
+// runOne runs a script that changes how a subscriber is served.
+func (s *Store) runOne(ctx context.Context, script *redis.Script, what string, company, id uuid.UUID, args ...any) error {
+	p := partition.Of(company)
+	args = append([]any{id.String(), partition.Prefix(p), company.String()}, args...)
+	found, err := script.Run(ctx, s.opts.Client, append(workqueue.Keys(p), CompanyKey(company)), args...).Int()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s subscriber: %w", what, err)
+	case found == 0:
+		return ErrNotFound
+	}
+	return nil
+}
