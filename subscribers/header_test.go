@@ -121,6 +121,13 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		"headers.X-A INVALID,f":              {"X-A": subscribers.HiddenValue},
 		"headers.X-A TOO_LONG":               {"X-A": text(4097)},
 		"headers.Host RESERVED":              {"HOST": "v"},
+		"headers.Client-Cert RESERVED":       {"client-cert": "v"},
+		"headers.Client-Cert-Chain RESERVED": {"client-cert-chain": "v"},
+		"headers.Forwarded RESERVED":         {"forwarded": "for=10.0.0.1"},
+		"headers.X-Forwarded-For RESERVED":   {"x-forwarded-for": "10.0.0.1"},
+		"headers.True-Client-Ip RESERVED":    {"true-client-ip": "10.0.0.1"},
+		"headers.X-Real-Ip RESERVED":         {"X-Real-IP": "10.0.0.1"},
+		"headers.X-Original-Url RESERVED":    {"x-original-url": "/admin"},
 		"headers.Connection RESERVED":        {"connection": "close"},
 		"headers.Keep-Alive RESERVED":        {"keep-alive": "v"},
 		"headers.Te RESERVED":                {"TE": "v"},
@@ -139,8 +146,6 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		"headers.Cookie RESERVED":            {"cookie": "v"},
 		"headers.Expect RESERVED":            {"expect": "100-continue"},
 		"headers.Idempotency-Key RESERVED":   {"idempotency-key": "v"},
-		"headers.X-Forwarded-For RESERVED":   {"x-forwarded-for": "127.0.0.1"},
-		"headers.Forwarded RESERVED":         {"forwarded": "for=127.0.0.1"},
 	} {
 		want, _, _ = strings.Cut(want, ",")
 		in := b.input("https://example.com/new")

@@ -22,6 +22,7 @@ const (
 
 const (
 	adminConnections = 256       // of the admin listener and the demo's receiver, each
+	adminPerAddress  = 64        // of those, from one address
 	adminBody        = 64 << 10  // bytes; the admin listener needs none
 	maxHeader        = 32 << 10  // bytes; a forwarded client certificate has up to 8 KiB
 	maxStreams       = 128       // requests at once on one HTTP/2 connection
@@ -46,7 +47,7 @@ func (d *daemon) listen(ctx context.Context, name, address string, handler http.
 		return "", err
 	}
 	d.serve(l, service{
-		name: name, handler: handler, answer: answer, limits: connlimit.Options{Max: adminConnections},
+		name: name, handler: handler, answer: answer, limits: connlimit.Options{Max: adminConnections, MaxPerAddress: adminPerAddress},
 	})
 	return l.Addr().String(), nil
 }
