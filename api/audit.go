@@ -34,6 +34,8 @@ var actions = map[string]string{
 	"rotateSubscriberSecret":  "subscriber.rotate-secret",
 	"testSubscriber":          "subscriber.test",
 	"recoverSubscriber":       "subscriber.recover",
+	"pauseSubscriber":         "subscriber.pause",
+	"resumeSubscriber":        "subscriber.resume",
 	"setEgressCertificate":    "egress-certificate.set",
 	"deleteEgressCertificate": "egress-certificate.delete",
 	"replayEvent":             "event.replay",

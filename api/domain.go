@@ -32,6 +32,8 @@ type Subscribers interface {
 	AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (subscribers.Subscriber, error)
 	RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
+	Pause(ctx context.Context, company, id uuid.UUID) error
+	Resume(ctx context.Context, company, id uuid.UUID) error
 	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
 	SigningKey(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey, error)
 	SetCertificate(ctx context.Context, company uuid.UUID, in subscribers.CertificateInput) (*subscribers.Certificate, error)
@@ -64,6 +66,7 @@ type Redelivery interface {
 	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
 	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
+	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
 	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 

@@ -40,8 +40,53 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id g
 		}
 		stats, err := s.opts.Deliveries.Stats(ctx, sub.CompanyUUID, sub.UUID)
 		return ok(gen.SubscriberStats{
-			SubscriberUUID: sub.UUID, Total: stats.Total, Live: stats.Live, Dead: stats.Dead, OldestLiveAt: stats.OldestLiveAt,
+			SubscriberUUID: sub.UUID, Total: stats.Total, Live: stats.Live, Dead: stats.Dead,
+			OldestLiveAt: stats.OldestLiveAt, Waiting: stats.Waiting,
 		}), err
+	})
+}
+
+// PauseSubscriber is POST /api/v1/subscribers/{uuid}/pause.
+func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.PauseSubscriberParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changes(company, "subscriber", id.String())
+		if err := s.opts.Subscribers.Pause(ctx, company, id); err != nil {
+			return reply{}, err
+		}
+		return s.answerSubscriber(ctx, c, id, &company)
+	})
+}
+
+// ResumeSubscriber is POST /api/v1/subscribers/{uuid}/resume.
+func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ResumeSubscriberParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.ResumeRequest](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changes(company, "subscriber", id.String())
+		if in.Drop != nil && *in.Drop {
+			c.changesBy("", "drop")
+			job, err := s.opts.Redelivery.Drop(ctx, company, id)
+			accepted := reply{status: http.StatusAccepted, content: shownJob(job)}
+			return accepted.with("Location", "/api/v1/subscribers/"+id.String()+"/recover/"+job.UUID.String()), err
+		}
+		if err := s.opts.Subscribers.Resume(ctx, company, id); err != nil {
+			return reply{}, err
+		}
+		return s.answerSubscriber(ctx, c, id, &company)
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
@@ -58,7 +60,11 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.
 		if err != nil {
 			return reply{}, err
 		}
-		sub, err := s.opts.Subscribers.Create(ctx, company, settingsOf(in))
+		settings, err := settingsOf(in)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.opts.Subscribers.Create(ctx, company, settings)
 		if err != nil {
 			return reply{}, err
 		}
@@ -73,12 +79,17 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.
 // GetSubscriber is GET /api/v1/subscribers/{uuid}.
 func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.GetSubscriberParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		return s.answerWith(ctx, http.StatusOK, sub)
+		return s.answerSubscriber(ctx, c, id, p.CompanyUUID)
 	})
+}
+
+// answerSubscriber answers with the subscriber as it is now.
+func (s *server) answerSubscriber(ctx context.Context, c *caller, id uuid.UUID, company *uuid.UUID) (reply, error) {
+	sub, err := s.subscriber(ctx, c, id, company)
+	if err != nil {
+		return reply{}, err
+	}
+	return s.answerWith(ctx, http.StatusOK, sub)
 }
 
 // subscriber reads the one that a request is about.
@@ -101,8 +112,12 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
+		settings, err := settingsOf(in)
+		if err != nil {
+			return reply{}, err
+		}
 		c.changes(company, "subscriber", id.String())
-		sub, err := s.opts.Subscribers.Update(ctx, company, id, settingsOf(in))
+		sub, err := s.opts.Subscribers.Update(ctx, company, id, settings)
 		if err != nil {
 			return reply{}, err
 		}
@@ -253,15 +268,45 @@ func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]g
 
 // settingsOf and shownSubscriber are the one mapping between a subscriber and what
 // the API takes and shows of it.
-func settingsOf(in gen.SubscriberUpdate) subscribers.Settings {
-	settings := subscribers.Settings{Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled}
+func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
+	settings := subscribers.Settings{
+		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
+		Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
+	}
 	if in.Headers != nil {
 		settings.Headers = make(map[string]*subscribers.Secret, len(*in.Headers))
 		for name, value := range *in.Headers {
 			settings.Headers[name] = (*subscribers.Secret)(value)
 		}
 	}
-	return settings
+	var err error
+	settings.RateLimit, err = rateLimitOf(in.RateLimit)
+	return settings, err
+}
+
+// rateLimitOf reads a rate; the zero value, for null, removes it.
+func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
+	switch raw.Kind() {
+	case 0:
+		return nil, nil
+	case 'n':
+		return &subscribers.RateLimit{}, nil
+	}
+	var in gen.RateLimit
+	if err := json.Unmarshal(raw, &in, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fieldProblem("rateLimit", "INVALID", "must be an object of perSecond and burst, both numbers, or null")
+	}
+	limit := &subscribers.RateLimit{PerSecond: in.PerSecond}
+	switch { // neither 0 is what it would be to the domain
+	case in.PerSecond <= 0:
+		return nil, fieldProblem("rateLimit.perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
+	case in.Burst == nil:
+	case *in.Burst < 1:
+		return nil, fieldProblem("rateLimit.burst", "OUT_OF_RANGE", "must be 1 to 10,000")
+	default:
+		limit.Burst = *in.Burst
+	}
+	return limit, nil
 }
 
 // shownSubscriber never has the secret.
@@ -270,7 +315,17 @@ func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		Health: shownHealth(sub, health), Headers: shownHeaders(sub.Headers),
+		RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
+		Paused: health.PausedAt != nil, PausedAt: health.PausedAt,
+		PausedReason: (*gen.SubscriberPausedReason)(optional(health.PausedReason)),
 	}
+}
+
+func shownRateLimit(limit *subscribers.RateLimit) *gen.RateLimit {
+	if limit == nil {
+		return nil
+	}
+	return &gen.RateLimit{PerSecond: limit.PerSecond, Burst: &limit.Burst}
 }
 
 // shownHeaders has the names alone.

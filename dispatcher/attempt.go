@@ -3,11 +3,13 @@ package dispatcher
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
 )
 
 // enter asks for a place in memory for a delivery.
@@ -48,6 +50,12 @@ func (w *work) waitsFor(what endpoint.Decision) string {
 		return delivery.ReasonUnreachable
 	case what == endpoint.OverflowPause:
 		return delivery.ReasonRetryAfter
+	case slices.Contains(w.event.paused, w.ref.Subscriber):
+		return delivery.ReasonPaused
+	case w.to.sub.RateLimit != nil:
+		return delivery.ReasonRateLimit
+	case w.to.sub.Ordered:
+		return delivery.ReasonOrder
 	}
 	return delivery.ReasonBusy
 }
@@ -61,7 +69,10 @@ const maxEndpointPause = 15 * time.Minute
 // repeated after a crash, so there must never be more of it than places.
 func (d *Dispatcher) attempt(w *work) {
 	d.metrics.waited(w, d.opts.Now())
-	res := d.post(w)
+	res := webhook.Result{Class: webhook.ClassAborted}
+	if !w.outlived() {
+		res = d.post(w)
+	}
 	pause := min(res.RetryAfter, maxEndpointPause)
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		return delivery.Decide(r, resultOf(res), d.opts.Policy, now, d.opts.Jitter)
@@ -69,6 +80,12 @@ func (d *Dispatcher) attempt(w *work) {
 	d.leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
 	})
+}
+
+// outlived tells that a delivery of an ordered subscriber was claimed too long ago to be
+// begun: another replica may have taken it over.
+func (w *work) outlived() bool {
+	return w.to.sub.Ordered && time.Since(w.asked) > workqueue.ClaimLife //nolint:forbidigo // as in package workqueue
 }
 
 // post POSTs one delivery. One that panics has failed: it would end this replica, and

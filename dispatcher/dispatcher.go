@@ -130,7 +130,7 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
-	q.EndpointLimit, q.BreakerFailures = o.EndpointConcurrency, o.BreakerFailures
+	q.EndpointLimit, q.BreakerFailures, q.AttemptTimeout = o.EndpointConcurrency, o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
 	d.redelivery = redelivery.New(redelivery.Options{

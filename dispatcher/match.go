@@ -25,6 +25,7 @@ type work struct {
 	event    *matching // nil when it was claimed from its endpoint queue
 	place    endpoint.Delivery
 	entered  time.Time // when it asked for its place
+	asked    time.Time // when its claim from the endpoint queue was sent
 }
 
 // matching is an event that was claimed, until each of its deliveries has an
@@ -32,10 +33,11 @@ type work struct {
 // partition moves meanwhile.
 type matching struct {
 	recorder *recorder
-	left     int  // outcomes still to be written
-	fanout   int  // deliveries in all
-	alone    bool // the company has one enabled subscriber
-	held     bool // a disabled subscriber was to have it, or one that cannot be read may want it
+	left     int         // outcomes still to be written
+	fanout   int         // deliveries in all
+	alone    bool        // the company has one enabled subscriber
+	paused   []uuid.UUID // the company's subscribers that are paused
+	held     bool        // a disabled subscriber was to have it, or one that cannot be read may want it
 }
 
 // take starts what was claimed; it is the queue's Take.
@@ -56,12 +58,12 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 		}
 		d.admission.SetQueued(b.Company, b.Backlogged)
 		for _, e := range b.Events {
-			if err := d.takeEvent(ctx, replica, b.Company, e, loaded.Subscribers); err != nil {
+			if err := d.takeEvent(ctx, replica, b, e, loaded.Subscribers); err != nil {
 				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Events: []workqueue.Event{e}}, err)
 			}
 		}
 		for _, c := range b.Deliveries {
-			if err := d.takeDelivery(ctx, replica, b.Company, c, loaded.Subscribers); err != nil {
+			if err := d.takeDelivery(ctx, replica, b, c, loaded.Subscribers); err != nil {
 				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Deliveries: []workqueue.Delivery{c}}, err)
 			}
 		}
@@ -88,14 +90,14 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 
 // takeEvent starts a delivery of the event to each enabled subscriber that
 // wants it and has none yet.
-func (d *Dispatcher) takeEvent(ctx context.Context, replica string, company uuid.UUID, e workqueue.Event, subs []*subscribers.Subscriber) error {
-	ref := events.Ref{Company: company, ID: e.ID}
+func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
+	ref := events.Ref{Company: b.Company, ID: e.ID}
 	stored, err := events.ParseStored(ref, e.Value)
 	if err != nil {
 		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
 		return nil
 	}
-	ev := &matching{recorder: d.records.of(company), alone: enabled(subs) == 1}
+	ev := &matching{recorder: d.records.of(b.Company), alone: enabled(subs) == 1, paused: b.Paused}
 	var todo []*work
 	for _, sub := range subs {
 		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
@@ -139,9 +141,9 @@ func enabled(subs []*subscribers.Subscriber) (n int) {
 }
 
 // takeDelivery attempts a delivery of an endpoint queue, as its subscriber is now.
-func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, company uuid.UUID, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
-	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: c.EventID}, Subscriber: c.Subscriber}
-	w := &work{ref: ref, replica: replica}
+func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
+	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
+	w := &work{ref: ref, replica: replica, asked: b.Asked}
 	var err error
 	if w.base, err = delivery.Decode(c.Record); err != nil {
 		d.quarantine(ctx, replica, ref, &c.Subscriber, err)

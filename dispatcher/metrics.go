@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 			Name: "spendhook_quarantined", Help: "Events and deliveries in the quarantine, in the partitions this replica owns.",
 		}),
 	}
-	for _, reason := range []string{waitQueue, waitLimit, waitBreaker, waitSchedule} {
+	for _, reason := range []string{waitQueue, waitLimit, waitRate, waitBreaker, waitPaused, waitSchedule} {
 		m.wait.WithLabelValues(reason)
 	}
 	for _, c := range webhook.ErrorClasses() {
@@ -111,6 +111,8 @@ func histogramOpts(name, help string) prometheus.HistogramOpts {
 const (
 	waitQueue    = "queue"
 	waitLimit    = "endpoint_limit"
+	waitRate     = "rate_limit"
+	waitPaused   = "paused"
 	waitBreaker  = "breaker"
 	waitSchedule = "schedule"
 )
@@ -124,8 +126,12 @@ func (m *metrics) waited(w *work, now time.Time) {
 	}
 	reason := waitSchedule
 	switch w.base.Reason {
-	case delivery.ReasonBusy:
+	case delivery.ReasonBusy, delivery.ReasonOrder:
 		reason = waitLimit
+	case delivery.ReasonRateLimit, delivery.ReasonRetryAfter:
+		reason = waitRate
+	case delivery.ReasonPaused:
+		reason = waitPaused
 	case delivery.ReasonUnreachable:
 		reason = waitBreaker
 	}

@@ -226,10 +226,13 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		return "", err
 	}
 	p := partition.Of(company)
+	args := []any{
+		id.String(), raw, next, before.CallbackURL, after.CallbackURL, reset,
+		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
+	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
 		append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), healthKey(company, id)),
-		id.String(), raw, next, before.CallbackURL, after.CallbackURL, reset,
-		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli()).StringSlice()
+		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)
 	}

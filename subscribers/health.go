@@ -16,11 +16,14 @@ const (
 )
 
 // Health is how a subscriber's endpoint does. FailingSince is the first
-// failure since the last success; nil when there is none.
+// failure since the last success; nil when there is none. PausedAt is nil while it is
+// not paused, and PausedReason then empty.
 type Health struct {
 	State                       string
 	FailingSince, LastSuccessAt *time.Time
 	ConsecutiveFailures         int64
+	PausedAt                    *time.Time
+	PausedReason                string // PausedManually or PausedDead
 }
 
 // Sample is what was seen of an endpoint: whether any attempt succeeded, and

@@ -36,9 +36,9 @@ var (
 	//go:embed lua/resealkey.lua
 	resealKeyLua string
 
-	createScript     = newScript(versionLua + createLua)
+	createScript     = workqueue.Script(versionLua+checkLua+createLua, false)
 	updateScript     = workqueue.Script(versionLua+events.NoticeLua()+checkLua+updateLua, true)
-	deleteScript     = newScript(versionLua + deleteLua)
+	deleteScript     = workqueue.Script(versionLua+checkLua+deleteLua, true)
 	healthScript     = workqueue.Script(events.NoticeLua()+checkLua+healthLua, true)
 	pauseScript      = workqueue.Script(checkLua+pauseLua, true)
 	resumeScript     = workqueue.Script(checkLua+resumeLua, true)

@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
@@ -100,9 +101,10 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 		return err
 	}
 	company := sub.CompanyUUID
-	keys := []string{CompanyKey(company), urlsKey(company), companiesKey(partition.Of(company))}
-	reply, err := createScript.Run(ctx, s.opts.Client, keys,
-		sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany).Text()
+	p := partition.Of(company)
+	keys := append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), companiesKey(p))
+	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p)}
+	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
 	case err != nil:
 		return fmt.Errorf("create subscriber: %w", err)
@@ -142,10 +144,10 @@ const versionLife = 24 * time.Hour
 // Delete removes a subscriber and its health, or returns ErrNotFound. The
 // caller cancels what is pending for it.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID) error {
-	keys := []string{
-		CompanyKey(company), urlsKey(company), companiesKey(partition.Of(company)), healthKey(company, id),
-	}
-	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys, id.String(), company.String(), versionLife.Milliseconds()).Bool()
+	p := partition.Of(company)
+	keys := append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
+	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
+		id.String(), company.String(), versionLife.Milliseconds(), partition.Prefix(p)).Bool()
 	if err != nil {
 		return fmt.Errorf("delete subscriber: %w", err)
 	}

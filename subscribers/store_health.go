@@ -79,17 +79,19 @@ func (s *Store) Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID)
 	}
 	var records *redis.SliceCmd
 	counts := make([]*redis.MapStringStringCmd, len(ids))
+	pauses := make([]*redis.SliceCmd, len(ids))
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		records = pipe.HMGet(ctx, CompanyKey(company), fields(ids)...)
 		for i, id := range ids {
 			counts[i] = pipe.HGetAll(ctx, healthKey(company, id))
+			pauses[i] = pipe.HMGet(ctx, workqueue.EndpointKey(company, id), "paused", "why")
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read health: %w", err)
 	}
-	return s.healthOf(company, ids, records.Val(), counts)
+	return s.healthOf(company, ids, records.Val(), counts, pauses)
 }
 
 func fields(ids []uuid.UUID) []string {
@@ -100,7 +102,7 @@ func fields(ids []uuid.UUID) []string {
 	return names
 }
 
-func (s *Store) healthOf(company uuid.UUID, ids []uuid.UUID, records []any, counts []*redis.MapStringStringCmd) (map[uuid.UUID]Health, error) {
+func (s *Store) healthOf(company uuid.UUID, ids []uuid.UUID, records []any, counts []*redis.MapStringStringCmd, pauses []*redis.SliceCmd) (map[uuid.UUID]Health, error) {
 	all := make(map[uuid.UUID]Health, len(ids))
 	for i, id := range ids {
 		raw, known := records[i].(string)
@@ -116,6 +118,9 @@ func (s *Store) healthOf(company uuid.UUID, ids []uuid.UUID, records []any, coun
 		if !sub.Enabled {
 			health.State = StateDisabled
 		}
+		since, _ := pauses[i].Val()[0].(string)
+		health.PausedAt = parseMillis(since)
+		health.PausedReason, _ = pauses[i].Val()[1].(string)
 		all[id] = health
 	}
 	return all, nil

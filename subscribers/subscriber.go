@@ -46,6 +46,9 @@ type Subscriber struct {
 	Enabled        bool            `json:"enabled"`
 	DisabledReason string          `json:"disabledReason,omitzero"`
 	DisabledAt     *time.Time      `json:"disabledAt,omitzero"`
+	RateLimit      *RateLimit      `json:"rateLimit,omitzero"` // nil: none
+	Ordered        bool            `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
+	OnDead         string          `json:"onDead,omitzero"`    // OnDeadContinue (also when empty) or OnDeadPause
 	CreatedAt      time.Time       `json:"createdAt"`
 	UpdatedAt      time.Time       `json:"updatedAt"`
 	Secrets        []SigningSecret `json:"-"` // newest first
@@ -134,6 +137,9 @@ type Settings struct {
 	Events      *[]string
 	Enabled     *bool // true by default
 	Headers     map[string]*Secret
+	RateLimit   *RateLimit // the zero value removes it
+	Ordered     *bool
+	OnDead      *string
 }
 
 // require makes problems, or has check make them, of what a new subscriber must
@@ -161,6 +167,12 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 		checkEvents(problems, opts.Catalogue, *in.Events)
 	}
 	in.Headers = checkHeaderChanges(problems, in.Headers)
+	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
+		in.RateLimit.check(problems)
+	}
+	if in.OnDead != nil {
+		checkOnDead(problems, *in.OnDead)
+	}
 }
 
 // apply writes what check has passed into a subscriber.
@@ -172,6 +184,14 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	if len(in.Headers) > 0 {
 		sub.Headers = changeHeaders(sub.Headers, in.Headers)
 		checkHeaderTotal(problems, sub.Headers)
+	}
+	set(&sub.Ordered, in.Ordered)
+	set(&sub.OnDead, in.OnDead)
+	if in.RateLimit != nil {
+		sub.RateLimit = in.RateLimit
+		if *in.RateLimit == (RateLimit{}) {
+			sub.RateLimit = nil
+		}
 	}
 	switch {
 	case in.Enabled == nil || *in.Enabled == sub.Enabled:

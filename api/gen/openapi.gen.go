@@ -363,6 +363,7 @@ func (e HealthState) Valid() bool {
 // Defines values for JobKind.
 const (
 	JobKindCANCEL  JobKind = "CANCEL"
+	JobKindDROP    JobKind = "DROP"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
 )
@@ -371,6 +372,8 @@ const (
 func (e JobKind) Valid() bool {
 	switch e {
 	case JobKindCANCEL:
+		return true
+	case JobKindDROP:
 		return true
 	case JobKindRECOVER:
 		return true
@@ -510,6 +513,24 @@ func (e OAuthErrorError) Valid() bool {
 	}
 }
 
+// Defines values for OnDead.
+const (
+	OnDeadContinue OnDead = "continue"
+	OnDeadPause    OnDead = "pause"
+)
+
+// Valid indicates whether the value is a known member of the OnDead enum.
+func (e OnDead) Valid() bool {
+	switch e {
+	case OnDeadContinue:
+		return true
+	case OnDeadPause:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ReimbursementStatus.
 const (
 	ReimbursementStatusAPPROVED          ReimbursementStatus = "APPROVED"
@@ -570,6 +591,24 @@ func (e StatementStatus) Valid() bool {
 	}
 }
 
+// Defines values for SubscriberPausedReason.
+const (
+	SubscriberPausedReasonDEAD   SubscriberPausedReason = "DEAD"
+	SubscriberPausedReasonMANUAL SubscriberPausedReason = "MANUAL"
+)
+
+// Valid indicates whether the value is a known member of the SubscriberPausedReason enum.
+func (e SubscriberPausedReason) Valid() bool {
+	switch e {
+	case SubscriberPausedReasonDEAD:
+		return true
+	case SubscriberPausedReasonMANUAL:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SubscriberExplanationOutcome.
 const (
 	SubscriberExplanationOutcomeCANCELLED     SubscriberExplanationOutcome = "CANCELLED"
@@ -600,6 +639,24 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 	case SubscriberExplanationOutcomeNOTSUBSCRIBED:
 		return true
 	case SubscriberExplanationOutcomePENDING:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriberWithSecretPausedReason.
+const (
+	SubscriberWithSecretPausedReasonDEAD   SubscriberWithSecretPausedReason = "DEAD"
+	SubscriberWithSecretPausedReasonMANUAL SubscriberWithSecretPausedReason = "MANUAL"
+)
+
+// Valid indicates whether the value is a known member of the SubscriberWithSecretPausedReason enum.
+func (e SubscriberWithSecretPausedReason) Valid() bool {
+	switch e {
+	case SubscriberWithSecretPausedReasonDEAD:
+		return true
+	case SubscriberWithSecretPausedReasonMANUAL:
 		return true
 	default:
 		return false
@@ -1248,6 +1305,9 @@ type OAuthError struct {
 // OAuthErrorError defines model for OAuthError.Error.
 type OAuthErrorError string
 
+// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+type OnDead string
+
 // PaymentDetail defines model for PaymentDetail.
 type PaymentDetail struct {
 	// MarkedAsPaidBy The user who marked it paid.
@@ -1300,6 +1360,15 @@ type QuarantineList struct {
 type QuarantineRef struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	ID          string             `json:"id"`
+}
+
+// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+//
+// Example: {"burst":10,"perSecond":5}
+type RateLimit struct {
+	// Burst Default: `perSecond`, rounded up.
+	Burst     *int    `json:"burst,omitempty"`
+	PerSecond float64 `json:"perSecond"`
 }
 
 // RecoverRequest Example: {"dryRun":true,"since":"2026-11-19T00:00:00Z"}
@@ -1384,6 +1453,14 @@ type ResourceLink struct {
 // ResourceLinks defines model for ResourceLinks.
 type ResourceLinks = []ResourceLink
 
+// ResumeRequest defines model for ResumeRequest.
+type ResumeRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// Drop Cancel what waits.
+	Drop *bool `json:"drop,omitempty"`
+}
+
 // Statement defines model for Statement.
 type Statement struct {
 	ClosingDate   Day                `json:"closingDate"`
@@ -1413,12 +1490,29 @@ type Subscriber struct {
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
 	// Example: {"Authorization":"***"}
-	Headers   *map[string]string `json:"headers,omitempty"`
-	Health    Health             `json:"health"`
-	Name      string             `json:"name"`
+	Headers *map[string]string `json:"headers,omitempty"`
+	Health  Health             `json:"health"`
+	Name    string             `json:"name"`
+
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead   *OnDead    `json:"onDead,omitempty"`
+	Ordered  bool       `json:"ordered"`
+	Paused   bool       `json:"paused"`
+	PausedAt *time.Time `json:"pausedAt,omitempty"`
+
+	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	PausedReason *SubscriberPausedReason `json:"pausedReason,omitempty"`
+
+	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	//
+	// Example: {"burst":10,"perSecond":5}
+	RateLimit *RateLimit         `json:"rateLimit,omitempty"`
 	UpdatedAt time.Time          `json:"updatedAt"`
 	UUID      openapi_types.UUID `json:"uuid"`
 }
+
+// SubscriberPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+type SubscriberPausedReason string
 
 // SubscriberCreate Example: {"callbackUrl":"https://books.example.com/hooks","events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"name":"Bookkeeping"}
 type SubscriberCreate struct {
@@ -1433,6 +1527,17 @@ type SubscriberCreate struct {
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
 	Name    string             `json:"name"`
+
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead *OnDead `json:"onDead,omitempty"`
+
+	// Ordered One delivery at a time, in the order in which the events were accepted. One that fails holds up the rest until it is delivered or dead.
+	Ordered *bool `json:"ordered,omitempty"`
+
+	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	//
+	// Example: {"burst":10,"perSecond":5}
+	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 }
 
 // SubscriberEventChange Example: {"callbackUrl":"https://books.example.com/hooks","event":"PAYMENT_PAID"}
@@ -1481,6 +1586,9 @@ type SubscriberStats struct {
 
 	// Total All deliveries of the retention time.
 	Total int64 `json:"total"`
+
+	// Waiting What could go out now, and waits for a place, its turn, its rate, or the end of a pause.
+	Waiting int64 `json:"waiting"`
 }
 
 // SubscriberUpdate Example: {"enabled":true}
@@ -1495,6 +1603,13 @@ type SubscriberUpdate struct {
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
 	Headers *map[string]*string `json:"headers,omitempty"`
 	Name    *string             `json:"name,omitempty"`
+
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead  *OnDead `json:"onDead,omitempty"`
+	Ordered *bool   `json:"ordered,omitempty"`
+
+	// RateLimit A new rate; null removes it.
+	RateLimit jsontext.Value `json:"rateLimit,omitempty"`
 }
 
 // SubscriberWithSecret defines model for SubscriberWithSecret.
@@ -1512,6 +1627,20 @@ type SubscriberWithSecret struct {
 	Health  Health             `json:"health"`
 	Name    string             `json:"name"`
 
+	// OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
+	OnDead   *OnDead    `json:"onDead,omitempty"`
+	Ordered  bool       `json:"ordered"`
+	Paused   bool       `json:"paused"`
+	PausedAt *time.Time `json:"pausedAt,omitempty"`
+
+	// PausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+	PausedReason *SubscriberWithSecretPausedReason `json:"pausedReason,omitempty"`
+
+	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
+	//
+	// Example: {"burst":10,"perSecond":5}
+	RateLimit *RateLimit `json:"rateLimit,omitempty"`
+
 	// Secret Signs the deliveries; `whsec_` and the base64 of 32 random bytes.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -1519,6 +1648,9 @@ type SubscriberWithSecret struct {
 	UpdatedAt time.Time          `json:"updatedAt"`
 	UUID      openapi_types.UUID `json:"uuid"`
 }
+
+// SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
+type SubscriberWithSecretPausedReason string
 
 // TestResult defines model for TestResult.
 type TestResult struct {
@@ -1941,6 +2073,16 @@ type GetSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// PauseSubscriberParams defines parameters for PauseSubscriber.
+type PauseSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer; with another request, 422.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // RecoverSubscriberParams defines parameters for RecoverSubscriber.
 type RecoverSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -1955,6 +2097,16 @@ type RecoverSubscriberParams struct {
 type GetRecoverJobParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ResumeSubscriberParams defines parameters for ResumeSubscriber.
+type ResumeSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer; with another request, 422.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // RotateSubscriberSecretParams defines parameters for RotateSubscriberSecret.
@@ -2176,8 +2328,14 @@ type DeleteSubscriberJSONRequestBody = CompanyScope
 // UpdateSubscriberJSONRequestBody defines body for UpdateSubscriber for application/json ContentType.
 type UpdateSubscriberJSONRequestBody = SubscriberUpdate
 
+// PauseSubscriberJSONRequestBody defines body for PauseSubscriber for application/json ContentType.
+type PauseSubscriberJSONRequestBody = CompanyScope
+
 // RecoverSubscriberJSONRequestBody defines body for RecoverSubscriber for application/json ContentType.
 type RecoverSubscriberJSONRequestBody = RecoverRequest
+
+// ResumeSubscriberJSONRequestBody defines body for ResumeSubscriber for application/json ContentType.
+type ResumeSubscriberJSONRequestBody = ResumeRequest
 
 // RotateSubscriberSecretJSONRequestBody defines body for RotateSubscriberSecret for application/json ContentType.
 type RotateSubscriberSecretJSONRequestBody = CompanyScope
@@ -2423,12 +2581,18 @@ type ServerInterface interface {
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
 	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath)
+	// PauseSubscriber Pause a subscriber
+	// (POST /api/v1/subscribers/{uuid}/pause)
+	PauseSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params PauseSubscriberParams)
 	// RecoverSubscriber Deliver again what failed or was never sent
 	// (POST /api/v1/subscribers/{uuid}/recover)
 	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
 	// GetRecoverJob Watch a recover job
 	// (GET /api/v1/subscribers/{uuid}/recover/{jobUuid})
 	GetRecoverJob(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, jobUUID openapi_types.UUID, params GetRecoverJobParams)
+	// ResumeSubscriber Resume a paused subscriber
+	// (POST /api/v1/subscribers/{uuid}/resume)
+	ResumeSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ResumeSubscriberParams)
 	// RotateSubscriberSecret Give a subscriber a new signing secret
 	// (POST /api/v1/subscribers/{uuid}/rotate-secret)
 	RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RotateSubscriberSecretParams)
@@ -3947,6 +4111,69 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// PauseSubscriber operation middleware
+func (siw *ServerInterfaceWrapper) PauseSubscriber(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid SubscriberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PauseSubscriberParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PauseSubscriber(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // RecoverSubscriber operation middleware
 func (siw *ServerInterfaceWrapper) RecoverSubscriber(w http.ResponseWriter, r *http.Request) {
 
@@ -4052,6 +4279,69 @@ func (siw *ServerInterfaceWrapper) GetRecoverJob(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetRecoverJob(w, r, uuid, jobUUID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeSubscriber operation middleware
+func (siw *ServerInterfaceWrapper) ResumeSubscriber(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid SubscriberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResumeSubscriberParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeSubscriber(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5217,6 +5507,10 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}", wrapper.UpdateSubscriber).Methods(http.MethodPatch)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/rotate-secret", wrapper.RotateSubscriberSecret).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/pause", wrapper.PauseSubscriber).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/resume", wrapper.ResumeSubscriber).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
 

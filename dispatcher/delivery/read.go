@@ -111,12 +111,18 @@ func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error
 // Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
 // those of an ordered subscriber all.
 func (s *Store) Waiting(ctx context.Context, company, subscriber uuid.UUID) (int64, error) {
-	queue, now := workqueue.EndpointQueueKey(company, subscriber), strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
 	pipe := s.client.Pipeline()
-	all := pipe.ZCard(ctx, queue)
-	later := pipe.ZCount(ctx, queue, "("+now, "("+workqueue.InOrder)
+	waiting := s.askDue(ctx, pipe, company, subscriber)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, fmt.Errorf("count waiting deliveries: %w", err)
 	}
-	return all.Val() - later.Val(), nil
+	return waiting(), nil
+}
+
+// askDue counts what is due in an endpoint queue once pipe was sent.
+func (s *Store) askDue(ctx context.Context, pipe redis.Pipeliner, company, subscriber uuid.UUID) (due func() int64) {
+	queue, now := workqueue.EndpointQueueKey(company, subscriber), strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
+	all := pipe.ZCard(ctx, queue)
+	later := pipe.ZCount(ctx, queue, "("+now, "("+workqueue.InOrder)
+	return func() int64 { return all.Val() - later.Val() }
 }

@@ -357,6 +357,7 @@ func readFound(c *Change, reply any) *Found {
 // Stats counts a subscriber's deliveries that are kept.
 type Stats struct {
 	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
+	Waiting           int64      // of Live: in the endpoint queue, and due
 	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
 }
 
@@ -366,11 +367,12 @@ func (s *Store) Stats(ctx context.Context, company, sub uuid.UUID) (Stats, error
 	all := pipe.ZCard(ctx, allOfSubscriber(company, sub))
 	live := pipe.ZCard(ctx, liveOfSubscriber(company, sub))
 	dead := pipe.ZCard(ctx, deadOfSubscriber(company, sub))
+	waiting := s.askDue(ctx, pipe, company, sub)
 	oldest := pipe.ZRangeWithScores(ctx, liveOfSubscriber(company, sub), 0, 0)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return Stats{}, fmt.Errorf("count deliveries: %w", err)
 	}
-	out := Stats{Total: all.Val(), Live: live.Val(), Dead: dead.Val()}
+	out := Stats{Total: all.Val(), Live: live.Val(), Dead: dead.Val(), Waiting: waiting()}
 	for _, z := range oldest.Val() {
 		at := msTime(int64(z.Score))
 		out.OldestLiveAt = &at

@@ -96,6 +96,9 @@ func (o SenderOptions) withDefaults() SenderOptions {
 	return o
 }
 
+// Timeout is the longest that an attempt takes.
+func (s *Sender) Timeout() time.Duration { return s.timeout }
+
 // Close closes the idle connections. Attempts under way are not touched.
 func (s *Sender) Close() { s.transports.close() }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,7 +43,9 @@ type Delivery struct {
 type Batch struct {
 	Company    uuid.UUID
 	Version    int64       // of the company's subscribers
-	Backlogged []uuid.UUID // subscribers whose endpoint queue has work that is due
+	Backlogged []uuid.UUID // subscribers all of whose deliveries go by their endpoint queue
+	Paused     []uuid.UUID // those of them that are paused
+	Asked      time.Time   // when the claim was sent to Redis
 	Events     []Event
 	Deliveries []Delivery
 	Jobs       []uuid.UUID
@@ -83,6 +86,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			}, listed[p]...),
 		}
 	}
+	asked := time.Now()                               //nolint:forbidigo // how old a claim is
 	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call tells its own error
 	out := make([]claimed, len(calls))
 	for i, p := range partitions {
@@ -91,7 +95,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 		if reply, err := c.Result(); err != nil {
 			out[i].err = fmt.Errorf("claim work: %w", err)
 		} else {
-			out[i].read(reply)
+			out[i].read(reply, asked)
 		}
 	}
 	return out
@@ -131,7 +135,7 @@ func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	})
 }
 
-func (c *claimed) read(reply any) {
+func (c *claimed) read(reply any, asked time.Time) {
 	list, _ := reply.([]any)
 	switch {
 	case len(list) == 1 && list[0] == int64(-1):
@@ -155,12 +159,20 @@ func (c *claimed) read(reply any) {
 			c.err = errReply
 			return
 		}
-		c.batches = append(c.batches, readBatch(parts))
+		c.batches = append(c.batches, readBatch(parts, asked))
 	}
 }
 
-func readBatch(parts []any) Batch {
-	b := Batch{Company: parseID(parts[0]), Backlogged: parseIDs(parts[2]), Jobs: parseIDs(parts[5])}
+func readBatch(parts []any, asked time.Time) Batch {
+	b := Batch{Company: parseID(parts[0]), Jobs: parseIDs(parts[5]), Asked: asked}
+	queued, _ := parts[2].([]any)
+	for _, member := range queued {
+		if id, paused := strings.CutPrefix(text(member), "!"); paused {
+			b.Paused = append(b.Paused, parseID(id))
+		} else {
+			b.Backlogged = append(b.Backlogged, parseID(id))
+		}
+	}
 	b.Version, _ = strconv.ParseInt(text(parts[1]), 10, 64) // an absent version is 0
 	events, _ := parts[3].([]any)
 	for i := 0; i+2 < len(events); i += 3 {

@@ -353,9 +353,13 @@ func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 // requeuePage is how many notes one call requeues.
 const requeuePage = 500
 
+// ClaimLife is how long after a claim was sent the attempt of an ordered delivery may
+// begin. A replica that was stopped in between may have been taken over.
+const ClaimLife = 2 * time.Second
+
 // requeueArgs are the arguments of the requeue script before the notes.
 func (q *Queue) requeueArgs(p int, replica, fence string, claim any) []any {
-	return []any{partition.Prefix(p), replica, requeuePage, fence, claim, q.opts.AttemptTimeout.Milliseconds()}
+	return []any{partition.Prefix(p), replica, requeuePage, fence, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
 }
 
 // requeue fences a replica in partitions, moves all its notes there back to their

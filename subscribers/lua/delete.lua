@@ -1,24 +1,29 @@
 -- Removes a subscriber. After the last one only the version stays, for a while;
 -- with an egress certificate, both stay until that is removed.
--- KEYS: 1 company's subscribers, 2 company's URLs, 3 companies of the partition,
---       4 subscriber's health
--- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone
+-- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
+--       subscribers, 4 company's URLs, 5 companies of the partition, 6 subscriber's
+--       health
+-- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone, 4 key prefix
 -- Returns 1, or 0 when there is no such subscriber.
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
+if redis.call('HDEL', KEYS[3], ARGV[1]) == 0 then
   return 0
 end
-local urls = redis.call('HGETALL', KEYS[2]) -- what stands in a damaged JSON is not known
+local urls = redis.call('HGETALL', KEYS[4]) -- what stands in a damaged JSON is not known
 for i = 1, #urls, 2 do
   if urls[i + 1] == ARGV[1] then
-    redis.call('HDEL', KEYS[2], urls[i])
+    redis.call('HDEL', KEYS[4], urls[i])
   end
 end
-redis.call('DEL', KEYS[4])
-touch(KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 0 then
-  redis.call('SREM', KEYS[3], ARGV[2])
-  if redis.call('HEXISTS', KEYS[1], 'c') == 0 then
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('DEL', KEYS[6])
+touch(KEYS[3])
+-- What waits for it is claimed, at no rate and in no order, and cancelled.
+configure(ARGV[4], ARGV[2], ARGV[1], '', '', '', '', clock())
+resume(ARGV[4], ARGV[2], ARGV[1], clock())
+redis.call('EXPIRE', ARGV[4] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 2592000)
+if redis.call('EXISTS', KEYS[4]) == 0 then
+  redis.call('SREM', KEYS[5], ARGV[2])
+  if redis.call('HEXISTS', KEYS[3], 'c') == 0 then
+    redis.call('PEXPIRE', KEYS[3], ARGV[3])
   end
 end
 return 1

@@ -4,7 +4,8 @@
 --       subscribers, 4 company's URLs, 5 subscriber's health
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write,
 --       6 "1" to forget the health, 7 key prefix, 8 company, 9 the notice of the
---       change ('' for none), 10 now (ms)
+--       change ('' for none), 10 now (ms), 11 to 14 how its endpoint is served, as
+--       configure takes it
 -- Returns {OK}, {GONE}, {TAKEN} (another has the URL) or {CHANGED, current JSON}.
 local current = redis.call('HGET', KEYS[3], ARGV[1])
 if not current then
@@ -28,5 +29,6 @@ if ARGV[6] == '1' then
   redis.call('DEL', KEYS[5])
 end
 touch(KEYS[3])
+configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], clock())
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], ARGV[10])
 return {'OK'}

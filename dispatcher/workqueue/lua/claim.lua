@@ -12,7 +12,7 @@
 --   queue that its rate holds or -1, batches...}, {-1} when the replica is fenced, or {-2}
 --   when a call with this number or a later one has claimed already: it may have
 --   been this one, whose answer was lost. Notes hold the number of the call. A
---   batch is {company, version of its subscribers, subscribers with a backlog,
+--   batch is {company, version of its subscribers, the members of bl:<company>,
 --   events, deliveries, jobs}: events are id, event or false, and the
 --   subscribers that have a delivery already (false: none) in turn; deliveries
 --   are subscriber, id, record or false, event or false in turn; jobs are ids.

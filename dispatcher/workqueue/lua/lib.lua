@@ -193,12 +193,14 @@ local function configure(P, company, sub, interval, burst, ordered, pause_on_dea
   return offer(P, company, sub, now)
 end
 
+local PAUSED = '!' -- before the subscriber: it is also paused
+
 -- pause keeps an endpoint queue from being served, for a reason.
 local function pause(P, company, sub, why, now)
   local e = company .. '/' .. sub
   if redis.call('HSETNX', P .. 'es:' .. e, 'paused', now) == 0 then return end
   redis.call('HSET', P .. 'es:' .. e, 'why', why)
-  redis.call('SADD', P .. 'bl:' .. company, sub)
+  redis.call('SADD', P .. 'bl:' .. company, sub, PAUSED .. sub)
   redis.call('ZREM', P .. 'dq:' .. company, sub)
   redis.call('ZREM', P .. 'due', 'e:' .. e)
 end
@@ -207,6 +209,7 @@ end
 local function resume(P, company, sub, now)
   local e = company .. '/' .. sub
   redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why')
+  redis.call('SREM', P .. 'bl:' .. company, PAUSED .. sub)
   if not managed(endpoint(P, e)) and redis.call('EXISTS', P .. 'eq:' .. e) == 0 then redis.call('SREM', P .. 'bl:' .. company, sub) end
   return offer(P, company, sub, now)
 end

@@ -4,8 +4,8 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica, 3 how many at most, 4 '1' to fence the replica
 --   first: its claims are refused from then on, 5 number of the claim whose notes
---   to requeue, which is refused should it come later, '' for all, 6 ms that an
---   attempt takes at most; then the notes to requeue, whose work was not begun, none
+--   to requeue, which is refused should it come later, '' for all, 6 ms after
+--   which an attempt that was claimed has ended; then the notes to requeue, whose work was not begun, none
 --   meaning all
 -- Returns {how many were requeued, notes left, 1 when a wake-up must be enqueued}.
 local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]

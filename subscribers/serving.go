@@ -1,0 +1,63 @@
+package subscribers
+
+import (
+	"math"
+	"strconv"
+
+	"spendhook/internal/invalid"
+)
+
+// What becomes of an ordered subscriber when a delivery to it died.
+const (
+	OnDeadContinue = "continue" // the next delivery goes out; the default
+	OnDeadPause    = "pause"    // the subscriber is paused
+)
+
+// Bounds of a RateLimit.
+const (
+	minPerSecond = 0.01
+	maxPerSecond = 10_000
+	maxBurst     = 10_000
+)
+
+// RateLimit bounds the attempts to one subscriber over all replicas: in any span of t
+// seconds at most PerSecond × t + Burst begin.
+type RateLimit struct {
+	PerSecond float64 `json:"perSecond"` // 0.01 to 10,000
+	Burst     int     `json:"burst"`     // 1 to 10,000; 0 in Settings: PerSecond, rounded up
+}
+
+func (r *RateLimit) check(problems *invalid.Error) {
+	if !(r.PerSecond >= minPerSecond && r.PerSecond <= maxPerSecond) { // NaN too
+		problems.Add("rateLimit.perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
+	}
+	if r.Burst < 0 || r.Burst > maxBurst {
+		problems.Add("rateLimit.burst", "OUT_OF_RANGE", "must be 1 to 10,000")
+	}
+	if r.Burst == 0 {
+		r.Burst = int(math.Ceil(min(r.PerSecond, maxBurst)))
+	}
+}
+
+func checkOnDead(problems *invalid.Error, onDead string) {
+	if onDead != OnDeadContinue && onDead != OnDeadPause {
+		problems.Add("onDead", "INVALID", "must be continue or pause")
+	}
+}
+
+// serving is how the scripts serve the subscriber's endpoint queue: what
+// dispatcher/workqueue/lua/lib.lua's configure takes.
+func (s *Subscriber) serving() []any {
+	interval, burst, ordered, onDead := "", "", "", ""
+	if s.RateLimit != nil {
+		interval = strconv.FormatFloat(1000/s.RateLimit.PerSecond, 'f', -1, 64)
+		burst = strconv.Itoa(s.RateLimit.Burst)
+	}
+	if s.Ordered {
+		ordered = "1"
+		if s.OnDead == OnDeadPause {
+			onDead = "1"
+		}
+	}
+	return []any{interval, burst, ordered, onDead}
+}
