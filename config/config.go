@@ -40,6 +40,7 @@ type Redis struct {
 	URL       Secret  `yaml:"url"`
 	Memory    int     `yaml:"memory"`
 	HighWater float64 `yaml:"high_water"`
+	FullSync  bool    `yaml:"full_sync"` // of an embedded one
 }
 
 // Storage says where the spend data is. An empty URL means SQLite in the data
@@ -47,7 +48,7 @@ type Redis struct {
 type Storage struct {
 	URL      Secret `yaml:"url"`
 	MaxConns int    `yaml:"max_conns"`
-	FullSync bool   `yaml:"full_sync"`
+	FullSync bool   `yaml:"full_sync"` // of SQLite
 }
 
 // Log says what is logged, and how.
@@ -226,7 +227,8 @@ func Default() Config {
 		Listen:        "127.0.0.1:8080",
 		AdminListen:   "127.0.0.1:9090",
 		DataDir:       "./spendhook-data",
-		Redis:         Redis{URL: "embedded", HighWater: 0.85},
+		Redis:         Redis{URL: "embedded", HighWater: 0.85, FullSync: true},
+		Storage:       Storage{FullSync: true},
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
 		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},

@@ -32,7 +32,8 @@ const (
 // embedded runs a Redis server as a child and keeps it running.
 type embedded struct {
 	binary string
-	memory int64 // bytes; 0: no limit
+	memory int64  // bytes; 0: no limit
+	sync   string // of its append-only file
 	home   *home
 	client *redis.Client
 	log    *slog.Logger
@@ -53,7 +54,11 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if memory == 0 {
 		memory = defaultMemory()
 	}
-	e := &embedded{binary: binary, memory: memory, home: h, log: o.Logger, done: make(chan struct{})}
+	sync := "everysec"
+	if o.FullSync {
+		sync = "always"
+	}
+	e := &embedded{binary: binary, memory: memory, sync: sync, home: h, log: o.Logger, done: make(chan struct{})}
 	e.client = newStandalone(&redis.Options{Network: "unix", Addr: h.socket})
 	c, err := e.start(ctx)
 	if err != nil {
@@ -62,7 +67,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	e.cancel = cancel
 	go e.supervise(life, c)
-	return &Redis{client: e.client, stop: e.stop}, nil
+	return &Redis{client: e.client, own: true, stop: e.stop}, nil
 }
 
 func findServer() (string, error) {
@@ -107,7 +112,7 @@ func (e *embedded) args() []string {
 		"--dir", e.home.dir,
 		"--daemonize", "no",
 		"--appendonly", "yes",
-		"--appendfsync", "everysec",
+		"--appendfsync", e.sync,
 		"--save", "",
 		"--maxmemory-policy", "noeviction",
 		"--hash-max-listpack-value", "512", // a delivery's record in one allocation

@@ -37,6 +37,9 @@ type Options struct {
 	// Memory is how many bytes an embedded server may use; 0 means half of the
 	// machine's memory, at least 256 MiB.
 	Memory int64
+	// FullSync has an embedded server sync its append-only file before it answers
+	// (appendfsync always), else each second (everysec).
+	FullSync bool
 	// Attach uses the embedded server of a daemon that runs, when there is one,
 	// for a command beside it.
 	Attach bool
@@ -51,6 +54,7 @@ type Options struct {
 type Redis struct {
 	client redis.UniversalClient
 	memory bool
+	own    bool // an embedded server, which syncs as the settings say
 	stop   func() error
 }
 
@@ -90,7 +94,7 @@ func attach(ctx context.Context, dataDir string) *Redis {
 		client.Close()
 		return nil
 	}
-	return &Redis{client: client, stop: func() error { return nil }}
+	return &Redis{client: client, own: true, stop: func() error { return nil }}
 }
 
 // Client is the one client that the whole daemon shares.

@@ -112,6 +112,20 @@ func TestEmbeddedIsPrivate(t *testing.T) {
 	}
 }
 
+func TestEmbeddedSyncsAsItIsTold(t *testing.T) {
+	t.Parallel()
+	for full, want := range map[bool]string{true: "always", false: "everysec"} {
+		r := open(t, redisx.Options{DataDir: t.TempDir(), FullSync: full})
+		defer closeIt(t, r)
+		if got := r.Client().ConfigGet(t.Context(), "appendfsync").Val()["appendfsync"]; got != want {
+			t.Errorf("full sync %v: %q, want %q", full, got, want)
+		}
+		if warnings := r.Check(t.Context()).Warnings; len(warnings) > 0 {
+			t.Errorf("full sync %v: %q of what was chosen", full, warnings)
+		}
+	}
+}
+
 func TestKilledServerComesBackWithItsData(t *testing.T) {
 	t.Parallel()
 	r := open(t, redisx.Options{DataDir: t.TempDir()})
