@@ -84,6 +84,7 @@ var table = []access{
 	{route: "POST /api/v1/events", kind: makes, body: `{"id":"another","event":"PAYMENT_PAID","timestamp":"2026-11-21T00:00:00Z"}`, status: 202},
 	{route: "POST /api/v1/subscribers", kind: makes, body: `{"name":"n","callbackUrl":"https://hooks.example.com/n","events":["PAYMENT_PAID"]}`, status: 201, shows: []string{"company"}},
 	{route: "PATCH /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", body: `{"enabled":true}`, status: 200, shows: []string{"subscriber"}},
+	{route: "POST /api/v1/subscribers/{uuid}/filter-test", kind: thing, target: "/api/v1/subscribers/{subscriber}/filter-test", status: 200, shows: []string{"event"}},
 	{route: "POST /api/v1/subscribers/{uuid}/pause", kind: thing, target: "/api/v1/subscribers/{subscriber}/pause", status: 200, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/subscribers/{uuid}/resume", kind: thing, target: "/api/v1/subscribers/{subscriber}/resume", status: 200, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/subscribers/{uuid}/rotate-secret", kind: thing, target: "/api/v1/subscribers/{subscriber}/rotate-secret", status: 200, shows: []string{"subscriber"}},

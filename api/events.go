@@ -361,6 +361,9 @@ func shownExplanations(list []dispatcher.Explanation) []gen.SubscriberExplanatio
 			SubscriberUUID: e.Subscriber.UUID, Name: e.Subscriber.Name, CallbackURL: e.Subscriber.CallbackURL,
 			Outcome: gen.SubscriberExplanationOutcome(e.Verdict), Detail: outcomeDetail[e.Verdict],
 		}
+		if e.Err != nil {
+			shown[i].FilterError = new(e.Err.Error())
+		}
 		if e.Delivery != nil {
 			d := shownDelivery(*e.Delivery)
 			shown[i].Delivery = &d
@@ -375,6 +378,7 @@ var outcomeDetail = map[dispatcher.Verdict]string{
 	dispatcher.VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
 	dispatcher.VerdictCancelled:     "The delivery was cancelled.",
 	dispatcher.VerdictNotSubscribed: "The subscriber's events do not include this type.",
+	dispatcher.VerdictFiltered:      "The filter of the subscriber does not match the event.",
 	dispatcher.VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
 	dispatcher.VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
 	dispatcher.VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",

@@ -271,7 +271,7 @@ func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]g
 func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	settings := subscribers.Settings{
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
-		Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
+		Filter: in.Filter, Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
 	}
 	if in.Headers != nil {
 		settings.Headers = make(map[string]*subscribers.Secret, len(*in.Headers))
@@ -315,7 +315,7 @@ func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		Health: shownHealth(sub, health), Headers: shownHeaders(sub.Headers),
-		RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
+		Filter: optional(sub.Filter), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
 		Paused: health.PausedAt != nil, PausedAt: health.PausedAt,
 		PausedReason: (*gen.SubscriberPausedReason)(optional(health.PausedReason)),
 	}

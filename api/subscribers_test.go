@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -72,6 +73,110 @@ func TestSubscriberLife(t *testing.T) {
 	h.call("POST", path+"/test", "").want(http.StatusNotFound)
 	h.call("GET", path+"/stats", "").want(http.StatusNotFound)
 	h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z"}`).want(http.StatusNotFound)
+}
+
+func TestHowASubscriberIsServed(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	body := `{"name":"In order","callbackUrl":"` + hooks + `","events":["PAYMENT_PAID"],"ordered":true,"onDead":"pause","rateLimit":{"perSecond":0.5}}`
+	sub := as[gen.SubscriberWithSecret](h.call("POST", "/api/v1/subscribers", body).want(http.StatusCreated))
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	if !sub.Ordered || *sub.OnDead != gen.OnDeadPause || sub.RateLimit.PerSecond != 0.5 || *sub.RateLimit.Burst != 1 || sub.Paused {
+		t.Errorf("created %+v", sub)
+	}
+	changed := as[gen.Subscriber](h.call("PATCH", path, `{"rateLimit":{"perSecond":5,"burst":10},"onDead":"continue"}`).want(http.StatusOK))
+	if !changed.Ordered || *changed.OnDead != gen.OnDeadContinue || changed.RateLimit.PerSecond != 5 || *changed.RateLimit.Burst != 10 {
+		t.Errorf("changed %+v", changed)
+	}
+	changed = as[gen.Subscriber](h.call("PATCH", path, `{"rateLimit":null,"ordered":false}`).want(http.StatusOK))
+	if changed.Ordered || changed.RateLimit != nil {
+		t.Errorf("without: %+v", changed)
+	}
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":0.009}}`).wantField("rateLimit.perSecond", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("rateLimit.burst", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")
+	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
+	for _, bad := range []string{
+		`{"rateLimit":{}}`, `{"rateLimit":5}`, `{"rateLimit":{"perSecond":10001}}`, `{"rateLimit":{"perSecond":0}}`,
+		`{"rateLimit":{"perSecond":1,"burst":0}}`, `{"rateLimit":{"perSecond":"1"}}`, `{"ordered":"yes"}`,
+	} {
+		h.call("PATCH", path, bad).want(http.StatusBadRequest)
+	}
+
+	paused := as[gen.Subscriber](h.call("POST", path+"/pause", "").want(http.StatusOK))
+	if !paused.Paused || paused.PausedAt == nil || *paused.PausedReason != gen.SubscriberPausedReasonMANUAL {
+		t.Errorf("paused %+v", paused)
+	}
+	again := as[gen.Subscriber](h.call("POST", path+"/pause", "").want(http.StatusOK))
+	if !again.PausedAt.Equal(*paused.PausedAt) {
+		t.Errorf("paused at %v, then at %v", paused.PausedAt, again.PausedAt)
+	}
+	resumed := as[gen.Subscriber](h.call("POST", path+"/resume", "").want(http.StatusOK))
+	if resumed.Paused || resumed.PausedAt != nil || resumed.PausedReason != nil {
+		t.Errorf("resumed %+v", resumed)
+	}
+	dropping := h.call("POST", path+"/resume", `{"drop":true}`).want(http.StatusAccepted)
+	if job := as[gen.Job](dropping); job.Kind != gen.JobKindDROP || dropping.Header().Get("Location") != path+"/recover/"+job.UUID.String() {
+		t.Errorf("dropping: %+v at %s", job, dropping.Header().Get("Location"))
+	}
+	for _, verb := range []string{"/pause", "/resume"} {
+		h.call("POST", "/api/v1/subscribers/"+uuid.NewString()+verb, "").want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+	}
+	h.call("POST", "/api/v1/subscribers/"+uuid.NewString()+"/resume", `{"drop":true}`).want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+}
+
+func TestFilterOfASubscriber(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks, "PAYMENT_PAID")
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	for i, amount := range []string{"99.99", "100.00", "1000"} {
+		h.call("POST", "/api/v1/events", fmt.Sprintf(`{"id":"p-%d","event":"PAYMENT_PAID","timestamp":%d,"metadata":{"amount":%q}}`, i, 1795167000000+i, amount)).want(http.StatusAccepted)
+	}
+	h.call("POST", "/api/v1/events", `{"id":"other","event":"OTHER","timestamp":1795167000000}`).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events", `{"id":"bare","event":"PAYMENT_PAID","timestamp":1795167000000}`).want(http.StatusAccepted)
+	verdicts := func(body string) map[string]string {
+		out := map[string]string{}
+		for _, v := range as[gen.FilterTestResult](h.call("POST", path+"/filter-test", body).want(http.StatusOK)).Results {
+			out[v.EventID] = fmt.Sprint(v.Matches)
+			if v.Error != nil {
+				out[v.EventID] = *v.Error
+			}
+		}
+		return out
+	}
+	const large = `"filter":"decimal(metadata.amount) >= decimal(\"100\")"`
+	want := map[string]string{"p-0": "false", "p-1": "true", "p-2": "true", "other": "false", "bare": "filter: no such key: amount"}
+	if got := verdicts(`{` + large + `}`); !maps.Equal(got, want) {
+		t.Errorf("tried: %v", got)
+	}
+	if got := verdicts(""); got["p-0"] != "true" || got["bare"] != "true" || got["other"] != "false" {
+		t.Errorf("without a filter: %v", got)
+	}
+	if got := verdicts(`{"eventId":"p-1","filter":"id == \"p-1\""}`); !maps.Equal(got, map[string]string{"p-1": "true"}) {
+		t.Errorf("of one event: %v", got)
+	}
+	h.call("POST", path+"/filter-test", `{"eventId":"none"}`).want(http.StatusNotFound)
+
+	changed := as[gen.Subscriber](h.call("PATCH", path, `{`+large+`}`).want(http.StatusOK))
+	if changed.Filter == nil || !strings.HasPrefix(*changed.Filter, "decimal(") {
+		t.Errorf("changed: %+v", changed)
+	}
+	for _, bad := range []string{`event ==`, `event`, strings.Repeat("x", 2001)} {
+		h.call("PATCH", path, fmt.Sprintf(`{"filter":%q}`, bad)).wantField("filter", "INVALID")
+		h.call("POST", path+"/filter-test", fmt.Sprintf(`{"filter":%q}`, bad)).wantField("filter", "INVALID")
+	}
+	if got := verdicts(""); !maps.Equal(got, want) {
+		t.Errorf("of the subscriber: %v", got)
+	}
+	h.call("POST", "/api/v1/events", `{"id":"late","event":"PAYMENT_PAID","timestamp":1795167000000}`).want(http.StatusAccepted)
+	explained := as[gen.EventExplanation](h.call("GET", "/api/v1/events/late/explain", "").want(http.StatusOK)).Subscribers[0]
+	if explained.Outcome != "FILTERED" || explained.FilterError == nil {
+		t.Errorf("explained: %+v", explained)
+	}
+	if cleared := as[gen.Subscriber](h.call("PATCH", path, `{"filter":""}`).want(http.StatusOK)); cleared.Filter != nil {
+		t.Errorf("cleared: %+v", cleared)
+	}
 }
 
 func TestListSubscribers(t *testing.T) {

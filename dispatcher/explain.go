@@ -8,6 +8,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
 )
 
 // Verdict says what came of an event for one subscriber.
@@ -20,6 +21,7 @@ const (
 	VerdictDead          Verdict = "DEAD"
 	VerdictCancelled     Verdict = "CANCELLED"
 	VerdictNotSubscribed Verdict = "NOT_SUBSCRIBED" // its events do not include this type
+	VerdictFiltered      Verdict = "FILTERED"       // its filter does not match
 	VerdictDisabled      Verdict = "DISABLED"       // it is disabled; recover sends what it missed
 	VerdictCreatedLater  Verdict = "CREATED_LATER"  // it was registered after the event
 	VerdictNotMatched    Verdict = "NOT_MATCHED"    // it wants the event now, but did not when it was matched
@@ -30,6 +32,7 @@ type Explanation struct {
 	Subscriber *subscribers.Subscriber // never changed
 	Verdict    Verdict
 	Delivery   *delivery.Delivery // nil when there is none
+	Err        error              // why its filter failed on the event; else nil
 }
 
 // Explain says for every subscriber of the event's company whether it received
@@ -55,14 +58,16 @@ func (d *Dispatcher) Explain(ctx context.Context, r events.Ref) ([]Explanation, 
 		bySubscriber[deliveries[i].Subscriber] = &deliveries[i]
 	}
 	out := make([]Explanation, len(subs))
+	candidate := filter.NewEvent(stored.Event)
 	for i, sub := range subs {
 		del := bySubscriber[sub.UUID]
-		out[i] = Explanation{Subscriber: sub, Delivery: del, Verdict: explain(stored, sub, del)}
+		matches, err := sub.Matches(candidate)
+		out[i] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
 	}
 	return out, nil
 }
 
-func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Delivery) Verdict {
+func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Delivery, matches bool) Verdict {
 	switch {
 	case del != nil && del.Status.Live():
 		return VerdictPending
@@ -70,6 +75,8 @@ func explain(e events.Stored, sub *subscribers.Subscriber, del *delivery.Deliver
 		return Verdict(del.Status)
 	case !sub.Wants(e.Type):
 		return VerdictNotSubscribed
+	case !matches:
+		return VerdictFiltered
 	case !sub.Enabled:
 		return VerdictDisabled
 	case e.State == events.Ready:

@@ -1,12 +1,26 @@
 package dispatcher
 
 import (
+	"context"
+	"errors"
+	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
 // A receiver that answers 429 with Retry-After is left alone for so long: by what waits
@@ -61,6 +75,11 @@ func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 			return d.Status == delivery.StatusPending && d.Reason == delivery.ReasonPaused && d.NextAttemptAt() == nil
 		})
 	}
+	for i, got := range other.got {
+		if n, err := strconv.Atoi(got.header.Get(webhook.HeaderSequence)); err != nil || got.header.Get(webhook.HeaderID) != ids[n-1] {
+			t.Errorf("delivery %d of event %s has the number %d, %v", i, got.header.Get(webhook.HeaderID), n, err)
+		}
+	}
 	if n := paused.count(); n > 0 {
 		t.Errorf("%d were sent to a paused subscriber", n)
 	}
@@ -98,4 +117,230 @@ func TestResumeDropsWhatWaited(t *testing.T) {
 		t.Errorf("the job says %+v, %v", job, err)
 	}
 	h.idle()
+}
+
+// severable is a replica's way to Redis, which can be cut for good.
+type severable struct{ cut atomic.Bool }
+
+var errCut = errors.New("the way to Redis is cut")
+
+func (s *severable) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *severable) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if s.cut.Load() {
+			cmd.SetErr(errCut)
+			return errCut
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (s *severable) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if s.cut.Load() {
+			for _, cmd := range cmds {
+				cmd.SetErr(errCut)
+			}
+			return errCut
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// inOrder is a receiver that fails now and then, and checks that it gets one delivery
+// at a time, each after all earlier ones. A repeat of the last one is right: its answer
+// may have been lost.
+type inOrder struct {
+	t        *testing.T
+	mu       sync.Mutex
+	inFlight int
+	done     int // the number of the last one that was answered with success
+}
+
+func (o *inOrder) answer(_ int, w http.ResponseWriter, r *http.Request) {
+	number, _ := strconv.Atoi(strings.TrimPrefix(r.Header.Get(webhook.HeaderID), "evt-"))
+	o.mu.Lock()
+	if o.inFlight++; o.inFlight > 1 {
+		o.t.Errorf("%d attempts at a time", o.inFlight)
+	}
+	if number != o.done && number != o.done+1 {
+		o.t.Errorf("event %d came after %d", number, o.done)
+	}
+	o.mu.Unlock()
+	select { // so that two at a time would meet
+	case <-time.After(time.Duration(rand.IntN(3)) * time.Millisecond):
+	case <-r.Context().Done():
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inFlight--
+	if rand.IntN(10) == 0 {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	o.done = max(o.done, number)
+}
+
+// cutOne cuts off the replica that has something in flight, if one has.
+func cutOne(h *harness, ways map[*harness]*severable) bool {
+	for other, way := range ways {
+		in := "}:n:" + other.opts.Replica + "."
+		if !way.cut.Load() && slices.ContainsFunc(h.work(), func(key string) bool { return strings.Contains(key, in) }) {
+			way.cut.Store(true)
+			return true
+		}
+	}
+	return false
+}
+
+// An ordered subscriber gets its deliveries one at a time and in the order in which
+// their events were accepted, while replicas come, and are lost with what they have in
+// flight.
+func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	const timeout = 500 * time.Millisecond
+	ways := map[*harness]*severable{}
+	replica := func(name string) *harness {
+		client, way := server.Client(), &severable{}
+		client.AddHook(way)
+		h := build(t, client, func(o *Options) {
+			o.Replica, o.Sender = name, testSender(timeout)
+			o.Queue.HeartbeatEvery = 50 * time.Millisecond
+			o.Policy.Schedule = []time.Duration{0, 0, 0, 10 * time.Millisecond, 10 * time.Millisecond, 0, 0, 0, 0, 0}
+		})
+		ways[h] = way
+		return h
+	}
+	emitter := replica("emitter")
+	order := &inOrder{t: t}
+	r := receive(t, order.answer)
+	s, err := emitter.service.Create(t.Context(), emitter.company, subscribers.Settings{
+		Name: new("in order"), CallbackURL: &r.URL, Events: &[]string{"PAYMENT_PAID"}, Ordered: new(true),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica("r0").start()
+	var ids []string
+	for lost := range 2 {
+		replica("r" + strconv.Itoa(lost+1)).start()
+		ids = append(ids, emitter.emit(40)...)
+		before := r.count()
+		eventually(t, func() bool { return r.count() > before+5 && cutOne(emitter, ways) }, "one is lost with what it has in flight")
+	}
+	emitter.reachAll(ids, s, delivery.StatusDelivered)
+	emitter.settled()
+}
+
+// A rate holds over all replicas. What exceeds it waits, and holds up nobody else.
+func TestRateHoldsOverReplicas(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	var replicas []*harness
+	for i := range 4 {
+		h := build(t, server.Client(), func(o *Options) { o.Replica = "r" + strconv.Itoa(i) })
+		h.start()
+		replicas = append(replicas, h)
+	}
+	h := replicas[0]
+	limited, other := receive(t, nil), receive(t, nil)
+	const perSecond, burst, n = 100, 5, 300
+	s, err := h.service.Create(t.Context(), h.company, subscribers.Settings{
+		Name: new("limited"), CallbackURL: &limited.URL, Events: &[]string{"PAYMENT_PAID"},
+		RateLimit: &subscribers.RateLimit{PerSecond: perSecond, Burst: burst},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := h.subscribe(other.URL)
+	began := time.Now()
+	ids := h.emit(n)
+	h.reachAll(ids, o, delivery.StatusDelivered)
+	h.reachAll(ids, s, delivery.StatusDelivered)
+	if took, least := time.Since(began), time.Duration(n-burst)*time.Second/perSecond; took < least-10*time.Millisecond {
+		t.Errorf("%d deliveries took %v, want at least %v", n, took, least)
+	}
+	limited.once(t, ids)
+	d := h.deliveryOf(ids[n-1], s)
+	if first := d.Attempts[0]; d.Count != 1 || first.Number != 1 {
+		t.Errorf("the last delivery took %d attempts", d.Count)
+	}
+}
+
+// Events that waited when their subscriber became ordered, or when it is not any more,
+// are delivered once like all others.
+func TestOrderCanBeTurnedOnAndOff(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	r := receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-r.Context().Done():
+		}
+	})
+	s := h.subscribe(r.URL)
+	var ids []string
+	for on := range 6 {
+		ids = append(ids, h.emit(150)...)
+		h.update(s, subscribers.Settings{Ordered: new(on%2 == 0)})
+	}
+	h.reachAll(ids, s, delivery.StatusDelivered)
+	r.once(t, ids)
+	h.idle()
+}
+
+// An event goes to the subscribers whose filter is true of it, now, on a replay, and in
+// a recover job. One whose filter fails on the event does not get it.
+func TestFiltersDecideWhoGetsAnEvent(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	boxes := map[string]*inbox{}
+	var subs []subscribers.Subscriber
+	for _, filter := range []string{`metadata.n == 1`, `metadata.n > 1`, `metadata.missing == 1`, ""} {
+		boxes[filter] = receive(t, nil)
+		s, err := h.service.Create(t.Context(), h.company, subscribers.Settings{
+			Name: new("filtered"), CallbackURL: &boxes[filter].URL, Events: &[]string{"PAYMENT_PAID"}, Filter: &filter,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, s)
+	}
+	id := h.emit(1)[0]
+	h.reaches(id, subs[0], delivery.StatusDelivered)
+	h.reaches(id, subs[3], delivery.StatusDelivered)
+	h.settled()
+	again, err := h.Redelivery().Replay(t.Context(), events.Ref{Company: h.company, ID: id}, nil)
+	if err != nil || len(again) != 2 {
+		t.Errorf("replayed %v, %v", again, err)
+	}
+	job, err := h.Redelivery().Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: subs[1].UUID, Since: time.Now().Add(-time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		job, err = h.Redelivery().Job(t.Context(), h.company, job.UUID)
+		return err == nil && job.Status == redelivery.JobCompleted
+	}, "the job is done")
+	h.idle()
+	for filter, n := range map[string]int{`metadata.n == 1`: 2, `metadata.n > 1`: 0, `metadata.missing == 1`: 0, "": 2} {
+		if got := boxes[filter].count(); got != n {
+			t.Errorf("%q: %d deliveries", filter, got)
+		}
+	}
+	list, err := h.Explain(t.Context(), events.Ref{Company: h.company, ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		want := map[string]Verdict{`metadata.n == 1`: VerdictDelivered, "": VerdictDelivered}[e.Subscriber.Filter]
+		if want == "" {
+			want = VerdictFiltered
+		}
+		if e.Verdict != want || (e.Err != nil) != (e.Subscriber.Filter == `metadata.missing == 1`) {
+			t.Errorf("%q: %s, %v", e.Subscriber.Filter, e.Verdict, e.Err)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
 )
 
 // work is one delivery that is to be attempted.
@@ -19,6 +20,7 @@ type work struct {
 	ref      delivery.Ref
 	base     *delivery.Record // what the delivery was; Version 0 when it is new
 	body     []byte
+	sequence int64     // the event's number in its company
 	accepted time.Time // when the event was accepted
 	to       *target
 	replica  string    // under whose name it was claimed
@@ -99,11 +101,16 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	}
 	ev := &matching{recorder: d.records.of(b.Company), alone: enabled(subs) == 1, paused: b.Paused}
 	var todo []*work
+	candidate := filter.NewEvent(stored.Event)
 	for _, sub := range subs {
 		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
 			ev.held = true
 		}
-		if !sub.Wants(stored.Type) || slices.Contains(e.Known, sub.UUID) {
+		matches, err := sub.Matches(candidate)
+		if err != nil {
+			d.metrics.filterErrors.Inc()
+		}
+		if !matches || slices.Contains(e.Known, sub.UUID) {
 			continue
 		}
 		if !sub.Enabled {
@@ -116,7 +123,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		}
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
-			body: stored.Body, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
+			body: stored.Body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
 		})
 	}
 	ev.fanout = len(e.Known) + len(todo)
@@ -167,7 +174,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		d.record(&outcome{work: w, apply: delivery.Hold})
 		return nil
 	}
-	w.body, w.accepted = stored.Body, stored.AcceptedAt
+	w.body, w.sequence, w.accepted = stored.Body, stored.Sequence, stored.AcceptedAt
 	if w.to, err = d.targets.of(ctx, subs[i]); err != nil {
 		return err
 	}

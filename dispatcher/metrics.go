@@ -12,18 +12,19 @@ import (
 )
 
 type metrics struct {
-	attempts    *prometheus.CounterVec
-	duration    prometheus.Histogram
-	latency     prometheus.Histogram
-	wait        *prometheus.HistogramVec
-	queued      prometheus.Counter
-	quarantined prometheus.Counter
-	compacted   prometheus.Counter
-	ended       *prometheus.CounterVec
-	pending     prometheus.Gauge
-	oldest      prometheus.Gauge
-	dead        prometheus.Gauge
-	quarantine  prometheus.Gauge
+	attempts     *prometheus.CounterVec
+	duration     prometheus.Histogram
+	latency      prometheus.Histogram
+	wait         *prometheus.HistogramVec
+	queued       prometheus.Counter
+	quarantined  prometheus.Counter
+	filterErrors prometheus.Counter
+	compacted    prometheus.Counter
+	ended        *prometheus.CounterVec
+	pending      prometheus.Gauge
+	oldest       prometheus.Gauge
+	dead         prometheus.Gauge
+	quarantine   prometheus.Gauge
 }
 
 // newMetrics registers the dispatcher's metrics; every label value stands at
@@ -42,6 +43,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_quarantined_total", Help: "Events and deliveries that could not be read and were quarantined.",
+		}),
+		filterErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_filter_errors_total", Help: "Filters of subscribers that failed on an event, which did not match it then.",
 		}),
 		compacted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_events_compacted_total", Help: "Settled events of which only a digest was kept.",
@@ -71,7 +75,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.filterErrors, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels

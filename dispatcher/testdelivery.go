@@ -48,7 +48,7 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 		return TestResult{}, ErrTesting
 	}
 	defer d.testing.Delete(sub.UUID)
-	res := d.opts.Sender.Send(ctx, to.request(id, body))
+	res := d.opts.Sender.Send(ctx, to.request(id, 0, body))
 	return TestResult{EventID: id, Delivered: res.Success(), Attempt: delivery.Attempt{
 		Number: 1, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(), StatusCode: res.StatusCode,
 		Error: string(res.Class), ResponseBody: res.ResponseBody,

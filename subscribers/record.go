@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -102,6 +103,9 @@ func (v vault) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscrib
 			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: &Locked{err: err}}
 		}
 		s.Certificate = certificate
+		if s.Filter != "" {
+			s.expression = sync.OnceValues(s.compile)
+		}
 		all = append(all, &s)
 	}
 	slices.SortFunc(all, byAge)

@@ -220,6 +220,7 @@ const (
 	eventBytes       = 16
 	secretBytes      = 64
 	certificateBytes = 4 << 10 // a parsed certificate and its key
+	filterBytes      = 64      // a compiled filter, for each of its characters
 )
 
 // sizeOf is nearly what a copy holds in memory, in bytes.
@@ -229,7 +230,7 @@ func sizeOf(all []*Subscriber) int64 {
 		if i == 0 && s.Certificate != nil { // all have the same
 			n += s.Certificate.size()
 		}
-		n += subscriberBytes + len(s.Name) + len(s.CallbackURL)
+		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + filterBytes*len(s.Filter)
 		for _, e := range s.Events {
 			n += eventBytes + len(e)
 		}

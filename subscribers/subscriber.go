@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
+	"spendhook/subscribers/filter"
 )
 
 // The errors that callers branch on. Invalid input is an *invalid.Error.
@@ -46,6 +47,7 @@ type Subscriber struct {
 	Enabled        bool            `json:"enabled"`
 	DisabledReason string          `json:"disabledReason,omitzero"`
 	DisabledAt     *time.Time      `json:"disabledAt,omitzero"`
+	Filter         string          `json:"filter,omitzero"`    // see package filter; empty: none
 	RateLimit      *RateLimit      `json:"rateLimit,omitzero"` // nil: none
 	Ordered        bool            `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
 	OnDead         string          `json:"onDead,omitzero"`    // OnDeadContinue (also when empty) or OnDeadPause
@@ -63,6 +65,8 @@ type Subscriber struct {
 	Locked *Locked `json:"-"`
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
+
+	expression func() (*filter.Expression, error) // of a Registry's subscriber with a filter
 }
 
 // Header is a field that is sent with every delivery to a subscriber. Its name
@@ -122,11 +126,49 @@ func (s SigningSecret) liveAt(now time.Time) bool {
 	return s.ExpiresAt == nil || now.Before(*s.ExpiresAt)
 }
 
-// Wants reports whether eventType is in the list of events. It does not look
-// at Enabled: what a disabled subscriber wants is held for it.
+// Wants reports whether eventType is in the list of events.
 func (s *Subscriber) Wants(eventType string) bool {
 	return slices.Contains(s.Events, eventType)
 }
+
+// Matches reports whether the subscriber is to have an event: its type is in the list,
+// and the filter, if there is one, is true. A filter that fails on the event does not
+// match it, and err says why. Enabled does not matter: what a disabled subscriber is to
+// have is held for it.
+func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
+	if !s.Wants(e.Type()) {
+		return false, nil
+	}
+	if s.Filter == "" {
+		return true, nil
+	}
+	compile := s.expression
+	if compile == nil {
+		compile = s.compile
+	}
+	x, err := compile()
+	if err != nil {
+		return false, fmt.Errorf("filter: %w", err)
+	}
+	if matches, err = x.Matches(e); err != nil {
+		return false, fmt.Errorf("filter: %w", err)
+	}
+	return matches, nil
+}
+
+// WithFilter is the subscriber with another filter, compiled; "" is none. The error says
+// where the filter is wrong.
+func (s Subscriber) WithFilter(text string) (Subscriber, error) {
+	s.Filter, s.expression = text, nil
+	if text == "" {
+		return s, nil
+	}
+	x, err := filter.Compile(text)
+	s.expression = func() (*filter.Expression, error) { return x, nil }
+	return s, err
+}
+
+func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Compile(s.Filter) }
 
 // Settings are what a company sets of a subscriber, when it creates it and later.
 // What is nil stays; of a new one it has its default, or is missing. Of Headers,
@@ -137,6 +179,7 @@ type Settings struct {
 	Events      *[]string
 	Enabled     *bool // true by default
 	Headers     map[string]*Secret
+	Filter      *string    // "" removes it
 	RateLimit   *RateLimit // the zero value removes it
 	Ordered     *bool
 	OnDead      *string
@@ -167,6 +210,11 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 		checkEvents(problems, opts.Catalogue, *in.Events)
 	}
 	in.Headers = checkHeaderChanges(problems, in.Headers)
+	if in.Filter != nil && *in.Filter != "" {
+		if _, err := filter.Compile(*in.Filter); err != nil {
+			problems.Add("filter", "INVALID", "%s", err)
+		}
+	}
 	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
 		in.RateLimit.check(problems)
 	}
@@ -185,6 +233,7 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 		sub.Headers = changeHeaders(sub.Headers, in.Headers)
 		checkHeaderTotal(problems, sub.Headers)
 	}
+	set(&sub.Filter, in.Filter)
 	set(&sub.Ordered, in.Ordered)
 	set(&sub.OnDead, in.OnDead)
 	if in.RateLimit != nil {

@@ -616,6 +616,7 @@ const (
 	SubscriberExplanationOutcomeDEAD          SubscriberExplanationOutcome = "DEAD"
 	SubscriberExplanationOutcomeDELIVERED     SubscriberExplanationOutcome = "DELIVERED"
 	SubscriberExplanationOutcomeDISABLED      SubscriberExplanationOutcome = "DISABLED"
+	SubscriberExplanationOutcomeFILTERED      SubscriberExplanationOutcome = "FILTERED"
 	SubscriberExplanationOutcomeNOTMATCHED    SubscriberExplanationOutcome = "NOT_MATCHED"
 	SubscriberExplanationOutcomeNOTSUBSCRIBED SubscriberExplanationOutcome = "NOT_SUBSCRIBED"
 	SubscriberExplanationOutcomePENDING       SubscriberExplanationOutcome = "PENDING"
@@ -633,6 +634,8 @@ func (e SubscriberExplanationOutcome) Valid() bool {
 	case SubscriberExplanationOutcomeDELIVERED:
 		return true
 	case SubscriberExplanationOutcomeDISABLED:
+		return true
+	case SubscriberExplanationOutcomeFILTERED:
 		return true
 	case SubscriberExplanationOutcomeNOTMATCHED:
 		return true
@@ -1190,6 +1193,33 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
+// FilterTest defines model for FilterTest.
+type FilterTest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// EventID Default: the last 100 events of the company.
+	EventID *string `json:"eventId,omitempty"`
+
+	// Filter Default: the one that the subscriber has.
+	Filter *string `json:"filter,omitempty"`
+}
+
+// FilterTestResult defines model for FilterTestResult.
+type FilterTestResult struct {
+	Results []FilterVerdict `json:"results"`
+}
+
+// FilterVerdict defines model for FilterVerdict.
+type FilterVerdict struct {
+	// Error Why the filter failed on the event; absent when it did not.
+	Error   *string `json:"error,omitempty"`
+	Event   string  `json:"event"`
+	EventID string  `json:"eventId"`
+
+	// Matches Whether the event would be delivered: the subscriber lists its type, and the filter is true.
+	Matches bool `json:"matches"`
+}
+
 // Health defines model for Health.
 type Health struct {
 	ConsecutiveFailures int64       `json:"consecutiveFailures"`
@@ -1487,6 +1517,9 @@ type Subscriber struct {
 	Enabled     bool               `json:"enabled"`
 	Events      EventNames         `json:"events"`
 
+	// Filter Absent without one.
+	Filter *string `json:"filter,omitempty"`
+
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
 	// Example: {"Authorization":"***"}
@@ -1522,6 +1555,11 @@ type SubscriberCreate struct {
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      EventNames          `json:"events"`
 
+	// Filter A CEL expression (cel.dev) over `id`, `event`, `companyUuid`, `timestamp` and `metadata`; only events for which it is true are delivered. `decimal(x)` reads a string or number exactly. An expression that fails on an event does not match it.
+	//
+	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
+	Filter *string `json:"filter,omitempty"`
+
 	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
@@ -1551,9 +1589,12 @@ type SubscriberEventChange struct {
 
 // SubscriberExplanation defines model for SubscriberExplanation.
 type SubscriberExplanation struct {
-	CallbackURL    string                       `json:"callbackUrl"`
-	Delivery       *Delivery                    `json:"delivery,omitempty"`
-	Detail         string                       `json:"detail"`
+	CallbackURL string    `json:"callbackUrl"`
+	Delivery    *Delivery `json:"delivery,omitempty"`
+	Detail      string    `json:"detail"`
+
+	// FilterError Why the filter of the subscriber failed on the event; absent when it did not.
+	FilterError    *string                      `json:"filterError,omitempty"`
 	Name           string                       `json:"name"`
 	Outcome        SubscriberExplanationOutcome `json:"outcome"`
 	SubscriberUUID openapi_types.UUID           `json:"subscriberUuid"`
@@ -1598,6 +1639,11 @@ type SubscriberUpdate struct {
 	Enabled     *bool               `json:"enabled,omitempty"`
 	Events      *EventNames         `json:"events,omitempty"`
 
+	// Filter A new filter; an empty one removes it.
+	//
+	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
+	Filter *string `json:"filter,omitempty"`
+
 	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay. When `callbackUrl` moves to another scheme, host or port, each header must be named: values stay with the receiver that they were given for.
 	//
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
@@ -1619,6 +1665,9 @@ type SubscriberWithSecret struct {
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
 	Events      EventNames         `json:"events"`
+
+	// Filter Absent without one.
+	Filter *string `json:"filter,omitempty"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
@@ -2073,6 +2122,12 @@ type GetSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
+type TestSubscriberFilterParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // PauseSubscriberParams defines parameters for PauseSubscriber.
 type PauseSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2293,6 +2348,9 @@ type ReceiveEventParams struct {
 
 	// WebhookSignature Space-separated `v1,<base64>` and `v1a,<base64>` signatures.
 	WebhookSignature string `json:"webhook-signature"`
+
+	// WebhookSequence The number of the event in its company, in the order in which events were accepted. Not signed.
+	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
@@ -2327,6 +2385,9 @@ type DeleteSubscriberJSONRequestBody = CompanyScope
 
 // UpdateSubscriberJSONRequestBody defines body for UpdateSubscriber for application/json ContentType.
 type UpdateSubscriberJSONRequestBody = SubscriberUpdate
+
+// TestSubscriberFilterJSONRequestBody defines body for TestSubscriberFilter for application/json ContentType.
+type TestSubscriberFilterJSONRequestBody = FilterTest
 
 // PauseSubscriberJSONRequestBody defines body for PauseSubscriber for application/json ContentType.
 type PauseSubscriberJSONRequestBody = CompanyScope
@@ -2581,6 +2642,9 @@ type ServerInterface interface {
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
 	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath)
+	// TestSubscriberFilter Try a filter on events that were accepted
+	// (POST /api/v1/subscribers/{uuid}/filter-test)
+	TestSubscriberFilter(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberFilterParams)
 	// PauseSubscriber Pause a subscriber
 	// (POST /api/v1/subscribers/{uuid}/pause)
 	PauseSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params PauseSubscriberParams)
@@ -4111,6 +4175,48 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// TestSubscriberFilter operation middleware
+func (siw *ServerInterfaceWrapper) TestSubscriberFilter(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid SubscriberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TestSubscriberFilterParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.TestSubscriberFilter(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // PauseSubscriber operation middleware
 func (siw *ServerInterfaceWrapper) PauseSubscriber(w http.ResponseWriter, r *http.Request) {
 
@@ -5512,6 +5618,8 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/resume", wrapper.ResumeSubscriber).Methods(http.MethodPost)
 
+	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/filter-test", wrapper.TestSubscriberFilter).Methods(http.MethodPost)
+
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
@@ -5690,6 +5798,24 @@ func ReceiveEventCallbackHandler(si CallbackReceiverInterface, errHandler func(w
 			err := fmt.Errorf("Header parameter webhook-signature is required, but not found")
 			errHandler(w, r, &RequiredHeaderError{ParamName: "webhook-signature", Err: err})
 			return
+		}
+
+		// ------------- Optional header parameter "webhook-sequence" -------------
+		if valueList, found := r.Header[http.CanonicalHeaderKey("webhook-sequence")]; found {
+			var WebhookSequence string
+			n := len(valueList)
+			if n != 1 {
+				errHandler(w, r, &TooManyValuesForParamError{ParamName: "webhook-sequence", Count: n})
+				return
+			}
+
+			err = runtime.BindStyledParameterWithOptions("simple", "webhook-sequence", valueList[0], &WebhookSequence, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+			if err != nil {
+				errHandler(w, r, &InvalidParamFormatError{ParamName: "webhook-sequence", Err: err})
+				return
+			}
+			params.WebhookSequence = &WebhookSequence
+
 		}
 
 		si.HandleReceiveEventCallback(w, r, params)

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
 )
 
 // JobKind is what a job does with a subscriber's deliveries.
@@ -376,7 +377,10 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	}
 	var writes []delivery.Write
 	for _, e := range stored {
-		if e == nil || e.State == events.Compacted || !sub.Wants(e.Type) || e.AcceptedAt.Before(sub.CreatedAt) {
+		if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
+			continue
+		}
+		if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
 			continue
 		}
 		r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}

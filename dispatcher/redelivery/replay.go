@@ -9,6 +9,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/subscribers/filter"
 )
 
 // casTries is how often a change is tried again when the delivery changes meanwhile.
@@ -55,8 +56,10 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) ([
 		return nil, err
 	}
 	var out []delivery.Delivery
+	candidate := filter.NewEvent(stored.Event)
 	for _, sub := range subs {
-		if !sub.Enabled || !sub.Wants(stored.Type) || len(only) > 0 && !slices.Contains(only, sub.UUID) {
+		matches, _ := sub.Matches(candidate) // explain says why one fails
+		if !sub.Enabled || !matches || len(only) > 0 && !slices.Contains(only, sub.UUID) {
 			continue
 		}
 		d, err := s.replayTo(ctx, delivery.Ref{Ref: r, Subscriber: sub.UUID}, stored)

@@ -41,11 +41,12 @@ type SenderOptions struct {
 
 // Request is one attempt to be made. The Sender does not change or keep it.
 type Request struct {
-	URL     *url.URL // parsed once per subscriber, never modified
-	EventID string
-	Body    []byte // these bytes are signed and sent
-	Signer  *Signer
-	Headers http.Header // sent besides the Sender's own, which win
+	URL      *url.URL // parsed once per subscriber, never modified
+	EventID  string
+	Sequence int64  // the event's number in its company; 0: none
+	Body     []byte // these bytes are signed and sent
+	Signer   *Signer
+	Headers  http.Header // sent besides the Sender's own, which win
 
 	Company     uuid.UUID
 	Certificate *subscribers.Certificate // of the company, for receivers that ask for one; nil: none
@@ -132,14 +133,19 @@ var contentType = []string{"application/json"}
 
 // request builds by hand what http.NewRequest would parse and copy anew.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
-	values := [...]string{r.EventID, strconv.FormatInt(ts, 10), r.Signer.Signature(r.EventID, ts, r.Body)}
-	header := make(http.Header, len(r.Headers)+6)
+	values := [...]string{
+		r.EventID, strconv.FormatInt(ts, 10), r.Signer.Signature(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),
+	}
+	header := make(http.Header, len(r.Headers)+7)
 	maps.Copy(header, r.Headers)
 	header["Content-Type"] = contentType
 	header["User-Agent"] = s.userAgent
 	header[HeaderID] = values[0:1:1]
 	header[HeaderTimestamp] = values[1:2:2]
 	header[HeaderSignature] = values[2:3:3]
+	if r.Sequence > 0 {
+		header[HeaderSequence] = values[3:4:4]
+	}
 	// Not sent, but net/http reads it as leave to repeat the request at once when
 	// a kept-alive connection turns out to be closed: the receiver tells
 	// duplicates by webhook-id.

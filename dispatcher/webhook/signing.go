@@ -25,6 +25,7 @@ const (
 	HeaderID        = "webhook-id"
 	HeaderTimestamp = "webhook-timestamp"
 	HeaderSignature = "webhook-signature"
+	HeaderSequence  = "webhook-sequence" // not of Standard Webhooks, and not signed: the event's number in its company
 )
 
 // Prefixes of keys and signatures (Standard Webhooks 1.0.0, "Signature scheme").

@@ -126,20 +126,22 @@ local function claim_endpoint(company, sub, want, out)
     redis.call('ZREM', turn, sub)
     if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
   end
-  local function wait_for_place()
+  local most = limit
+  if s.ordered or (s.fails or 0) >= trips then most = 1 end -- the latter: a probe
+
+  -- wait_for_places leaves it to release to have the queue served: not for each place
+  -- that is freed, which would cost a claim for each delivery.
+  local function wait_for_places()
     later()
-    redis.call('HSET', state, 'full', 1)
+    redis.call('HSET', state, 'full', most - math.max(1, math.floor(most / 16)))
   end
 
   if s.paused then later() return 0 end
   local first = first_due(queue, s)
   if first then first = math.max(first, s['until'] or 0) end
   if first and first > now then later(first) return 0 end
-  local most = limit
-  if (s.fails or 0) >= trips then most = 1 end -- a probe
-  if s.ordered then most = 1 end
   local busy = redis.call('HLEN', P .. 'ef:' .. e)
-  if busy >= most then wait_for_place() return 0 end
+  if busy >= most then wait_for_places() return 0 end
   if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end -- end_order offers it
   local by_rate, at_rate = rate_allows(s, now)
   if by_rate < 1 then
@@ -174,7 +176,7 @@ local function claim_endpoint(company, sub, want, out)
     if s.numbered and not s.ordered then redis.call('HDEL', state, 'numbered') end
     later()
   elseif used >= free then
-    wait_for_place()
+    wait_for_places()
   elseif first > now then
     later(first)
   elseif by_rate < 1 then

@@ -3,6 +3,7 @@
 
 local WAKE_MS = 500    -- a wake-up that nobody served for so long is served by the partition's owner
 local PASSED = '~'     -- the due set's mark of work whose companies hold their share of a replica
+local FREED_MS = 100   -- a freed place is used by then at the latest
 local PASSED_MS = 1000 -- work passed by for so long is served by the partition's owner
 
 -- reference names a delivery in a note.
@@ -48,8 +49,8 @@ end
 -- time reaches: what waited before it was ordered comes first.
 local IN_ORDER = 1e13
 
--- endpoint reads how an endpoint queue is to be served: until (not before), full
--- (at its in-flight limit), paused (since when), ordered, numbered (it is, or was,
+-- endpoint reads how an endpoint queue is to be served: until (not before), full (at
+-- its in-flight limit; it is served again with so many in flight), paused (since when), ordered, numbered (it is, or was,
 -- ordered), held (an ordered one's first delivery is not due before), fails
 -- (unreachable attempts in a row), interval (ms between two deliveries), burst, tat
 -- (when the next one is due at that rate). All are numbers or nil.
@@ -188,8 +189,7 @@ local function configure(P, company, sub, interval, burst, ordered, pause_on_dea
   local s = endpoint(P, e)
   if managed(s) then redis.call('SADD', P .. 'bl:' .. company, sub)
   elseif redis.call('EXISTS', P .. 'eq:' .. e) == 0 then redis.call('SREM', P .. 'bl:' .. company, sub) end
-  -- One that was at its limit, or waits for its rate, may not be any more.
-  if s.full and redis.call('HLEN', P .. 'ef:' .. e) < 1 then redis.call('HDEL', state, 'full') end
+  redis.call('HDEL', state, 'full') -- its limit may be another one
   return offer(P, company, sub, now)
 end
 
@@ -224,11 +224,18 @@ end
 -- its record then ('' for none), which no other claim of it by that replica has.
 local function claim_name(replica, version) return replica .. ' ' .. version end
 
--- release frees the place that a delivery has in its endpoint's in-flight limit.
+-- release frees the place that a delivery has in its endpoint's in-flight limit. Call
+-- offer then.
 local function release(P, company, sub, id)
   local e = company .. '/' .. sub
   redis.call('HDEL', P .. 'ef:' .. e, id)
-  redis.call('HDEL', P .. 'es:' .. e, 'full')
+  local full = redis.call('HGET', P .. 'es:' .. e, 'full')
+  if not full then return end
+  if redis.call('HLEN', P .. 'ef:' .. e) <= tonumber(full) then
+    redis.call('HDEL', P .. 'es:' .. e, 'full')
+  else -- should no other place be freed soon
+    redis.call('ZADD', P .. 'due', 'LT', clock() + FREED_MS, 'e:' .. e)
+  end
 end
 
 -- free ends a replica's claim of a delivery of an endpoint queue, and reports
@@ -264,6 +271,7 @@ local function promote(P, most, now)
     else
       redis.call('ZREM', P .. 'due', member)
       if kind == 'e' then
+        redis.call('HDEL', P .. 'es:' .. company .. '/' .. rest, 'full')
         wakes = wakes + offer(P, company, rest, now)
       else
         redis.call('RPUSH', P .. 'jq:' .. company, rest)

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/events"
+	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
+)
+
+// filterTestEvents is how many events a filter is tried on.
+const filterTestEvents = 100
+
+// TestSubscriberFilter is POST /api/v1/subscribers/{uuid}/filter-test.
+func (s *server) TestSubscriberFilter(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberFilterParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.FilterTest](r)
+		if err != nil {
+			return reply{}, err
+		}
+		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		if in.Filter == nil {
+			in.Filter = &sub.Filter
+		}
+		if sub, err = sub.WithFilter(*in.Filter); err != nil {
+			return reply{}, fieldProblem("filter", "INVALID", "%s", err)
+		}
+		list, err := s.filterTestEvents(ctx, sub.CompanyUUID, in.EventID)
+		if err != nil {
+			return reply{}, err
+		}
+		return ok(tryFilter(&sub, list)), nil
+	})
+}
+
+// filterTestEvents are those that a filter is tried on: one, or the latest of the company.
+func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *string) ([]events.Stored, error) {
+	if id == nil {
+		page, err := s.opts.Events.List(ctx, events.Filter{Company: &company, Size: filterTestEvents})
+		return page.Items, err
+	}
+	event, err := s.opts.Events.Get(ctx, events.Ref{Company: company, ID: *id})
+	if err == nil && event.State == events.Compacted {
+		err = events.ErrCompacted
+	}
+	return []events.Stored{event}, err
+}
+
+func tryFilter(sub *subscribers.Subscriber, list []events.Stored) gen.FilterTestResult {
+	out := gen.FilterTestResult{Results: make([]gen.FilterVerdict, len(list))}
+	for i, e := range list {
+		matches, err := sub.Matches(filter.NewEvent(e.Event))
+		out.Results[i] = gen.FilterVerdict{EventID: e.ID, Event: e.Type, Matches: matches}
+		if err != nil {
+			out.Results[i].Error = new(err.Error())
+		}
+	}
+	return out
+}

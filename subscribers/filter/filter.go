@@ -1,0 +1,96 @@
+// Package filter evaluates the filters of subscribers: expressions of the Common
+// Expression Language (CEL, https://cel.dev) over an event's record, such as
+//
+//	event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
+//
+// An expression sees the fields of the record: id, event and companyUuid (strings),
+// timestamp, and metadata. A whole number of the metadata is a CEL int, any other one a
+// decimal; neither passes through a float. decimal(x) makes one of a string or a
+// number, and decimals are compared exactly.
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+const (
+	// MaxLength is how many characters an expression may have.
+	MaxLength = 2000
+	// costLimit bounds one evaluation, in the units of CEL's cost model.
+	costLimit = 10_000
+)
+
+// environment is what expressions may name. It is made when it is first needed.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	options := []cel.EnvOption{
+		cel.Variable("id", cel.StringType),
+		cel.Variable("event", cel.StringType),
+		cel.Variable("companyUuid", cel.StringType),
+		cel.Variable("timestamp", cel.TimestampType),
+		cel.Variable("metadata", cel.DynType),
+		cel.Function("decimal", cel.Overload("to_decimal", []*cel.Type{cel.DynType}, decimalType, cel.UnaryBinding(toDecimal))),
+	}
+	for _, operator := range []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals} {
+		options = append(options, cel.Function(operator,
+			cel.Overload("decimals"+operator, []*cel.Type{decimalType, decimalType}, cel.BoolType)))
+	}
+	return cel.NewEnv(options...)
+})
+
+// Expression is a compiled filter. It is safe for concurrent use.
+type Expression struct{ program cel.Program }
+
+// Compile reads an expression. The error says where it is wrong, by line and column.
+func Compile(text string) (*Expression, error) {
+	if utf8.RuneCountInString(text) > MaxLength {
+		return nil, fmt.Errorf("must be at most %d characters", MaxLength)
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, fmt.Errorf("filters: %w", err)
+	}
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		first := issues.Errors()[0]
+		what, _, _ := strings.Cut(first.Message, ", expecting") // ANTLR lists all that could stand there
+		what, _, _ = strings.Cut(what, " expecting {")
+		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, what)
+	}
+	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("must be true or false, and is of the type %s", t)
+	}
+	program, err := env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	if err != nil {
+		return nil, err
+	}
+	return &Expression{program: program}, nil
+}
+
+var errNotBool = errors.New("the filter is neither true nor false")
+
+// Matches evaluates the expression. It fails where the event has not what it names, and
+// beyond its cost limit.
+func (x *Expression) Matches(e *Event) (bool, error) {
+	if err := e.decode(); err != nil {
+		return false, err
+	}
+	value, _, err := x.program.Eval(e)
+	if err != nil {
+		return false, err
+	}
+	if matches, ok := value.(types.Bool); ok {
+		return bool(matches), nil
+	}
+	return false, errNotBool
+}
+
+var _ ref.Val = decimal{}
