@@ -33,6 +33,9 @@ func (r *Redis) Check(ctx context.Context) Status {
 		return checkCluster(ctx, c)
 	}
 	s := checkServer(ctx, r.client)
+	if r.full != nil && r.full.Load() {
+		s.down("Redis is down until there is room: is its disk full?")
+	}
 	if !r.own {
 		s.judgeSync(ctx, r.client)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,8 +33,9 @@ const (
 // embedded runs a Redis server as a child and keeps it running.
 type embedded struct {
 	binary string
-	memory int64  // bytes; 0: no limit
-	sync   string // of its append-only file
+	memory int64       // bytes; 0: no limit
+	sync   string      // of its append-only file
+	full   atomic.Bool // there is no room on the disk, so the server is not started
 	home   *home
 	client *redis.Client
 	log    *slog.Logger
@@ -67,7 +69,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	e.cancel = cancel
 	go e.supervise(life, c)
-	return &Redis{client: e.client, own: true, stop: e.stop}, nil
+	return &Redis{client: e.client, own: true, full: &e.full, stop: e.stop}, nil
 }
 
 func findServer() (string, error) {
@@ -189,6 +191,9 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 			return
 		}
 		backoff = min(2*backoff, maxBackoff)
+		if c = nil; e.lacksRoom() {
+			continue
+		}
 		var err error
 		if c, err = e.start(ctx); err != nil && ctx.Err() == nil {
 			e.log.Error("embedded Redis does not start", "error", err)
@@ -198,6 +203,18 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 
 // watch returns once the child has ended, and whether it had been stable. It
 // ends the child itself when ctx is done.
+// lacksRoom keeps a server down that syncs at every write: it would end at its
+// first one, again and again, each time after it has loaded all of its data.
+func (e *embedded) lacksRoom() bool {
+	const least = 1 << 20 // bytes
+	var disk syscall.Statfs_t
+	full := syscall.Statfs(e.home.dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < least //nolint:gosec // a block has a size
+	if was := e.full.Swap(full); full && !was {
+		e.log.Error("embedded Redis stays down until there is room on its disk", "dir", e.home.dir)
+	}
+	return full
+}
+
 func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 	t := time.NewTimer(stableAfter)
 	defer t.Stop()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -54,7 +55,8 @@ type Options struct {
 type Redis struct {
 	client redis.UniversalClient
 	memory bool
-	own    bool // an embedded server, which syncs as the settings say
+	own    bool         // an embedded server, which syncs as the settings say
+	full   *atomic.Bool // it is down since its disk is full; nil when another process runs it
 	stop   func() error
 }
 
