@@ -44,7 +44,7 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) 
 			memory.Close()
 		}
 	}()
-	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error {
+	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error { //nolint:contextcheck // the request has it
 		return memory.Grow(r.Context(), n)
 	})
 	if errors.Is(err, bodylimit.ErrFull) {

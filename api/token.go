@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/peer"
 )
 
-const tokenPath = "/oauth/token"
+const tokenPath = "/oauth/token" //nolint:gosec // a path is no credential
 
 // basicRealm challenges a client that could not be authenticated.
 const basicRealm = `Basic realm="spendhook", charset="UTF-8"`
