@@ -18,6 +18,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/events"
+	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 )
 
@@ -54,6 +55,8 @@ type Options struct {
 	Limits *Limits
 	// Peers finds the client's address and certificate; nil trusts no proxy.
 	Peers *peer.Resolver
+	// Bodies bounds the memory of request bodies; nil bounds that of this API's.
+	Bodies *bodylimit.Limiter
 	// CertificateRequired says for each group of operations (their tag in the
 	// document, in lower case) whether they need a client certificate. It has
 	// every group, or is nil: then none needs one.
@@ -117,7 +120,7 @@ func newServer(opts Options) (*server, error) {
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
 	s.flight = newFlight(s.opts.AnswerBytes)
-	s.throttle = newThrottle(opts.Limits, s.opts.Metrics, s.opts.Now)
+	s.throttle = newThrottle(opts.Limits, s.opts.Metrics)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
@@ -141,6 +144,9 @@ func (o Options) withDefaults() Options {
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	if o.Peers == nil {
 		o.Peers = peer.New(peer.Options{})
+	}
+	if o.Bodies == nil {
+		o.Bodies = bodylimit.New(nil, nil)
 	}
 	if o.Unavailable == nil {
 		o.Unavailable = func(error) bool { return false }
@@ -187,7 +193,12 @@ func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := strings.Join(s.allowed(r), ", ")
-	s.fail(w, r, newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow))
+	p := newProblem(http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "This path answers %s.", allow).with("Allow", allow)
+	if r.URL.Path == tokenPath {
+		s.failToken(w, r, p)
+		return
+	}
+	s.fail(w, r, p)
 }
 
 // allowed lists the methods of the route that a request has missed.

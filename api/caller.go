@@ -35,39 +35,25 @@ const realm = `Bearer realm="spendhook"`
 
 // authenticate answers for the token of a request (RFC 6750).
 func (s *server) authenticate(r *http.Request) (*caller, error) {
-	known := func() bool { return s.opts.Verifier.Known(tokenOf(r)) }
-	if err := s.throttle.stranger(r, known); err != nil {
-		return nil, err
-	}
-	c, err := s.verify(r)
-	if err != nil && !errors.Is(err, auth.ErrUnavailable) {
-		s.throttle.failed(r)
-	}
-	return c, err
-}
-
-// tokenOf is the token of a request that has one.
-func tokenOf(r *http.Request) string {
-	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.TrimSpace(token)
-}
-
-func (s *server) verify(r *http.Request) (*caller, error) {
-	header := r.Header.Get("Authorization")
-	if header == "" {
+	headers := r.Header["Authorization"]
+	switch {
+	case len(headers) > 1: // which of them is meant differs from one proxy to the next
+		return nil, newProblem(http.StatusBadRequest, "AUTHORIZATION_REPEATED", "The Authorization header is given more than once.").
+			with("WWW-Authenticate", realm+`, error="invalid_request"`)
+	case len(headers) == 0 || headers[0] == "":
 		return nil, newProblem(http.StatusUnauthorized, "TOKEN_REQUIRED", "An access token is required.").
 			with("WWW-Authenticate", realm)
 	}
-	scheme, _, _ := strings.Cut(header, " ")
+	scheme, token, _ := strings.Cut(headers[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, invalidToken()
 	}
-	verified, err := s.opts.Verifier.Verify(r.Context(), tokenOf(r))
-	if errors.Is(err, auth.ErrUnavailable) {
-		return nil, err
+	verified, err := s.opts.Verifier.Verify(r.Context(), strings.TrimSpace(token))
+	if errors.Is(err, auth.ErrInvalidToken) {
+		return nil, invalidToken()
 	}
 	if err != nil {
-		return nil, invalidToken()
+		return nil, err
 	}
 	c := &caller{Caller: verified}
 	if !holds(r, c) {

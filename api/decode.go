@@ -17,6 +17,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/events"
+	"spendhook/internal/bodylimit"
 	"spendhook/internal/syntax"
 	"spendhook/internal/timestamp"
 )
@@ -25,22 +26,36 @@ import (
 // event of an array.
 const maxNesting = 64
 
-// body is a request's body, read whole and within its limit.
+// body is a request's body, read whole and within its limit, in memory that is
+// counted.
 type body struct {
 	*bytes.Reader
-	raw []byte
+	raw    []byte
+	memory *bodylimit.Body
 }
 
 func (body) Close() error { return nil }
 
 // receive reads the body of a request that may have one, so that later steps
-// find it in memory.
-func receive(w http.ResponseWriter, r *http.Request, op *operation) error {
+// find it in memory. Without an error, the caller closes that memory.
+func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) (err error) {
 	limit, media := op.maxBody, mediaJSON
 	if op.form {
 		media = mediaForm
 	}
-	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
+	memory := s.opts.Bodies.Open(r.Context(), companyName(r))
+	defer func() {
+		if err != nil {
+			memory.Close()
+		}
+	}()
+	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit), func(n int) error { //nolint:contextcheck // the request has it
+		return memory.Grow(r.Context(), n)
+	})
+	if errors.Is(err, bodylimit.ErrFull) {
+		return newProblem(http.StatusServiceUnavailable, "TOO_MANY_BODIES", "Too many bodies are being received; try again.").
+			with("Retry-After", "1")
+	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
 	}
@@ -53,17 +68,42 @@ func receive(w http.ResponseWriter, r *http.Request, op *operation) error {
 	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || r.Header.Get("Content-Encoding") != "") {
 		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
 	}
-	r.Body = body{bytes.NewReader(raw), raw}
+	r.Body = body{bytes.NewReader(raw), raw, memory}
 	return nil
 }
 
+// companyName is the company of the token, "" for none.
+func companyName(r *http.Request) string {
+	if c := callerOf(r); c != nil && c.Company != nil {
+		return c.Company.String()
+	}
+	return ""
+}
+
 // readAll is io.ReadAll with room for what is announced, up to a bound: past
-// that memory is for bytes that have come, since announcing costs nothing.
-func readAll(from io.Reader, announced int64) ([]byte, error) {
-	const trusted = 128 << 10
-	buf := bytes.NewBuffer(make([]byte, 0, min(max(announced, 0), trusted)+bytes.MinRead))
-	_, err := buf.ReadFrom(from)
-	return buf.Bytes(), err
+// that memory is for bytes that have come, since announcing costs nothing. It asks
+// grow before it takes more.
+func readAll(from io.Reader, announced int64, grow func(n int) error) (text []byte, err error) {
+	const trusted, spare = 16 << 10, 512
+	room := int(min(max(announced, 0), trusted)) + spare
+	for err == nil {
+		if len(text) == cap(text) {
+			if err = grow(room - cap(text)); err != nil {
+				return nil, err
+			}
+			text = append(make([]byte, 0, room), text...)
+			if room *= 2; announced > int64(len(text)) {
+				room = min(room, int(announced)+spare)
+			}
+		}
+		var n int
+		n, err = from.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return text, err
 }
 
 func isMedia(contentType, media string) bool {

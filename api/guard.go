@@ -29,6 +29,9 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
+		if b, ok := r.Body.(body); ok {
+			defer b.memory.Close()
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -59,7 +62,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		return r, err
 	}
 	if op.hasBody {
-		return r, receive(w, r, op)
+		return r, s.receive(w, r, op)
 	}
 	if r.Method == http.MethodDelete && sendsBody(r) {
 		return r, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; what it needs is in the path and the query.")

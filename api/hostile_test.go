@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -47,12 +49,27 @@ func TestAHugeBatchIsNotReadWhole(t *testing.T) { // not parallel: it counts all
 // Who announces eight megabytes and sends nothing costs no eight megabytes.
 func TestAnAnnouncementIsNoAllocation(t *testing.T) {
 	t.Parallel()
-	text, err := readAll(strings.NewReader("{}"), eventBodyLimit)
-	if err != nil || string(text) != "{}" || cap(text) > 256<<10 {
-		t.Errorf("%q with room for %d bytes, %v", text, cap(text), err)
+	taken := 0
+	grow := func(n int) error { taken += n; return nil }
+	text, err := readAll(strings.NewReader("{}"), eventBodyLimit, grow)
+	if err != nil || string(text) != "{}" || cap(text) > 32<<10 || taken < cap(text) {
+		t.Errorf("%q with room for %d bytes, of which %d are counted, %v", text, cap(text), taken, err)
 	}
 	long := strings.Repeat("x", eventBodyLimit)
-	if text, err := readAll(strings.NewReader(long), eventBodyLimit); err != nil || string(text) != long {
+	for _, announced := range []int64{eventBodyLimit, -1, 0, 100} {
+		taken = 0
+		text, err := readAll(strings.NewReader(long), announced, grow)
+		if err != nil || string(text) != long || taken < len(text) || announced == eventBodyLimit && taken > len(text)+bytes.MinRead {
+			t.Errorf("announced %d: %d bytes, %d counted, %v", announced, len(text), taken, err)
+		}
+	}
+	full := errors.New("full")
+	if text, err := readAll(strings.NewReader(long), -1, func(n int) error {
+		if n > 1<<20 {
+			return full
+		}
+		return nil
+	}); len(text) > 0 || !errors.Is(err, full) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }

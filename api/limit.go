@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"spendhook/auth"
-	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
 )
 
@@ -24,38 +23,27 @@ type Limits struct {
 	// Client is for each credential, Company for all credentials of a company.
 	// A credential that is not tied to one has the first alone.
 	Client, Company ratelimit.Limit
-
-	// Failures bounds, in this process alone, how many requests that fail to
-	// authenticate an address may send; an IPv6 address is its /64. Past it only
-	// tokens that were good before are looked at. The zero Limit means 10 a
-	// second and 100 at once.
-	Failures ratelimit.Limit
 }
 
 // The limits, as metrics and headers name them.
 const (
 	limitClient  = "client"
 	limitCompany = "company"
-	limitAddress = "address"
 )
 
 // throttle applies Limits. A nil one lets everything through.
 type throttle struct {
-	shared, own               *ratelimit.Limiter
-	client, company, failures ratelimit.Limit
-	metrics                   *Metrics
+	limiter         *ratelimit.Limiter
+	client, company ratelimit.Limit
+	metrics         *Metrics
 }
 
-func newThrottle(o *Limits, metrics *Metrics, now func() time.Time) *throttle {
+func newThrottle(o *Limits, metrics *Metrics) *throttle {
 	if o == nil {
 		return nil
 	}
-	t := &throttle{
-		shared: o.Limiter, own: ratelimit.New(nil, now), metrics: metrics,
-		client: o.Client, company: o.Company,
-		failures: cmp.Or(o.Failures, ratelimit.Limit{PerSecond: 10, Burst: 100}),
-	}
-	t.client.Name, t.company.Name, t.failures.Name = limitClient, limitCompany, limitAddress
+	t := &throttle{limiter: o.Limiter, client: o.Client, company: o.Company, metrics: metrics}
+	t.client.Name, t.company.Name = limitClient, limitCompany
 	return t
 }
 
@@ -116,32 +104,13 @@ func (t *throttle) buckets(c *caller) []bucket {
 func (t *throttle) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {
-		return t.shared.Give(ctx, b.limit, b.key, -more)
+		return t.limiter.Give(ctx, b.limit, b.key, -more)
 	}
-	return t.shared.Take(ctx, b.limit, b.key, more)
+	return t.limiter.Take(ctx, b.limit, b.key, more)
 }
 
 // limitKey names what a token was issued to.
 func limitKey(c *auth.Caller) string { return c.Issuer + "|" + cmp.Or(c.ClientID, c.Subject) }
-
-// stranger refuses a request from an address that has failed too often, unless
-// its token is known.
-func (t *throttle) stranger(r *http.Request, known func() bool) error {
-	if t == nil {
-		return nil
-	}
-	if d := t.own.Peek(t.failures, network(r)); !d.OK && !known() {
-		return t.refuse(limitAddress, d)
-	}
-	return nil
-}
-
-// failed counts a request that did not authenticate.
-func (t *throttle) failed(r *http.Request) {
-	if t != nil {
-		t.own.Take(r.Context(), t.failures, network(r), 1)
-	}
-}
 
 func (t *throttle) refuse(limit string, d ratelimit.Decision) error {
 	t.metrics.throttled.WithLabelValues(limit).Inc()
@@ -151,17 +120,6 @@ func (t *throttle) refuse(limit string, d ratelimit.Decision) error {
 }
 
 func wholeSeconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
-
-// network is whom a request is from, as far as an address tells: who has one
-// IPv6 address has its /64.
-func network(r *http.Request) string {
-	address := peer.Address(r.Context())
-	if address.Is6() {
-		prefix, _ := address.Prefix(64) // fails for no Addr that is IPv6
-		return prefix.String()
-	}
-	return address.String()
-}
 
 // rateFields are RateLimit-Policy and RateLimit of the IETF's
 // draft-ietf-httpapi-ratelimit-headers: for each limit its quota q in a window

@@ -41,7 +41,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests refused with 429, by the limit that was passed.",
 		}, []string{"limit"}),
 	}
-	for _, limit := range []string{limitClient, limitCompany, limitAddress} {
+	for _, limit := range []string{limitClient, limitCompany} {
 		m.throttled.WithLabelValues(limit)
 	}
 	return m

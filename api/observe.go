@@ -42,6 +42,11 @@ func (s *server) outer(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Referrer-Policy", "no-referrer")
+		if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+			// It may have had a Content-Length too, which net/http drops unseen:
+			// such a connection must not go on (RFC 9112 section 6.1).
+			h.Set("Connection", "close")
+		}
 		if strings.HasPrefix(r.URL.Path, deprecatedPath) {
 			deprecate(w, r)
 		}

@@ -14,6 +14,8 @@ import (
 	"spendhook/internal/peer"
 )
 
+const tokenPath = "/oauth/token" //nolint:gosec // a path is no credential
+
 // basicRealm challenges a client that could not be authenticated.
 const basicRealm = `Basic realm="spendhook", charset="UTF-8"`
 
@@ -54,6 +56,7 @@ func (s *server) sendToken(w http.ResponseWriter, r *http.Request, status int, h
 		s.fail(w, r, err)
 		return
 	}
+	w.Header().Set("Pragma", "no-cache") // RFC 6749 section 5.1, beside Cache-Control: no-store
 	send(w, response{status: status, header: header, body: body})
 }
 
@@ -108,9 +111,9 @@ func refusalStatus(code auth.Code) int {
 	switch code {
 	case auth.InvalidClient:
 		return http.StatusUnauthorized
-	case auth.TooManyFailures:
+	case auth.TooManyTokens:
 		return http.StatusTooManyRequests
-	case auth.Busy, auth.Unavailable:
+	case auth.Unavailable:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusBadRequest
@@ -132,7 +135,7 @@ func (s *server) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) 
 func (s *server) metadata() gen.AuthorizationServer {
 	return gen.AuthorizationServer{
 		Issuer:                 s.opts.Keys.Issuer(),
-		TokenEndpoint:          s.opts.PublicURL + "/oauth/token",
+		TokenEndpoint:          s.opts.PublicURL + tokenPath,
 		JwksURI:                s.opts.PublicURL + "/.well-known/jwks.json",
 		ServiceDocumentation:   s.opts.PublicURL + "/docs",
 		ScopesSupported:        auth.KnownScopes(),

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/go-json-experiment/json"
+
+	"spendhook/internal/datadir"
 )
 
 // maxSpool bounds the file, in bytes: some 150,000 entries.
@@ -102,7 +104,7 @@ func readLines(f io.Reader, take func([]Entry) error, bad func(line []byte)) err
 
 // locked opens the file for this process alone.
 func (s spool) locked(use func(f *os.File) error) error {
-	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := datadir.Open(s.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("audit file: %w", err)
 	}

@@ -8,16 +8,23 @@ import (
 	"strings"
 	"time"
 
+	"spendhook/internal/ratelimit"
 	"spendhook/storage"
 )
+
+// tokenRate bounds the tokens that a client is issued.
+var tokenRate = ratelimit.Limit{Name: "token", PerSecond: 10, Burst: 50}
+
+// clientReads bounds how many clients are read from the database at once.
+const clientReads = 8
 
 // EndpointOptions configures NewEndpoint.
 type EndpointOptions struct {
 	Keys    *Keys    // required
 	Clients *Clients // required
-	// SecretChecks is how many client secrets are hashed at once, each for
-	// some 15 ms of a CPU and in 7 MiB; 0 means 1.
-	SecretChecks int
+	// Limiter bounds how many tokens a client is issued: 10 a second, 50 at
+	// once. Nil counts in this process alone.
+	Limiter *ratelimit.Limiter
 
 	Now     func() time.Time // nil means time.Now
 	Logger  *slog.Logger     // nil discards
@@ -27,16 +34,12 @@ type EndpointOptions struct {
 // Endpoint is the token endpoint: it issues access tokens to clients (RFC 6749
 // section 4.4). It is safe for concurrent use.
 type Endpoint struct {
-	opts    EndpointOptions
-	secrets *secrets
-	limit   *failureLimit
+	opts  EndpointOptions
+	turns *turns
 }
 
 // NewEndpoint returns the token endpoint of keys and clients.
 func NewEndpoint(opts EndpointOptions) *Endpoint {
-	if opts.SecretChecks <= 0 {
-		opts.SecretChecks = 1
-	}
 	if opts.Now == nil {
 		opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
@@ -46,8 +49,11 @@ func NewEndpoint(opts EndpointOptions) *Endpoint {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics(nil)
 	}
+	if opts.Limiter == nil {
+		opts.Limiter = ratelimit.New(nil, opts.Now)
+	}
 	opts.Metrics.watchKeys(opts.Keys)
-	return &Endpoint{opts: opts, secrets: newSecrets(opts.SecretChecks, opts.Now, opts.Metrics), limit: newFailureLimit()}
+	return &Endpoint{opts: opts, turns: newTurns(clientReads)}
 }
 
 // Token is an issued access token.
@@ -83,6 +89,11 @@ func (e *Endpoint) issue(ctx context.Context, r TokenRequest) (Token, *TokenErro
 	if !ok {
 		return Token{}, refuse(InvalidScope, "A scope is unknown, or not one of this client's.")
 	}
+	if d := e.opts.Limiter.Take(ctx, tokenRate, client.ID, 1); !d.OK {
+		refusal := refuse(TooManyTokens, "The client asks for too many tokens; one is good for an hour.")
+		refusal.RetryAfter = d.RetryAfter
+		return Token{}, refusal
+	}
 	grant := Grant{
 		Subject: client.ID, ClientID: client.ID, Company: client.Company,
 		Scopes: scopes, Thumbprint: r.Certificate, TTL: TokenTTL,
@@ -109,83 +120,30 @@ func granted(has, asked []string) ([]string, bool) {
 	return unique(asked), true
 }
 
-// authenticate finds the client whose credentials these are. A certificate that
-// comes with a secret does not replace it; the token will be bound to it.
+// authenticate finds the client whose credentials these are. A client with a
+// list of certificates has to present one of them, beside its secret when it
+// gives one; the token will be bound to it.
 func (e *Endpoint) authenticate(ctx context.Context, c credentials, r TokenRequest) (Client, *TokenError) {
 	if !clientID.MatchString(c.id) {
 		return Client{}, invalidClient() // the form of an id is no secret
 	}
-	var client Client
-	var refusal *TokenError
-	if c.secret == "" {
-		client, refusal = e.byCertificate(ctx, c.id, r)
-	} else {
-		client, refusal = e.bySecret(ctx, c, r)
-	}
-	if refusal != nil {
-		return client, refusal
-	}
-	if r.Certificate != "" && len(client.Certificates) > 0 && !slices.Contains(client.Certificates, r.Certificate) {
-		return client, invalidClient() // a client with a list has no other certificates
-	}
-	return client, nil
-}
-
-// byCertificate is tls_client_auth of RFC 8705 section 2, by thumbprint.
-func (e *Endpoint) byCertificate(ctx context.Context, id string, r TokenRequest) (Client, *TokenError) {
-	giveBack, refusal := e.attempt(id, r)
-	if refusal != nil {
-		return Client{}, refusal
-	}
-	client, err := e.client(ctx, id)
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		return client, invalidClient()
-	case err != nil:
-		giveBack()
-		return client, unavailable(err)
-	case !slices.Contains(client.Certificates, r.Certificate):
-		return client, invalidClient()
-	}
-	giveBack()
-	return client, nil
-}
-
-func (e *Endpoint) bySecret(ctx context.Context, c credentials, r TokenRequest) (Client, *TokenError) {
-	recalled := e.secrets.recall(c.id, c.secret)
-	giveBack := func() {}
-	if recalled == "" {
-		var refusal *TokenError
-		if giveBack, refusal = e.attempt(c.id, r); refusal != nil {
-			return Client{}, refusal
-		}
+	end, err := e.turns.take(ctx, r.Address)
+	if err != nil {
+		return Client{}, unavailable(nil)
 	}
 	client, err := e.client(ctx, c.id)
+	end()
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
-		giveBack()
 		return client, unavailable(err)
 	}
-	hash, err := e.check(ctx, c.secret, recalled, e.hashes(client))
-	switch {
-	case err != nil:
-		giveBack()
-		return client, unavailable(err)
-	case hash == "":
+	bound := len(client.Certificates) > 0
+	listed := bound && slices.Contains(client.Certificates, r.Certificate)
+	proven := listed && c.secret == "" || // tls_client_auth of RFC 8705 section 2, by thumbprint
+		client.hasSecret(hashSecret(c.secret), e.opts.Now().Before(client.OldSecretUntil))
+	if !proven || bound && !listed {
 		return client, invalidClient()
 	}
-	giveBack()
-	e.secrets.remember(c.id, c.secret, hash)
 	return client, nil
-}
-
-// attempt counts an attempt to authenticate, or refuses it unseen.
-func (e *Endpoint) attempt(id string, r TokenRequest) (giveBack func(), refusal *TokenError) {
-	giveBack, wait := e.limit.take(r.Address, id, e.opts.Now())
-	if giveBack == nil {
-		refusal = refuse(TooManyFailures, "Too many attempts to authenticate have failed.")
-		refusal.RetryAfter = wait
-	}
-	return giveBack, refusal
 }
 
 // client reads an enabled client.
@@ -197,46 +155,7 @@ func (e *Endpoint) client(ctx context.Context, id string) (Client, error) {
 	return client, err
 }
 
-// hashes are those that a client's secret may have.
-func (e *Endpoint) hashes(client Client) []string {
-	var list []string
-	if client.SecretHash != "" {
-		list = append(list, client.SecretHash)
-	}
-	if client.OldSecretHash != "" && e.opts.Now().Before(client.OldSecretUntil) {
-		list = append(list, client.OldSecretHash)
-	}
-	if len(list) == 0 {
-		list = append(list, unknownHash)
-	}
-	return list
-}
-
-// check is the hash of those that the secret has, "" when it has none of them.
-// A secret that is known to be of a hash has no other one, so it is not hashed.
-func (e *Endpoint) check(ctx context.Context, secret, recalled string, hashes []string) (string, error) {
-	if slices.Contains(hashes, recalled) {
-		return recalled, nil
-	}
-	if recalled != "" {
-		return "", nil
-	}
-	for _, hash := range hashes {
-		ok, err := e.secrets.matches(ctx, secret, hash)
-		if err != nil {
-			return "", err
-		}
-		if ok && hash != unknownHash {
-			return hash, nil
-		}
-	}
-	return "", nil
-}
-
-// unavailable is for what is no fault of the request.
+// unavailable is for what is no fault of the request; a nil cause is not logged.
 func unavailable(err error) *TokenError {
-	if errors.Is(err, errBusy) {
-		return &TokenError{Code: Busy, Description: "Too many clients authenticate at once; try again.", RetryAfter: time.Second}
-	}
 	return &TokenError{Code: Unavailable, Description: "No token can be issued now; try again.", RetryAfter: time.Second, cause: err}
 }

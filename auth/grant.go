@@ -99,7 +99,7 @@ func callerOf(token jwt.Token) (*Caller, error) {
 		company(token, companyClaim, &c.Company),
 		confirmed(token, &c.Thumbprint),
 	); err != nil {
-		return nil, errInvalidToken
+		return nil, ErrInvalidToken
 	}
 	c.Scopes = strings.Fields(scope)
 	return c, nil
@@ -108,7 +108,7 @@ func callerOf(token jwt.Token) (*Caller, error) {
 // claim reads a text claim; an absent one leaves it empty.
 func claim(token jwt.Token, name string, into *string) error {
 	if token.Has(name) && token.Get(name, into) != nil {
-		return errInvalidToken
+		return ErrInvalidToken
 	}
 	return nil
 }
@@ -120,29 +120,29 @@ func company(token jwt.Token, name string, into **uuid.UUID) error {
 	}
 	var text string
 	if err := token.Get(name, &text); err != nil {
-		return errInvalidToken
+		return ErrInvalidToken
 	}
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return errInvalidToken
+		return ErrInvalidToken
 	}
 	*into = &id
 	return nil
 }
 
 // confirmed reads the thumbprint that a token is bound to. A token that is
-// bound to anything else is one that we cannot check.
+// bound to anything else, also beside it, is one that we cannot check.
 func confirmed(token jwt.Token, into *string) error {
 	if !token.Has(confirmation) {
 		return nil
 	}
 	var members map[string]any
 	if err := token.Get(confirmation, &members); err != nil {
-		return errInvalidToken
+		return ErrInvalidToken
 	}
 	text, ok := members[thumbprint].(string)
-	if !ok || text == "" {
-		return errInvalidToken
+	if !ok || text == "" || len(members) > 1 {
+		return ErrInvalidToken
 	}
 	*into = text
 	return nil

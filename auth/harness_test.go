@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alexedwards/argon2id"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,13 +18,7 @@ import (
 	"spendhook/storage/storagetest"
 )
 
-// realParams are what hashParams are outside these tests, which are in a hurry.
-var realParams = hashParams
-
-func TestMain(m *testing.M) {
-	hashParams = &argon2id.Params{Memory: 64, Iterations: 1, Parallelism: 1, SaltLength: 16, KeyLength: 32}
-	pgtest.Main(m)
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const (
 	ourIssuer = "https://spendhook.test"

@@ -277,7 +277,7 @@ func (i *Issuer) caller(token jwt.Token) (*Caller, error) {
 	)
 	scopes, scopesErr := scopesIn(token, i.opts.ScopeClaim)
 	if err := errors.Join(err, scopesErr); err != nil || subject == "" {
-		return nil, errInvalidToken
+		return nil, ErrInvalidToken
 	}
 	c.Subject = i.opts.Issuer + "|" + subject
 	if client != "" {
@@ -289,7 +289,7 @@ func (i *Issuer) caller(token jwt.Token) (*Caller, error) {
 		}
 	}
 	if c.Company == nil && !c.May(scopePlatform) && !c.May(scopeOperator) {
-		return nil, errInvalidToken // a claim of another name must not open every company
+		return nil, ErrInvalidToken // a claim of another name must not open every company
 	}
 	return c, nil
 }
@@ -301,7 +301,7 @@ func scopesIn(token jwt.Token, name string) ([]string, error) {
 	}
 	var value any
 	if err := token.Get(name, &value); err != nil {
-		return nil, errInvalidToken
+		return nil, ErrInvalidToken
 	}
 	switch value := value.(type) {
 	case string:
@@ -311,11 +311,11 @@ func scopesIn(token jwt.Token, name string) ([]string, error) {
 		for _, item := range value {
 			scope, ok := item.(string)
 			if !ok {
-				return nil, errInvalidToken
+				return nil, ErrInvalidToken
 			}
 			scopes = append(scopes, scope)
 		}
 		return scopes, nil
 	}
-	return nil, errInvalidToken
+	return nil, ErrInvalidToken
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"spendhook/internal/datadir"
 	"spendhook/internal/seal"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 func readKeysFile(dir string) ([]TokenKey, error) {
-	text, err := readPrivate(filepath.Join(dir, keysFile))
+	text, err := datadir.Read(filepath.Join(dir, keysFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -43,13 +44,13 @@ func writeKeysFile(dir string, rows []TokenKey) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+keysFile+"-*") // mode 0600
+	f, err := os.CreateTemp(dir, "."+keysFile+"-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // there is none after the rename
 	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(f.Chmod(0o600), err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), filepath.Join(dir, keysFile))
@@ -58,7 +59,7 @@ func writeKeysFile(dir string, rows []TokenKey) error {
 // readOldKey seals the key of an older version; nil when there is none.
 func readOldKey(dir string, ring *seal.Keyring, opts KeysOptions) (*signingKey, error) {
 	path := filepath.Join(dir, oldKeyFile)
-	text, err := readPrivate(path)
+	text, err := datadir.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // documented
 	}
@@ -75,16 +76,4 @@ func readOldKey(dir string, ring *seal.Keyring, opts KeysOptions) (*signingKey, 
 	}
 	k.row.TokensUntil = k.row.TokensUntil.Add(importedTTL) // nobody noted how long its tokens last
 	return k, nil
-}
-
-// readPrivate reads a file that must not be readable by everyone.
-func readPrivate(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("mode %v lets everyone use it; set 0600", info.Mode().Perm())
-	}
-	return os.ReadFile(path)
 }

@@ -7,13 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Metrics counts what becomes of token requests and secret checks, and how the
-// keys of other issuers are kept. It is safe for concurrent use.
+// Metrics counts what becomes of token requests, and how the keys of other
+// issuers are kept. It is safe for concurrent use.
 type Metrics struct {
 	reg      prometheus.Registerer
 	tokens   *prometheus.CounterVec
-	waiting  prometheus.Gauge
-	checks   prometheus.Histogram
 	failures *prometheus.CounterVec
 	age      *prometheus.GaugeVec
 }
@@ -28,15 +26,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "spendhook_token_requests_total",
 			Help: "Requests to the token endpoint: issued, or why not.",
 		}, []string{"result"}),
-		waiting: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_secret_checks_waiting",
-			Help: "Token requests that wait until their client secret is hashed.",
-		}),
-		checks: promauto.With(reg).NewHistogram(prometheus.HistogramOpts{
-			Name:    "spendhook_secret_check_seconds",
-			Help:    "Time to hash a client secret; one that is known to be right is not hashed.",
-			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1},
-		}),
 		failures: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_jwks_refresh_failures_total",
 			Help: "Times that the keys of another issuer could not be fetched.",

@@ -14,7 +14,7 @@ type TokenRequest struct {
 	Authorization []string   // the values of the header
 	Form          []byte     // the body
 	Certificate   string     // "x5t#S256" of the client certificate; "" when none was presented
-	Address       netip.Addr // of the client
+	Address       netip.Addr // of the client, for the log
 }
 
 // maxParameters of a form are read: reading 32 KiB of nothing else costs a

@@ -6,21 +6,20 @@ import "time"
 // has one.
 type Code string
 
-// The codes. The last three are no fault of the request.
+// The codes. The last is no fault of the request.
 const (
 	InvalidRequest       Code = "invalid_request"
 	InvalidClient        Code = "invalid_client"
 	InvalidScope         Code = "invalid_scope"
 	UnsupportedGrantType Code = "unsupported_grant_type"
-	TooManyFailures      Code = "too_many_failures"
-	Busy                 Code = "busy"
+	TooManyTokens        Code = "too_many_tokens"
 	Unavailable          Code = "unavailable"
 )
 
 func refusalCodes() []string {
 	return []string{
 		string(InvalidRequest), string(InvalidClient), string(InvalidScope), string(UnsupportedGrantType),
-		string(TooManyFailures), string(Busy), string(Unavailable),
+		string(TooManyTokens), string(Unavailable),
 	}
 }
 

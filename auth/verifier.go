@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"spendhook/internal/peer"
 )
 
 const (
@@ -20,13 +23,13 @@ const (
 	cachedTokens = 10_000
 )
 
-// errInvalidToken is every reason to refuse a token; which one it was is not
+// ErrInvalidToken is every reason to refuse a token; which one it was is not
 // told, since the answer would help to forge one.
-var errInvalidToken = errors.New("the token is not valid")
+var ErrInvalidToken = errors.New("the token is not valid")
 
 // ErrUnavailable says that a token cannot be judged now: the keys of its issuer
-// could not be had yet.
-var ErrUnavailable = errors.New("the keys of the token's issuer are not known yet")
+// could not be had yet, or too many others wait to be verified.
+var ErrUnavailable = errors.New("the token cannot be verified now")
 
 // verifyingKey is a public key with the algorithms that it may be used for.
 type verifyingKey struct {
@@ -66,12 +69,15 @@ type VerifierOptions struct {
 // the token names and an algorithm that is pinned to the key, then "iss",
 // "aud", "exp" and "nbf". It remembers the tokens it has verified, by their
 // hash and while they and their keys are valid, since a signature costs a
-// hundred times what a look-up does. It is safe for concurrent use.
+// hundred times what a look-up does. Of those that it does not know it verifies
+// one of an address (peer.Address of the context) at a time; the others wait for
+// their turn. It is safe for concurrent use.
 type Verifier struct {
 	authorities []authority
 	clients     *Clients
 	now         func() time.Time
 	cache       *lru.Cache[[sha256.Size]byte, verified]
+	turns       *turns
 }
 
 // verified is a token that was good, and by which key.
@@ -83,7 +89,7 @@ type verified struct {
 
 // NewVerifier returns a Verifier for these options.
 func NewVerifier(opts VerifierOptions) *Verifier {
-	v := &Verifier{clients: opts.Clients, now: opts.Now}
+	v := &Verifier{clients: opts.Clients, now: opts.Now, turns: newTurns(runtime.GOMAXPROCS(0))}
 	if v.now == nil {
 		v.now = time.Now //nolint:forbidigo // the nil default
 	}
@@ -100,13 +106,13 @@ func NewVerifier(opts VerifierOptions) *Verifier {
 	return v
 }
 
-// Verify returns whom an access token names, or errInvalidToken, or
+// Verify returns whom an access token names, or ErrInvalidToken, or
 // ErrUnavailable for one that may be good later. It may wait a
-// second for a key that is new. The Caller is shared by all requests with the
+// second for a key that is new, and as long for its turn. The Caller is shared by all requests with the
 // token.
 func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	if len(token) > maxToken {
-		return nil, errInvalidToken
+		return nil, ErrInvalidToken
 	}
 	hash := sha256.Sum256([]byte(token))
 	known, ok := v.cache.Get(hash)
@@ -119,7 +125,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 		v.cache.Add(hash, known)
 	}
 	if v.clients != nil && v.clients.isRevoked(known.caller.ClientID) {
-		return nil, errInvalidToken
+		return nil, ErrInvalidToken
 	}
 	return known.caller, nil
 }
@@ -133,19 +139,24 @@ func (v *Verifier) stillGood(known verified) bool {
 func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	h, err := readHeader(token)
 	if err != nil {
-		return verified{}, errInvalidToken
+		return verified{}, ErrInvalidToken
 	}
 	by := v.authority(h.issuer)
 	if by == nil {
-		return verified{}, errInvalidToken
+		return verified{}, ErrInvalidToken
 	}
 	key, ok := by.find(ctx, h.keyID)
 	if !ok && !by.settled() {
 		return verified{}, ErrUnavailable
 	}
 	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
-		return verified{}, errInvalidToken
+		return verified{}, ErrInvalidToken
 	}
+	end, err := v.turns.take(ctx, peer.Address(ctx))
+	if err != nil {
+		return verified{}, ErrUnavailable
+	}
+	defer end()
 	parsed, err := jwt.Parse([]byte(token), append(by.rules(),
 		jwt.WithKey(h.algorithm, key.key),
 		jwt.WithResetValidators(true), // "iat" is no reason to refuse, clocks differ
@@ -156,11 +167,11 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 		jwt.WithClock(jwt.ClockFunc(v.now)),
 	)...)
 	if err != nil {
-		return verified{}, errInvalidToken // the library's text may repeat parts of the token
+		return verified{}, ErrInvalidToken // the library's text may repeat parts of the token
 	}
 	caller, err := by.caller(parsed)
 	if err != nil {
-		return verified{}, errInvalidToken
+		return verified{}, ErrInvalidToken
 	}
 	return verified{caller: caller, by: by, keyID: h.keyID}, nil
 }
@@ -188,7 +199,7 @@ func readHeader(token string) (h header, err error) {
 	}
 	protected := message.Signatures()[0].ProtectedHeaders()
 	if protected.Has(jws.CriticalKey) {
-		return h, errInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
+		return h, ErrInvalidToken // an extension that we do not know, RFC 7515 section 4.1.11
 	}
 	h.keyID, _ = protected.KeyID()
 	h.algorithm, _ = protected.Algorithm()

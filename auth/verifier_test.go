@@ -83,6 +83,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 		"scope no text":        sign(t, now, set(scopeClaim, []int{1}), es256, own),
 		"client no text":       sign(t, now, set(clientClaim, 7), es256, own),
 		"bound to a key":       sign(t, now, set(confirmation, map[string]any{"jkt": "x"}), es256, own),
+		"bound to a key also":  sign(t, now, set(confirmation, map[string]any{"jkt": "x", thumbprint: "tp"}), es256, own),
 		"bound to nothing":     sign(t, now, set(confirmation, map[string]any{thumbprint: ""}), es256, own),
 		"bound, but no object": sign(t, now, set(confirmation, "x"), es256, own),
 		"not compact":          string(flat),

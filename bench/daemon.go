@@ -51,16 +51,16 @@ func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.token, err = mint(ctx, o.program, file); err != nil {
-		return nil, err
-	}
 	log := o.id + "-" + strconv.FormatInt(time.Now().UnixMilli(), 10)
 	cmd := exec.Command(o.program, "serve", "--config", file) //nolint:gosec,noctx // our own arguments; it is ended by its pid
 	cmd.Env = o.environment()
 	if d.process, err = startCommand(o.dir, log, cmd); err != nil {
 		return nil, err
 	}
-	if err := d.awaitReady(ctx); err != nil {
+	if err = d.awaitReady(ctx); err == nil {
+		d.token, err = mint(ctx, o.program, file)
+	}
+	if err != nil {
 		d.Kill()
 		return nil, err
 	}

@@ -81,11 +81,15 @@ func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, dat
 	}
 	defer redis.Kill()
 	o := daemonOptions{program: b.Spendhook, dir: own, id: "daemon", redis: redis.url(), storage: url}
+	d, err := startDaemon(ctx, o) // which makes the database
+	if err != nil {
+		return r, err
+	}
+	d.Kill()
 	if r.imported, r.importer, err = importSpend(ctx, o, data); err != nil {
 		return r, err
 	}
-	d, err := startDaemon(ctx, o)
-	if err != nil {
+	if d, err = startDaemon(ctx, o); err != nil {
 		return r, err
 	}
 	defer d.Kill()
@@ -97,7 +101,7 @@ func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, dat
 	return r, errors.Join(err, d.alive())
 }
 
-// importSpend runs the program's own import, before the daemon is there.
+// importSpend runs the program's own import, while no daemon is there.
 func importSpend(ctx context.Context, o daemonOptions, data *spendData) (rate, peak float64, err error) {
 	config, err := o.configure()
 	if err != nil {

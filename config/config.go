@@ -42,6 +42,7 @@ type Redis struct {
 	URL       secret.Text `yaml:"url"`
 	Memory    int         `yaml:"memory"`
 	HighWater float64     `yaml:"high_water"`
+	FullSync  bool        `yaml:"full_sync"` // of an embedded one
 }
 
 // Storage says where the spend data is. An empty URL means SQLite in the data
@@ -49,7 +50,7 @@ type Redis struct {
 type Storage struct {
 	URL      secret.Text `yaml:"url"`
 	MaxConns int         `yaml:"max_conns"`
-	FullSync bool        `yaml:"full_sync"`
+	FullSync bool        `yaml:"full_sync"` // of SQLite
 }
 
 // Log says what is logged, and how.
@@ -60,11 +61,10 @@ type Log struct {
 
 // Auth is about the access tokens that the daemon issues and accepts.
 type Auth struct {
-	Issuer       string          `yaml:"issuer"`
-	Builtin      bool            `yaml:"builtin"`
-	SecretChecks int             `yaml:"secret_checks"`
-	Issuers      []TrustedIssuer `yaml:"issuers"`
-	KeepKeys     time.Duration   `yaml:"keep_keys"`
+	Issuer   string          `yaml:"issuer"`
+	Builtin  bool            `yaml:"builtin"`
+	Issuers  []TrustedIssuer `yaml:"issuers"`
+	KeepKeys time.Duration   `yaml:"keep_keys"`
 }
 
 // TrustedIssuer is another issuer whose tokens are accepted.
@@ -229,10 +229,11 @@ func defaults() Config {
 		Listen:        "127.0.0.1:8080",
 		AdminListen:   "127.0.0.1:9090",
 		DataDir:       "./spendhook-data",
-		Redis:         Redis{URL: "embedded", HighWater: 0.85},
+		Redis:         Redis{URL: "embedded", HighWater: 0.85, FullSync: true},
+		Storage:       Storage{FullSync: true},
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
-		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, SecretChecks: 1, KeepKeys: 24 * time.Hour},
+		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},
 		Events: Events{
 			Retention:        7 * 24 * time.Hour,
 			KeepDelivered:    72 * time.Hour,

@@ -157,7 +157,6 @@ func (v checker) schedule(d Delivery, retention time.Duration) {
 func (v checker) auth(c *Config) {
 	a := c.Auth
 	v.issuerName("auth.issuer", a.Issuer)
-	v.number("auth.secret_checks", a.SecretChecks, 1, 16)
 	v.between("auth.keep_keys", a.KeepKeys, time.Minute, 30*day)
 	v.number("auth.issuers", len(a.Issuers), 0, maxIssuers)
 	switch {

@@ -23,7 +23,9 @@ import (
 type Options struct {
 	// URL is a postgres:// address. Empty means SQLite in DataDir.
 	URL     string
-	DataDir string
+	DataDir string // must be there
+	// MustExist refuses to make an SQLite database where there is none.
+	MustExist bool
 	// Timeout bounds every call, waiting for a connection included: 1.5 db.
 	Timeout time.Duration
 	// MaxConns bounds the connections that read (SQLite: one per CPU, at most
@@ -46,6 +48,7 @@ type DB struct {
 	opts     Options
 	w, r     *bun.DB // the same pool in PostgreSQL
 	migrated atomic.Bool
+	commits  commits // of SQLite
 }
 
 // Open prepares a DB without reaching for the database: it errs only on
@@ -126,26 +129,38 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 }
 
 // Write is Query in a transaction that writes, again when the database let
-// another go first: fn may be called more than once. In SQLite it is the only one
-// from its beginning.
+// another go first: fn may be called more than once. In SQLite nobody else writes
+// meanwhile, and those who write at once share a commit: fn may be a part of a
+// transaction, but when Write returns it is committed, or undone with an error.
 func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
-	return db.WriteWithin(ctx, db.opts.Timeout, op, fn)
+	if db.postgres() {
+		return db.WriteWithin(ctx, db.opts.Timeout, op, fn)
+	}
+	if !db.migrated.Load() {
+		return failed(op, errNotMigrated)
+	}
+	ctx, cancel := context.WithTimeout(ctx, db.opts.Timeout)
+	defer cancel()
+	return failed(op, inTime(ctx, db.writeTogether(ctx, fn)))
 }
 
-// WriteWithin is Write with a time limit of its own.
+// WriteWithin is Write with a time limit and a commit of its own.
 func (db *DB) WriteWithin(ctx context.Context, limit time.Duration, op string, fn func(context.Context, bun.Tx) error) error {
 	if !db.migrated.Load() {
 		return failed(op, errNotMigrated)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	return failed(op, inTime(ctx, db.transaction(ctx, fn)))
+}
+
+func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
 	conn, err := db.w.Conn(ctx) // one for all tries, so that in SQLite only one of us waits for other processes
 	if err != nil {
-		return failed(op, inTime(ctx, err))
+		return err
 	}
 	defer func() { _ = conn.Close() }() // gives it back
-	err = db.untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
-	return failed(op, inTime(ctx, err))
+	return db.untilItsTurn(ctx, func() error { return conn.RunInTx(ctx, nil, fn) })
 }
 
 // Locked makes a query of a writing transaction hold its rows until the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -156,6 +157,9 @@ func TestOptionsThatCannotBeRight(t *testing.T) {
 func TestDataSurvivesReopening(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "with space?#%")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	id := uuid.New()
 	for i := range 2 {
 		db := storagetest.Open(t, storage.Options{DataDir: dir, FullSync: true})

@@ -12,6 +12,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"spendhook/internal/datadir"
 )
 
 //go:embed migrations/*.sql
@@ -78,7 +80,7 @@ type fileLock struct {
 
 // SessionLock waits until no other process holds the lock.
 func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := datadir.Open(l.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package storage
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"spendhook/internal/datadir"
 )
 
 const databaseFile = "spend.db"
@@ -27,7 +31,7 @@ func (db *DB) openSQLite() error {
 	if db.opts.DataDir == "" {
 		return fmt.Errorf("open storage: neither a URL nor a data directory")
 	}
-	if err := os.MkdirAll(db.opts.DataDir, 0o700); err != nil {
+	if err := db.claimFile(); err != nil {
 		return fmt.Errorf("open storage: %w", err)
 	}
 	w, err := sql.Open("sqlite", db.sqliteURL("busy_timeout(0)", "cache_size(-16384)", "temp_store(MEMORY)",
@@ -44,6 +48,23 @@ func (db *DB) openSQLite() error {
 	r.SetMaxIdleConns(db.opts.MaxConns)
 	db.w, db.r = bun.NewDB(w, sqlitedialect.New()), bun.NewDB(r, sqlitedialect.New())
 	return nil
+}
+
+// claimFile makes the file, since SQLite would make it readable by all, or
+// refuses one that is not ours; SQLite's other files have its mode.
+func (db *DB) claimFile() error {
+	flag := os.O_RDWR
+	if !db.opts.MustExist {
+		flag |= os.O_CREATE
+	}
+	f, err := datadir.Open(db.file(databaseFile), flag)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no database %s in data directory %s", databaseFile, db.opts.DataDir)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func (db *DB) sqliteURL(pragmas ...string) string {

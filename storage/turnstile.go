@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"spendhook/internal/datadir"
 )
 
 const (
@@ -51,7 +53,7 @@ func (t turnstile) pass(ctx context.Context) {
 }
 
 func (t turnstile) lock(how int) (*os.File, error) {
-	f, err := os.OpenFile(t.path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := datadir.Open(t.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}

@@ -30,11 +30,12 @@ const HiddenValue = "***"
 var reservedHeaders = []string{
 	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
 	"Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive", "Set-Cookie",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
+	"Te", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
 }
 
-// reservedPrefixes are of Standard Webhooks, proxies and forwarding.
-var reservedPrefixes = []string{"Webhook-", "Proxy-", "X-Forwarded-"}
+// reservedPrefixes are of Standard Webhooks, proxies, and what proxies say of
+// those who called them, which a receiver may believe of us.
+var reservedPrefixes = []string{"Client-Cert", "Proxy-", "Webhook-", "X-Forwarded-", "X-Original-"}
 
 func reserved(name string) bool {
 	return slices.Contains(reservedHeaders, name) ||

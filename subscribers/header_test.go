@@ -141,6 +141,11 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		"/headers/idempotency-key RESERVED":   {"idempotency-key": "v"},
 		"/headers/x-forwarded-for RESERVED":   {"x-forwarded-for": "127.0.0.1"},
 		"/headers/forwarded RESERVED":         {"forwarded": "for=127.0.0.1"},
+		"/headers/client-cert RESERVED":       {"client-cert": "v"},
+		"/headers/client-cert-chain RESERVED": {"client-cert-chain": "v"},
+		"/headers/true-client-ip RESERVED":    {"true-client-ip": "10.0.0.1"},
+		"/headers/X-Real-IP RESERVED":         {"X-Real-IP": "10.0.0.1"},
+		"/headers/x-original-url RESERVED":    {"x-original-url": "/admin"},
 	} {
 		want, _, _ = strings.Cut(want, ",")
 		in := b.input("https://example.com/new")

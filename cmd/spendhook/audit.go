@@ -107,9 +107,6 @@ func (f configFlags) recordClient(ctx context.Context, term *console, action, id
 // for the daemon to move there. A change that was made is not undone when its
 // entry cannot be kept; that is an error which has it.
 func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e audit.Entry) (err error) {
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("data directory: %w", err)
-	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	opts := audit.Options{Dir: cfg.DataDir, Logger: log}
 	if address := cfg.Redis.URL.Reveal(); address != redisx.Embedded {

@@ -71,7 +71,7 @@ func TestAuditExportThatFails(t *testing.T) {
 // Commands about clients and keys leave what they did, and no secret.
 func TestClientsAndKeysAreRecorded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := dataDir(t)
 	run := func(args ...string) string {
 		t.Helper()
 		got := command(t, "", append(args, "--data-dir", dir)...)
@@ -118,7 +118,7 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 // An import that changes something is recorded also where Redis is away.
 func TestImportIsRecordedWithoutRedis(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := dataDir(t)
 	config := filepath.Join(dir, "config.yml")
 	if err := os.WriteFile(config, []byte("redis: redis://127.0.0.1:1\n"), 0o600); err != nil {
 		t.Fatal(err)

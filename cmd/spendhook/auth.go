@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"spendhook/api"
@@ -15,14 +13,6 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/storage"
 )
-
-// makeDataDir makes the data directory when it is not there.
-func makeDataDir(cfg *config.Config) error {
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("data directory: %w", err)
-	}
-	return nil
-}
 
 // openKeys opens the keys that sign access tokens. The data directory must be
 // there; the database need not.
@@ -54,7 +44,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 		clients := auth.NewClients(d.storage, nil)
 		options.Keys, options.Clients = d.keys, clients
 		d.tokens = auth.NewEndpoint(auth.EndpointOptions{
-			Keys: d.keys, Clients: clients, SecretChecks: d.cfg.Auth.SecretChecks, Logger: d.log, Metrics: metrics,
+			Keys: d.keys, Clients: clients, Limiter: d.limiter, Logger: d.log, Metrics: metrics,
 		})
 		d.background(ctx, "keys and clients", func(ctx context.Context) { d.followAuth(ctx, clients) })
 	}
@@ -112,17 +102,14 @@ func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *auth.Key
 }
 
 func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*auth.Keys, error) {
-	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
+	cfg, err := f.settings()
 	if err != nil {
 		return nil, err
 	}
 	if !cfg.Auth.Builtin {
 		return nil, errors.New("auth.builtin is off: this daemon accepts no tokens of its own")
 	}
-	if err := makeDataDir(cfg); err != nil {
-		return nil, err
-	}
-	ring, err := openKeyring(cfg)
+	ring, err := openKeyring(cfg, seal.ReadOwnFile)
 	if err != nil {
 		return nil, err
 	}

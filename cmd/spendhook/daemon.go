@@ -16,9 +16,11 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/connlimit"
+	"spendhook/internal/datadir"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/pause"
 	"spendhook/internal/peer"
+	"spendhook/internal/ratelimit"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
@@ -46,6 +48,7 @@ type daemon struct {
 	database    *databaseWatch
 	redis       *redisx.Redis
 	memory      *redisx.Memory
+	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *events.Catalogue
 	events      *events.Store
@@ -88,7 +91,7 @@ func (d *daemon) close(ctx context.Context) error {
 }
 
 func (d *daemon) openDataDir(context.Context) (err error) {
-	if err = makeDataDir(d.cfg); err != nil {
+	if err = datadir.Make(d.cfg.DataDir); err != nil {
 		return err
 	}
 	if d.replica, err = claimReplicaID(d.cfg.DataDir); err != nil {
@@ -99,7 +102,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 }
 
 func (d *daemon) openKeyring(context.Context) (err error) {
-	if d.keyring, err = openKeyring(d.cfg); err != nil {
+	if d.keyring, err = openKeyring(d.cfg, seal.OpenFile); err != nil {
 		return err
 	}
 	warnOfOwnKey(d.cfg, d.log)
@@ -114,7 +117,7 @@ func (d *daemon) checkKeyring(ctx context.Context) error {
 
 // openDatabase does not need the database to be there: deliveries do without.
 func (d *daemon) openDatabase(ctx context.Context) (err error) {
-	if d.storage, err = openStorage(d.cfg, d.log); err != nil {
+	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
 	d.cards, d.spend = cards.New(cards.Options{DB: d.storage}), spend.New(d.storage)
@@ -127,11 +130,12 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, redisx.Options{
-		URL: d.cfg.Redis.URL.Reveal(), DataDir: d.cfg.DataDir, Memory: int64(d.cfg.Redis.Memory), AllowMemory: d.cfg.Dev, Logger: d.log,
+		URL: d.cfg.Redis.URL.Reveal(), DataDir: d.cfg.DataDir, Memory: int64(d.cfg.Redis.Memory), FullSync: d.cfg.Redis.FullSync, AllowMemory: d.cfg.Dev, Logger: d.log,
 	})
 	if err != nil {
 		return err
 	}
+	d.limiter = ratelimit.New(d.redis.Client(), nil)
 	d.stop.add("redis", func(context.Context) error { return d.redis.Close() })
 	d.memory = redisx.NewMemory(d.redis, redisx.MemoryOptions{
 		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory), Logger: d.log,

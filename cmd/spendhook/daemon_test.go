@@ -23,7 +23,10 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"spendhook/api/gen"
+	"spendhook/internal/datadir"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal"
+	"spendhook/storage"
 )
 
 // patience is for what happens soon on a machine that is not overloaded.
@@ -44,11 +47,44 @@ delivery:
 
 func newInstallation(tb testing.TB, redisURL, settings string) installation {
 	tb.Helper()
-	h := installation{dir: tb.TempDir(), redis: redisURL}
+	h := installation{dir: dataDir(tb), redis: redisURL}
 	if err := os.WriteFile(filepath.Join(h.dir, "config.yml"), []byte(settings), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	return h
+}
+
+// emptyDir is a data directory that no daemon has used.
+func emptyDir(tb testing.TB) string {
+	tb.Helper()
+	dir := filepath.Join(tb.TempDir(), "data")
+	if err := datadir.Make(dir); err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+// dataDir is one with the key and the database that a daemon makes.
+func dataDir(tb testing.TB) string {
+	tb.Helper()
+	dir := emptyDir(tb)
+	prepare(tb, dir)
+	return dir
+}
+
+// prepare makes the key and an empty database.
+func prepare(tb testing.TB, dir string) {
+	tb.Helper()
+	_, err := seal.OpenFile(filepath.Join(dir, encryptionKeyFile))
+	if err == nil {
+		var db *storage.DB
+		if db, err = storage.Open(storage.Options{DataDir: dir}); err == nil {
+			err = db.Close()
+		}
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // sharedRedis is the URL of a database that only this test uses.

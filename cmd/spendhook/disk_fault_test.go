@@ -24,7 +24,7 @@ func smallDisk(t *testing.T, size string) (dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) })
-	out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size="+size, "spendhook-test", dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size="+size+",mode=0700", "spendhook-test", dir).CombinedOutput()
 	if err != nil {
 		t.Skipf("a small file system cannot be mounted here: %v %s", err, out)
 	}
@@ -65,6 +65,7 @@ func TestDataDirectoryIsFull(t *testing.T) {
 	if err := os.Symlink(config, filepath.Join(h.dir, "config.yml")); err != nil {
 		t.Fatal(err)
 	}
+	prepare(t, h.dir)
 	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(h.dir, "redis", "redis.sock")})
 	t.Cleanup(func() { _ = client.Close() })

@@ -12,6 +12,7 @@ import (
 	"spendhook/audit"
 	"spendhook/config"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/datadir"
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 )
@@ -35,7 +36,7 @@ func (f formatFlags) open(ctx context.Context) (*config.Config, *redisx.Redis, e
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, Attach: true})
+	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, FullSync: cfg.Redis.FullSync, Attach: true})
 	return cfg, r, err
 }
 
@@ -90,6 +91,9 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *console) error {
 	cfg, r, err := c.open(ctx)
 	if err != nil {
 		return err
+	}
+	if err := datadir.Check(cfg.DataDir); err != nil { // the change is recorded there
+		return errors.Join(err, r.Close())
 	}
 	to := partition.NewestFormat()
 	if c.DryRun {

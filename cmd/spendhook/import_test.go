@@ -154,8 +154,8 @@ func TestImportRefusesToBegin(t *testing.T) {
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(h.dir, "spend.db")); err == nil {
-		t.Error("a database was made all the same")
+	if info, err := os.Stat(filepath.Join(h.dir, "spend.db")); err != nil || info.Size() > 0 {
+		t.Errorf("the database was used all the same: %v", err)
 	}
 	h.importData(t, "", h.dir).want(t, exitFailure, "imported 0", "is a directory")
 }

@@ -1,11 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -18,9 +19,12 @@ import (
 const encryptionKeyFile = "encryption.key"
 
 // openKeyring opens the keys of the secrets at rest; without a key in the
-// settings, that of the data directory, which is made when it is not there.
-func openKeyring(cfg *config.Config) (*seal.Keyring, error) {
-	current, err := encryptionKey(cfg)
+// settings, that of the data directory, by own.
+func openKeyring(cfg *config.Config, own func(path string) (seal.Key, error)) (*seal.Keyring, error) {
+	current, err := encryptionKey(cfg, own)
+	if errors.Is(err, fs.ErrNotExist) && ownKey(cfg) {
+		return nil, fmt.Errorf("encryption key: data directory %s has no %s; 'spendhook serve' makes it", cfg.DataDir, encryptionKeyFile)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encryption key: %w", err)
 	}
@@ -42,23 +46,25 @@ func openKeyring(cfg *config.Config) (*seal.Keyring, error) {
 	return seal.New(current, older...)
 }
 
-func encryptionKey(cfg *config.Config) (seal.Key, error) {
+// ownKey reports whether the key is that of the data directory.
+func ownKey(cfg *config.Config) bool {
+	return cfg.Encryption.Key == "" && cfg.Encryption.KeyFile == ""
+}
+
+func encryptionKey(cfg *config.Config, own func(path string) (seal.Key, error)) (seal.Key, error) {
 	switch {
 	case cfg.Encryption.Key != "":
 		return seal.ParseKey(cfg.Encryption.Key.Reveal())
 	case cfg.Encryption.KeyFile != "":
 		return seal.ReadFile(cfg.Encryption.KeyFile)
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return seal.Key{}, err
-	}
-	return seal.OpenFile(filepath.Join(cfg.DataDir, encryptionKeyFile))
+	return own(filepath.Join(cfg.DataDir, encryptionKeyFile))
 }
 
 // warnOfOwnKey tells the operator whose secrets outlive the data directory, or
 // are shared with daemons that have another one, to set a key.
 func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
-	if cfg.Encryption.Key != "" || cfg.Encryption.KeyFile != "" {
+	if !ownKey(cfg) {
 		return
 	}
 	if ownAddress(cfg.Redis.URL.Reveal()) && ownAddress(cfg.Storage.URL.Reveal()) {

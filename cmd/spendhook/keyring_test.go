@@ -23,7 +23,7 @@ func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
 	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "none"), Encryption: config.Encryption{
 		Key: secret.Text(text), OldKeys: []secret.Text{secret.Text(old)}, OldKeyFiles: []string{file},
 	}}
-	keys, err := openKeyring(&cfg)
+	keys, err := openKeyring(&cfg, seal.OpenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +51,20 @@ func TestTheKeyringIsThatOfTheSettings(t *testing.T) {
 
 func TestAKeyIsMadeInTheDataDirectory(t *testing.T) {
 	t.Parallel()
-	cfg := config.Config{DataDir: filepath.Join(t.TempDir(), "data")}
-	one, err := openKeyring(&cfg)
+	cfg := config.Config{DataDir: emptyDir(t)}
+	if _, err := openKeyring(&cfg, seal.ReadOwnFile); err == nil || !strings.Contains(err.Error(), cfg.DataDir) {
+		t.Errorf("a command finds a key: %v", err)
+	}
+	one, err := openKeyring(&cfg, seal.OpenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := openKeyring(&cfg)
+	two, err := openKeyring(&cfg, seal.ReadOwnFile)
 	if err != nil || one.CurrentID() != two.CurrentID() {
 		t.Errorf("another key the second time: %v", err)
 	}
 	cfg.Encryption.KeyFile = filepath.Join(cfg.DataDir, "missing")
-	if _, err := openKeyring(&cfg); !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "missing")) {
+	if _, err := openKeyring(&cfg, seal.OpenFile); !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "missing")) {
 		t.Errorf("a key file that is not there: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/config"
+	"spendhook/internal/datadir"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
@@ -43,7 +44,10 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	ring, err := openKeyring(cfg)
+	if err := datadir.Check(cfg.DataDir); err != nil {
+		return err
+	}
+	ring, err := openKeyring(cfg, seal.ReadOwnFile)
 	if err != nil {
 		return err
 	}
@@ -52,7 +56,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	defer func() { _ = database.Close() }() // what was written is committed
-	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, Attach: true})
+	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, FullSync: cfg.Redis.FullSync, Attach: true})
 	if err != nil {
 		return err
 	}

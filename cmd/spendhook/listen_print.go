@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -33,7 +36,7 @@ func printJSON(out io.Writer, r received) {
 		Body      jsontext.Value `json:"body"`
 	}{r.At, r.ID, proof(r.Verified), r.Answered, body})
 	if err == nil {
-		fmt.Fprintf(out, "%s\n", line)
+		fmt.Fprintln(out, escaped(string(line), ""))
 	}
 }
 
@@ -43,12 +46,31 @@ func printPretty(out io.Writer, paint paint, r received) {
 		color = red
 	}
 	fmt.Fprintf(out, "%s  %s  %s  %s  %s\n", r.At.Format("15:04:05.000"),
-		paint(color, strconv.Itoa(r.Answered)), paint(bold, typeOf(r.Body)), r.ID, paint(color, proof(r.Verified)))
-	body := jsontext.Value(r.Body)
+		paint(color, strconv.Itoa(r.Answered)), paint(bold, escaped(typeOf(r.Body), "")), escaped(r.ID, ""), paint(color, proof(r.Verified)))
+	body, keep := jsontext.Value(r.Body), "\n" // which is the indentation's alone
 	if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
-		body = r.Body
+		body, keep = r.Body, ""
 	}
-	fmt.Fprintf(out, "    %s\n", body)
+	fmt.Fprintf(out, "    %s\n", escaped(string(body), keep))
+}
+
+// escaped writes what would move a terminal's cursor, change its colors or hide
+// text, sent by anybody who found the receiver, as JSON does. It keeps the
+// characters of keep. JSON stays JSON: such characters are only in its strings.
+func escaped(text, keep string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
+			b.WriteRune(r)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 func proof(verified error) string {

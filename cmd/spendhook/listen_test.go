@@ -10,6 +10,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/dispatcher/webhook"
 )
@@ -72,6 +76,40 @@ func TestListenRefusesABadSignature(t *testing.T) {
 		t.Errorf("answered %d", got)
 	}
 	(<-ended).want(t, exitFailure, `"signature":"REFUSED: `, "1 deliveries had no valid signature")
+}
+
+// Whoever finds the receiver writes nothing to the terminal but plain text.
+func TestListenEscapesWhatItIsSent(t *testing.T) {
+	t.Parallel()
+	const nasty = "\x1b]0;title\a\u009b31m\u202e\r\n\U000E0001"
+	quoted, err := json.Marshal(nasty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{nil, {"--json"}} {
+		url, ended := startListen(t, append(flags, "--secret", testSecret, "--count", "3")...)
+		for _, body := range []string{nasty, `{"event":` + string(quoted) + `,"more":"` + "\u009b\u202e" + `"}`, "[1,\r\n2]"} {
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+			req.Header.Set("webhook-id", "id\u009b2J\u202e")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		r := <-ended
+		if i := strings.IndexFunc(r.stdout, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }); i >= 0 {
+			t.Errorf("%v: %q", flags, r.stdout[i:min(i+20, len(r.stdout))])
+		}
+		if flags == nil {
+			continue
+		}
+		for line := range strings.Lines(r.stdout) {
+			if !jsontext.Value(line).IsValid() {
+				t.Errorf("no JSON: %s", line)
+			}
+		}
+	}
 }
 
 func TestListenPlaysABadEndpoint(t *testing.T) {

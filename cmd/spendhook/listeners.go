@@ -21,10 +21,12 @@ const (
 )
 
 const (
-	adminConnections = 256      // of the admin listener and the demo's receiver, each
-	adminBody        = 64 << 10 // bytes; the admin listener needs none
-	maxHeader        = 96 << 10 // bytes; the API answers, and refuses, beyond 64 KiB
-	maxStreams       = 128      // requests at once on one HTTP/2 connection
+	adminConnections = 256       // of the admin listener and the demo's receiver, each
+	adminPerAddress  = 64        // of those, from one address
+	adminBody        = 64 << 10  // bytes; the admin listener needs none
+	maxHeader        = 96 << 10  // bytes; the API answers, and refuses, beyond 64 KiB
+	maxStreams       = 128       // requests at once on one HTTP/2 connection
+	receiveBuffer    = 256 << 10 // bytes of an HTTP/2 connection that wait to be read
 )
 
 // service is something to serve on a listener.
@@ -33,7 +35,8 @@ type service struct {
 	handler http.Handler
 	answer  time.Duration // for an answer
 	limits  connlimit.Options
-	tls     *tls.Config // nil: in clear
+	tls     *tls.Config                                     // nil: in clear
+	context func(context.Context, net.Conn) context.Context // of a connection's requests; nil changes nothing
 }
 
 // listen serves in clear on address until the daemon stops, and returns the
@@ -44,7 +47,7 @@ func (d *daemon) listen(ctx context.Context, name, address string, handler http.
 		return "", err
 	}
 	d.serve(l, service{
-		name: name, handler: handler, answer: answer, limits: connlimit.Options{Max: adminConnections},
+		name: name, handler: handler, answer: answer, limits: connlimit.Options{Max: adminConnections, MaxPerAddress: adminPerAddress},
 	})
 	return l.Addr().String(), nil
 }
@@ -70,10 +73,13 @@ func (d *daemon) serve(l net.Listener, s service) {
 		// OPTIONS * is answered by the handler, as everything is.
 		DisableGeneralOptionsHandler: true,
 		TLSConfig:                    s.tls,
+		ConnContext:                  s.context,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams,
-			SendPingTimeout:      limits.RequestTimeout, // asks a silent peer whether it is there
-			WriteByteTimeout:     limits.RequestTimeout,
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: receiveBuffer,
+			MaxReceiveBufferPerStream:     receiveBuffer,
+			SendPingTimeout:               limits.RequestTimeout, // asks a silent peer whether it is there
+			WriteByteTimeout:              limits.RequestTimeout,
 		},
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}

@@ -11,7 +11,11 @@ type migrateCmd struct {
 
 // Run brings the schema up to date, as serve and import do when they start.
 func (c *migrateCmd) Run(ctx context.Context, term *console) error {
-	store, err := c.open(ctx)
+	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	if err != nil {
+		return err
+	}
+	store, err := openMigrated(ctx, cfg) // of PostgreSQL without any data directory
 	if err != nil {
 		return err
 	}

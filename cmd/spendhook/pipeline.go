@@ -13,6 +13,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/internal/bodylimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
@@ -143,6 +144,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		return err
 	}
 	d.address = l.Addr().String()
+	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
@@ -150,8 +152,8 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
 		Audit:  d.audit,
-		Limits: requestLimits(d.cfg.Limits, d.redis.Client()),
-		Peers:  d.peers, CertificateRequired: d.cfg.TLS.CertificateRequired(),
+		Limits: requestLimits(d.cfg.Limits, d.limiter),
+		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.TLS.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
@@ -162,6 +164,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	}
 	d.serve(l, service{
 		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
+		context: bodies.ConnContext,
 	})
 	d.stop.add("readiness", func(context.Context) error {
 		d.admin.unready.Store(new("the daemon is stopping"))

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+
+	"spendhook/internal/datadir"
 )
 
 // replicaID is the identity of this process among those on one Redis. It is
@@ -24,7 +26,7 @@ type replicaID struct {
 // process uses it. The lock ends with the process, however it ends.
 func claimReplicaID(dir string) (*replicaID, error) {
 	path := filepath.Join(dir, "replica-id")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := datadir.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}

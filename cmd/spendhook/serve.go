@@ -43,6 +43,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	if c.Demo && !cfg.Dev {
 		return usageError("--demo needs --dev")
 	}
+	syscall.Umask(0o077) // SQLite and redis-server make files by themselves
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
 	if os.Getenv("GOGC") == "" {

@@ -4,7 +4,6 @@ import (
 	"os"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"spendhook/api"
 	"spendhook/config"
@@ -61,9 +60,9 @@ func operationsCompany(cfg *config.Config) uuid.UUID {
 	return company
 }
 
-func requestLimits(l config.Limits, client redis.UniversalClient) *api.Limits {
+func requestLimits(l config.Limits, limiter *ratelimit.Limiter) *api.Limits {
 	return &api.Limits{
-		Limiter: ratelimit.New(client, nil),
+		Limiter: limiter,
 		Client:  ratelimit.Limit{PerSecond: float64(l.ClientRate), Burst: l.ClientBurst},
 		Company: ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst},
 	}

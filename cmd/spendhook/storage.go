@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"spendhook/config"
+	"spendhook/internal/datadir"
 	"spendhook/storage"
 )
 
@@ -15,13 +16,28 @@ type storageFlags struct {
 	Storage string `placeholder:"URL" help:"postgres:// address of the spend database; without it, SQLite in the data directory."`
 }
 
-// open opens the database and brings its schema up to date. The caller closes it.
-func (f storageFlags) open(ctx context.Context) (*storage.DB, error) {
+// settings are those of a command beside the daemon, in whose data directory it
+// works.
+func (f storageFlags) settings() (*config.Config, error) {
 	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStorage(cfg, nil)
+	return cfg, datadir.Check(cfg.DataDir)
+}
+
+// open opens the database, which must be there, and brings its schema up to date.
+// The caller closes it.
+func (f storageFlags) open(ctx context.Context) (*storage.DB, error) {
+	cfg, err := f.settings()
+	if err != nil {
+		return nil, err
+	}
+	return openMigrated(ctx, cfg)
+}
+
+func openMigrated(ctx context.Context, cfg *config.Config) (*storage.DB, error) {
+	store, err := openStorage(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -32,9 +48,16 @@ func (f storageFlags) open(ctx context.Context) (*storage.DB, error) {
 	return store, nil
 }
 
-func openStorage(cfg *config.Config, log *slog.Logger) (*storage.DB, error) {
-	return storage.Open(storage.Options{
+// openStorage opens the database for a command: none is made in passing.
+func openStorage(cfg *config.Config) (*storage.DB, error) {
+	o := storageOptions(cfg, nil)
+	o.MustExist = true
+	return storage.Open(o)
+}
+
+func storageOptions(cfg *config.Config, log *slog.Logger) storage.Options {
+	return storage.Options{
 		URL: cfg.Storage.URL.Reveal(), DataDir: cfg.DataDir,
 		MaxConns: cfg.Storage.MaxConns, FullSync: cfg.Storage.FullSync, Logger: log,
-	})
+	}
 }

@@ -26,11 +26,11 @@ type tokenCmd struct {
 // none yet, so that a token can be minted before the first start, and the one
 // that the data directory knows does while the database is away.
 func (c *tokenCmd) Run(ctx context.Context, term *console) error {
-	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	cfg, err := c.settings()
 	if err != nil {
 		return err
 	}
-	store, err := openStorage(cfg, nil)
+	store, err := openStorage(cfg)
 	if err != nil {
 		return err
 	}

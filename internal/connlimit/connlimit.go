@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"spendhook/internal/peer"
 )
 
 // Options are the bounds of one listener.
@@ -54,7 +56,7 @@ func Limit(l net.Listener, o Options) net.Listener {
 		o.Metrics.refused.WithLabelValues(o.Name, reason)
 	}
 	return &listener{
-		Listener: l, opts: o, byAddress: map[netip.Addr]int{},
+		Listener: l, opts: o, byAddress: map[netip.Prefix]int{},
 		gauge: o.Metrics.open.WithLabelValues(o.Name),
 	}
 }
@@ -66,7 +68,7 @@ type listener struct {
 
 	mu        sync.Mutex
 	open      int
-	byAddress map[netip.Addr]int // without those that are exempt
+	byAddress map[netip.Prefix]int // without those that are exempt
 }
 
 // Accept returns the next connection that is within the bounds.
@@ -86,25 +88,21 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// keyOf is the zero Addr for an address without a bound of its own.
-func (l *listener) keyOf(remote net.Addr) netip.Addr {
+// keyOf is the zero Prefix for an address without a bound of its own.
+func (l *listener) keyOf(remote net.Addr) netip.Prefix {
 	tcp, ok := remote.(*net.TCPAddr)
 	if !ok || l.opts.MaxPerAddress == 0 {
-		return netip.Addr{}
+		return netip.Prefix{}
 	}
 	address := tcp.AddrPort().Addr().Unmap().WithZone("")
 	if l.opts.Exempt != nil && l.opts.Exempt(address) {
-		return netip.Addr{}
+		return netip.Prefix{}
 	}
-	if address.Is6() { // one customer has a /64 at least
-		network, _ := address.Prefix(64)
-		return network.Addr()
-	}
-	return address
+	return peer.Network(address)
 }
 
 // take counts a connection, or says why it is refused.
-func (l *listener) take(key netip.Addr) (reason string) {
+func (l *listener) take(key netip.Prefix) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if key.IsValid() && l.byAddress[key] >= l.opts.MaxPerAddress {
@@ -121,7 +119,7 @@ func (l *listener) take(key netip.Addr) (reason string) {
 	return ""
 }
 
-func (l *listener) release(key netip.Addr) {
+func (l *listener) release(key netip.Prefix) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--

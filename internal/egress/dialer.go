@@ -26,13 +26,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if timeout <= 0 {
 		timeout = 5 * time.Second
 	}
-	if d.Proxy == nil {
-		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.resolver}
-		return direct.DialContext(ctx, network, address)
-	}
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
+	}
+	if d.Proxy == nil {
+		direct := net.Dialer{Timeout: timeout, Control: d.Guard.control, Resolver: d.Guard.resolver}
+		return direct.DialContext(ctx, network, net.JoinHostPort(d.Guard.absolute(host), port))
 	}
 	if err := d.Guard.checkName(host); err != nil {
 		return nil, err

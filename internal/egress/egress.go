@@ -72,13 +72,14 @@ type Guard struct {
 	metadata  map[netip.Addr]bool // those that are refused whatever range is allowed
 	resolver  *net.Resolver
 	loopback  bool // names of this machine may pass
+	inside    bool // so may names inside: some special addresses are allowed
 }
 
 // New makes a Guard; the zero Options are the strict ones.
 func New(o Options) *Guard {
 	v4, v6 := byFamily(o.allowed())
 	g := &Guard{
-		resolver: o.Resolver, loopback: o.AllowLoopback, metadata: map[netip.Addr]bool{},
+		resolver: o.Resolver, loopback: o.AllowLoopback, inside: len(v4)+len(v6) > 0, metadata: map[netip.Addr]bool{},
 		addresses: ssrf.New(
 			ssrf.WithAnyPort(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
@@ -135,7 +136,9 @@ func (g *Guard) control(network, address string, c syscall.RawConn) error {
 //
 // A name that does not resolve is accepted: a subscriber may be registered
 // before its DNS is live, and each connection is checked anyway. The error
-// tells no resolved address, so that it cannot be used to explore a network.
+// tells no resolved address, so that it cannot be used to explore a network. For
+// the same reason a name that can only be one inside (insideOnly) is refused
+// whether or not it resolves, unless special addresses are allowed.
 func (g *Guard) Check(ctx context.Context, host string) error {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if err := g.checkName(host); err != nil {
@@ -146,7 +149,7 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := g.resolver.LookupNetIP(ctx, "ip", g.absolute(host))
 	if err != nil {
 		return nil // accepted, see above
 	}
@@ -164,8 +167,28 @@ func (g *Guard) checkName(host string) error {
 		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
 	case !g.loopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
 		return fmt.Errorf("%w: %q is this machine", ErrRefused, host)
+	case !g.inside && insideOnly(name):
+		return fmt.Errorf("%w: %q is a name inside a network", ErrRefused, host)
 	}
 	return nil
+}
+
+// insideOnly tells the names that no public DNS has: those of one label, and
+// those under the domains that are set apart for private networks (RFC 6762 with
+// its appendix G, RFC 8375, ICANN's .internal).
+func insideOnly(name string) bool {
+	return !strings.Contains(name, ".") || slices.ContainsFunc([]string{
+		".internal", ".private", ".intranet", ".corp", ".home", ".lan", ".local", ".localdomain", ".home.arpa",
+	}, func(domain string) bool { return strings.HasSuffix(name, domain) })
+}
+
+// absolute keeps the resolver's search domains, which are inside, away from a
+// name of a public host.
+func (g *Guard) absolute(host string) string {
+	if _, err := netip.ParseAddr(host); err == nil || g.inside || strings.HasSuffix(host, ".") {
+		return host
+	}
+	return host + "."
 }
 
 func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {

@@ -171,6 +171,36 @@ func TestCheckResolvesNames(t *testing.T) {
 	}
 }
 
+// Whether a name inside exists is not told to whoever tries: it is refused with
+// and without an address, and search domains are not asked.
+func TestNamesInsideAreRefusedUnseen(t *testing.T) {
+	t.Parallel()
+	exists, none := dnstest.Resolver(t, "10.0.0.9"), dnstest.Resolver(t)
+	for _, name := range []string{
+		"redis", "redis.", "db.internal", "metadata.google.internal", "api.prod.svc.cluster.local", "nas.lan", "Router.Home", "x.home.arpa",
+	} {
+		var answers []string
+		for _, resolver := range []*net.Resolver{exists, none} {
+			err := egress.New(egress.Options{Resolver: resolver}).Check(t.Context(), name)
+			if !errors.Is(err, egress.ErrRefused) {
+				t.Errorf("%s: %v, want ErrRefused", name, err)
+			} else {
+				answers = append(answers, err.Error())
+			}
+		}
+		if len(answers) == 2 && answers[0] != answers[1] {
+			t.Errorf("%s: the answers differ: %q", name, answers)
+		}
+		ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		if err := egress.New(egress.Options{Resolver: exists, AllowCIDRs: ten}).Check(t.Context(), name); err != nil {
+			t.Errorf("%s, where its address is allowed: %v", name, err)
+		}
+	}
+	if err := egress.New(egress.Options{Resolver: exists}).Check(t.Context(), "internal.example.com"); !errors.Is(err, egress.ErrRefused) {
+		t.Errorf("a public name of an address inside: %v", err)
+	}
+}
+
 func TestCheckAcceptsNamesThatDoNotResolve(t *testing.T) {
 	t.Parallel()
 	g := egress.New(egress.Options{Resolver: dnstest.Resolver(t)})

@@ -193,3 +193,15 @@ func remote(r *http.Request) netip.Addr {
 
 // plain drops the IPv6 form of an IPv4 address, and a zone.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
+
+// Network is whom an address stands for: an IPv4 address for itself, an IPv6
+// address for its /64, of which one customer has all. It is the zero Prefix for
+// the zero Addr.
+func Network(address netip.Addr) netip.Prefix {
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64
+	}
+	network, _ := address.Prefix(bits) // the zero Prefix for the zero Addr
+	return network
+}

@@ -138,24 +138,6 @@ func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Deci
 	return b.admitted(limit, l.now())
 }
 
-// Peek says what Take would, as far as this process knows, and takes nothing.
-func (l *Limiter) Peek(limit Limit, key string) Decision {
-	b, known := l.buckets.Peek(bucketKey{limit.Name, key})
-	if limit.PerSecond <= 0 || !known {
-		return Decision{OK: true, Limit: limit.Burst, Remaining: limit.Burst}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := l.now()
-	if b.held == 0 && now.Before(b.retry) {
-		return b.refused(limit, now, 1, b.retry.Sub(now))
-	}
-	if missing := b.missing(limit, now, 1); b.held == 0 && missing > 0 {
-		return b.refused(limit, now, 1, missing)
-	}
-	return b.admitted(limit, now)
-}
-
 func (l *Limiter) bucket(limit Limit, key string) *bucket {
 	name := bucketKey{limit.Name, key}
 	if b, ok := l.buckets.Get(name); ok {

@@ -19,8 +19,8 @@ type Status struct {
 	Warnings []string
 }
 
-// Check asks every master how it is, within 1.5 s. It uses INFO rather than
-// CONFIG, which managed services refuse.
+// Check asks every master how it is, within 1.5 s. It uses INFO where it can,
+// since managed services refuse CONFIG.
 func (r *Redis) Check(ctx context.Context) Status {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -32,7 +32,14 @@ func (r *Redis) Check(ctx context.Context) Status {
 	if c, ok := r.client.(*redis.ClusterClient); ok {
 		return checkCluster(ctx, c)
 	}
-	return checkServer(ctx, r.client)
+	s := checkServer(ctx, r.client)
+	if r.full != nil && r.full.Load() {
+		s.down("Redis is down until there is room: is its disk full?")
+	}
+	if !r.own {
+		s.judgeSync(ctx, r.client)
+	}
+	return s
 }
 
 // probeKey is written to learn whether writes are taken. TTL: a minute.
@@ -51,6 +58,7 @@ func checkCluster(ctx context.Context, c *redis.ClusterClient) Status {
 	var mu sync.Mutex
 	err := c.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 		s := checkServer(ctx, master)
+		s.judgeSync(ctx, master)
 		mu.Lock()
 		defer mu.Unlock()
 		all.merge(s, master.Options().Addr+": ")
@@ -107,6 +115,19 @@ func (s *Status) judge(info map[string]string) {
 	if info["aof_last_write_status"] == "err" {
 		s.problem("Redis cannot write its append-only file: is its disk full?")
 	}
+}
+
+// judgeSync warns of a server that answers before its append-only file is on the
+// disk. One that does not tell is the operator's.
+func (s *Status) judgeSync(ctx context.Context, c redis.UniversalClient) {
+	if !s.Up {
+		return
+	}
+	settings, err := c.ConfigGet(ctx, "append*").Result()
+	if err != nil || settings["appendonly"] != "yes" || settings["appendfsync"] == "always" {
+		return
+	}
+	s.warn("Redis answers before its append-only file is on the disk: a loss of power loses the last accepted events, set appendfsync to always (it is %s)", settings["appendfsync"])
 }
 
 // parseInfo reads "key:value" lines.

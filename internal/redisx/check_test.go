@@ -21,9 +21,10 @@ func TestCheck(t *testing.T) {
 		args              []string
 		problem, warnings string
 	}{
-		"good":      {args: []string{"--appendonly", "yes"}},
-		"evicting":  {args: []string{"--appendonly", "yes", "--maxmemory-policy", "volatile-ttl"}, problem: "volatile-ttl"},
+		"good":      {args: []string{"--appendonly", "yes", "--appendfsync", "always"}},
+		"evicting":  {args: []string{"--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-ttl"}, problem: "volatile-ttl"},
 		"no AOF":    {warnings: "append-only file off"},
+		"lazy":      {args: []string{"--appendonly", "yes"}, warnings: "set appendfsync to always (it is everysec)"},
 		"no CONFIG": {args: []string{"--appendonly", "yes", "--rename-command", "CONFIG", ""}},
 		"no INFO":   {args: []string{"--rename-command", "INFO", ""}, warnings: "refuses INFO"},
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 
 var errNoServer = errors.New("no redis-server or valkey-server on PATH: install the package redis-server (or redis, valkey), or give the address of a running Redis with --redis or SPENDHOOK_REDIS")
 
+const homeName = "redis" // of its folder in the data directory
+
 const (
 	stopTimeout = 10 * time.Second
 	minBackoff  = 100 * time.Millisecond
@@ -31,7 +34,9 @@ const (
 // embedded runs a Redis server as a child and keeps it running.
 type embedded struct {
 	binary string
-	memory int64 // bytes; 0: no limit
+	memory int64       // bytes; 0: no limit
+	sync   string      // of its append-only file
+	full   atomic.Bool // there is no room on the disk, so the server is not started
 	home   *home
 	client *redis.Client
 	log    *slog.Logger
@@ -44,7 +49,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openHome(filepath.Join(o.DataDir, "redis"))
+	h, err := openHome(filepath.Join(o.DataDir, homeName))
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +57,11 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	if memory == 0 {
 		memory = defaultMemory()
 	}
-	e := &embedded{binary: binary, memory: memory, home: h, log: o.Logger, done: make(chan struct{})}
+	sync := "everysec"
+	if o.FullSync {
+		sync = "always"
+	}
+	e := &embedded{binary: binary, memory: memory, sync: sync, home: h, log: o.Logger, done: make(chan struct{})}
 	e.client = newStandalone(&redis.Options{Network: "unix", Addr: h.socket})
 	c, err := e.start(ctx)
 	if err != nil {
@@ -61,7 +70,7 @@ func openEmbedded(ctx context.Context, o Options) (*Redis, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	e.cancel = cancel
 	go e.supervise(life, c)
-	return &Redis{client: e.client, stop: e.stop}, nil
+	return &Redis{client: e.client, own: true, full: &e.full, stop: e.stop}, nil
 }
 
 func findServer() (string, error) {
@@ -106,7 +115,7 @@ func (e *embedded) args() []string {
 		"--dir", e.home.dir,
 		"--daemonize", "no",
 		"--appendonly", "yes",
-		"--appendfsync", "everysec",
+		"--appendfsync", e.sync,
 		"--save", "",
 		"--maxmemory-policy", "noeviction",
 		"--hash-max-listpack-value", "512", // a delivery's record in one allocation
@@ -183,6 +192,9 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 			return
 		}
 		backoff = min(2*backoff, maxBackoff)
+		if c = nil; e.lacksRoom() {
+			continue
+		}
 		var err error
 		if c, err = e.start(ctx); err != nil && ctx.Err() == nil {
 			e.log.Error("embedded Redis does not start", "error", err)
@@ -192,6 +204,18 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 
 // watch returns once the child has ended, and whether it had been stable. It
 // ends the child itself when ctx is done.
+// lacksRoom keeps a server down that syncs at every write: it would end at its
+// first one, again and again, each time after it has loaded all of its data.
+func (e *embedded) lacksRoom() bool {
+	const least = 1 << 20 // bytes
+	var disk syscall.Statfs_t
+	full := syscall.Statfs(e.home.dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < least //nolint:gosec // a block has a size
+	if was := e.full.Swap(full); full && !was {
+		e.log.Error("embedded Redis stays down until there is room on its disk", "dir", e.home.dir)
+	}
+	return full
+}
+
 func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 	t := time.NewTimer(stableAfter)
 	defer t.Stop()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/datadir"
 )
 
 const (
@@ -29,12 +31,14 @@ type home struct {
 	lock   *os.File
 }
 
+// openHome refuses a folder that others may use: the folder is all that guards
+// the socket, since the server asks for no password.
 func openHome(dir string) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := makePrivate(dir); err != nil {
+	if err := datadir.Make(dir); err != nil {
 		return nil, err
 	}
 	h := &home{dir: dir}
@@ -45,15 +49,6 @@ func openHome(dir string) (*home, error) {
 		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
-}
-
-// makePrivate refuses other users the folder, which is all that guards the
-// socket: the server asks for no password.
-func makePrivate(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
-	}
-	return os.Chmod(dir, 0o700) //nolint:gosec // a folder needs its x bit
 }
 
 func (h *home) placeSocket() (err error) {
@@ -94,7 +89,7 @@ var errLocked = errors.New("locked")
 
 // lockFile takes an exclusive lock that ends with the file's last descriptor.
 func lockFile(path string, patience time.Duration) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := datadir.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/datadir"
 )
 
 // Embedded is the Options.URL for a server that the daemon runs by itself.
@@ -35,6 +38,9 @@ type Options struct {
 	// Memory is how many bytes an embedded server may use; 0 means half of the
 	// machine's memory, at least 256 MiB.
 	Memory int64
+	// FullSync has an embedded server sync its append-only file before it answers
+	// (appendfsync always), else each second (everysec).
+	FullSync bool
 	// Attach uses the embedded server of a daemon that runs, when there is one,
 	// for a command beside it.
 	Attach bool
@@ -49,6 +55,8 @@ type Options struct {
 type Redis struct {
 	client redis.UniversalClient
 	memory bool
+	own    bool         // an embedded server, which syncs as the settings say
+	full   *atomic.Bool // it is down since its disk is full; nil when another process runs it
 	stop   func() error
 }
 
@@ -70,6 +78,9 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 		if r := attach(ctx, o.DataDir); r != nil {
 			return r, nil
 		}
+		if err := datadir.Check(filepath.Join(o.DataDir, homeName)); err != nil {
+			return nil, fmt.Errorf("data directory %s has no embedded Redis: %w", o.DataDir, err)
+		}
 	}
 	r, err := openEmbedded(ctx, o)
 	if errors.Is(err, errNoServer) && o.AllowMemory {
@@ -80,12 +91,12 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 
 // attach is nil when no embedded server answers in the data directory.
 func attach(ctx context.Context, dataDir string) *Redis {
-	client := newStandalone(&redis.Options{Network: "unix", Addr: filepath.Join(dataDir, "redis", "redis.sock")})
+	client := newStandalone(&redis.Options{Network: "unix", Addr: filepath.Join(dataDir, homeName, "redis.sock")})
 	if client.Ping(ctx).Err() != nil {
 		client.Close()
 		return nil
 	}
-	return &Redis{client: client, stop: func() error { return nil }}
+	return &Redis{client: client, own: true, stop: func() error { return nil }}
 }
 
 // Client is the one client that the whole daemon shares.

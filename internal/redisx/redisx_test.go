@@ -90,7 +90,14 @@ func TestServerHoldsItsLock(t *testing.T) {
 func TestEmbeddedIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "redis"), 0o755); err != nil {
+	folder := filepath.Join(dir, "redis")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := redisx.Open(t.Context(), redisx.Options{DataDir: dir}); err == nil || !strings.Contains(err.Error(), "0700") {
+		t.Errorf("a folder that others read: %v", err)
+	}
+	if err := os.Remove(folder); err != nil {
 		t.Fatal(err)
 	}
 	defer closeIt(t, open(t, redisx.Options{DataDir: dir}))
@@ -101,6 +108,20 @@ func TestEmbeddedIsPrivate(t *testing.T) {
 		}
 		if mode := info.Mode().Perm(); mode&0o077 != 0 {
 			t.Errorf("%s is open to others: %v", path, mode)
+		}
+	}
+}
+
+func TestEmbeddedSyncsAsItIsTold(t *testing.T) {
+	t.Parallel()
+	for full, want := range map[bool]string{true: "always", false: "everysec"} {
+		r := open(t, redisx.Options{DataDir: t.TempDir(), FullSync: full})
+		defer closeIt(t, r)
+		if got := r.Client().ConfigGet(t.Context(), "appendfsync").Val()["appendfsync"]; got != want {
+			t.Errorf("full sync %v: %q, want %q", full, got, want)
+		}
+		if warnings := r.Check(t.Context()).Warnings; len(warnings) > 0 {
+			t.Errorf("full sync %v: %q of what was chosen", full, warnings)
 		}
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"spendhook/internal/datadir"
 )
 
 // maxKeyFile is far above any spelling of a key, in bytes.
 const maxKeyFile = 4096
 
-// ReadFile reads a key from a file, which must not be readable by everyone.
+// ReadFile reads a key from a file, or a link to one, which must not be readable
+// by everyone.
 func ReadFile(path string) (Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,6 +33,10 @@ func ReadFile(path string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
+	return parseFile(path, text)
+}
+
+func parseFile(path string, text []byte) (Key, error) {
 	key, err := ParseKey(string(text))
 	if err != nil {
 		return Key{}, fmt.Errorf("%s: %w", path, err)
@@ -37,17 +44,26 @@ func ReadFile(path string) (Key, error) {
 	return key, nil
 }
 
-// OpenFile is ReadFile of a file that is made, with a new key and mode 0600,
-// when it is not there. Processes that do so at once get the same key.
+// ReadOwnFile reads a key from a file of the data directory (datadir.Read).
+func ReadOwnFile(path string) (Key, error) {
+	text, err := datadir.Read(path)
+	if err != nil {
+		return Key{}, err
+	}
+	return parseFile(path, text)
+}
+
+// OpenFile is ReadOwnFile of a file that is made, with a new key, when it is not
+// there. Processes that do so at once get the same key.
 func OpenFile(path string) (Key, error) {
-	key, err := ReadFile(path)
+	key, err := ReadOwnFile(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
 	if err := create(path, NewKeyText()+"\n"); err != nil {
 		return Key{}, err
 	}
-	return ReadFile(path)
+	return ReadOwnFile(path)
 }
 
 // create writes a file whole under another name, down to the disk, and then
@@ -55,13 +71,13 @@ func OpenFile(path string) (Key, error) {
 // it. The directory is synced too: what is sealed is lost with the key.
 func create(path, text string) error {
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // it has its own name by now
 	_, err = f.WriteString(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(f.Chmod(0o600), err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {

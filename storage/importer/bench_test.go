@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ var benchStores = map[string]func() (data, time.Duration){
 		dir, err := os.MkdirTemp("", "spendbench-")
 		check(err)
 		benchEnds = append(benchEnds, func() { check(os.RemoveAll(dir)) })
-		return filled(storage.Options{DataDir: dir})
+		return filled(storage.Options{DataDir: dir, FullSync: true})
 	}),
 	"postgres": sync.OnceValues(func() (data, time.Duration) {
 		url, err := pgtest.Shared()
@@ -182,6 +183,7 @@ func BenchmarkCreateCard(b *testing.B) {
 			s, _ := setup()
 			list, _, err := s.Cards(b.Context(), cards.Filter{Status: "ACTIVE", Page: storage.Page{Size: 100}})
 			check(err)
+			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					c := list[rand.IntN(len(list))]

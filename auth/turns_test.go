@@ -1,0 +1,52 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An address has one turn at a time, all have a few; whoever's turn does not
+// come in time hears so, and leaves nothing behind.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(2)
+		there := netip.MustParseAddr("192.0.2.2")
+		for turns.slot(there) == turns.slot(home) || turns.slot(there) == turns.slot(netip.Addr{}) || turns.slot(home) == turns.slot(netip.Addr{}) {
+			turns = newTurns(2) // two that share a slot
+		}
+		take := func(address netip.Addr) func() {
+			t.Helper()
+			end, err := turns.take(t.Context(), address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return end
+		}
+		refused := func(what string, address netip.Addr) {
+			t.Helper()
+			began := time.Now()
+			if _, err := turns.take(t.Context(), address); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != turnWait {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		}
+		end := take(home)
+		refused("a second one of the address", home)
+		endThere := take(there)
+		refused("a third one of all", netip.Addr{})
+		next := make(chan func())
+		go func() { next <- take(home) }()
+		synctest.Wait()
+		end()
+		(<-next)()
+		endThere()
+		take(netip.Addr{})()
+		if len(turns.all) != 0 {
+			t.Error("somebody still has a turn")
+		}
+	})
+}

@@ -1,0 +1,179 @@
+// Package bodylimit bounds the memory of request bodies, from their first byte
+// until their request is answered: of one connection, of one address, of one
+// company, and of all. It is the memory of bytes that have come; what a request
+// announces takes nothing.
+package bodylimit
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"spendhook/internal/peer"
+)
+
+// The bounds, in bytes. A company holds no more than what is left free of the
+// process's. The last eighth of each is for what is small: the beginnings of
+// bodies, most of which have no more.
+const (
+	ofConnection = 16 << 20
+	ofAddress    = 32 << 20
+	ofProcess    = 128 << 20
+	small        = 64 << 10
+)
+
+// wait is how long a body waits for others to end. It is short: two that wait for
+// each other hold what they have.
+const wait = time.Second
+
+// ErrFull says that there was no memory for a body in time.
+var ErrFull = errors.New("too many request bodies are being received")
+
+// Limiter counts the bytes of all bodies. It is safe for concurrent use.
+type Limiter struct {
+	exempt  func(netip.Addr) bool
+	refused prometheus.Counter
+
+	mu    sync.Mutex
+	total int64
+	held  map[holder]int64
+	freed chan struct{} // closed when bytes are given back
+}
+
+// holder is a connection, an address or a company.
+type holder struct {
+	connection *byte
+	address    netip.Prefix
+	company    string
+}
+
+// New returns a Limiter in which the connections from exempt addresses, those of
+// proxies, have no bound of their own; nil exempts none. It registers its metrics
+// with reg; nil counts unseen.
+func New(exempt func(netip.Addr) bool, reg prometheus.Registerer) *Limiter {
+	l := &Limiter{
+		exempt: exempt, held: map[holder]int64{}, freed: make(chan struct{}),
+		refused: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_bodies_refused_total", Help: "Requests refused, since bodies that were being received held all the memory that they may.",
+		}),
+	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_bodies_bytes", Help: "Memory of request bodies that are being received or handled.",
+	}, func() float64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return float64(l.total)
+	})
+	return l
+}
+
+type connectionKey struct{}
+
+// ConnContext tells the requests of a connection apart from those of others; it
+// is for http.Server.ConnContext.
+func (l *Limiter) ConnContext(ctx context.Context, c net.Conn) context.Context {
+	remote, ok := c.RemoteAddr().(*net.TCPAddr)
+	if ok && l.exempt != nil && l.exempt(remote.AddrPort().Addr().Unmap()) {
+		return ctx
+	}
+	return context.WithValue(ctx, connectionKey{}, new(byte))
+}
+
+// Body is the memory of one body. It is for one goroutine.
+type Body struct {
+	limiter *Limiter
+	holders [3]holder
+	bytes   int64
+}
+
+// Open begins a body of a request: ctx is the request's, with its connection
+// (ConnContext) and address (peer.Address). The company is "" where there is
+// none. Close it.
+func (l *Limiter) Open(ctx context.Context, company string) *Body {
+	connection, _ := ctx.Value(connectionKey{}).(*byte)
+	return &Body{limiter: l, holders: [3]holder{
+		{connection: connection}, {address: peer.Network(peer.Address(ctx))}, {company: company},
+	}}
+}
+
+// Grow takes n bytes more, and waits for them a second at most. It returns
+// ErrFull, or the error of ctx.
+func (b *Body) Grow(ctx context.Context, n int) error {
+	freed := b.take(int64(n))
+	if freed == nil {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for freed != nil {
+		select {
+		case <-freed:
+			freed = b.take(int64(n))
+		case <-timer.C:
+			b.limiter.refused.Inc()
+			return ErrFull
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// take takes n bytes, or returns what to wait for.
+func (b *Body) take(n int64) <-chan struct{} {
+	l := b.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := ofProcess - l.total - n
+	if left < 0 || !b.fits(l.total+n, ofProcess, n) {
+		return l.freed
+	}
+	for i, bound := range [...]int64{ofConnection, ofAddress, left} {
+		if h := b.holders[i]; h != (holder{}) && !b.fits(l.held[h]+n, bound, n) {
+			return l.freed
+		}
+	}
+	b.add(n)
+	return nil
+}
+
+// fits reports whether a body that takes n more may make a bound's bytes so many.
+func (b *Body) fits(bytes, bound, n int64) bool {
+	if b.bytes+n > small {
+		bound -= bound / 8
+	}
+	return bytes <= bound
+}
+
+func (b *Body) add(n int64) {
+	l := b.limiter
+	b.bytes += n
+	l.total += n
+	for _, h := range b.holders {
+		if h == (holder{}) {
+			continue
+		}
+		if l.held[h] += n; l.held[h] == 0 {
+			delete(l.held, h)
+		}
+	}
+}
+
+// Close gives back what the body took.
+func (b *Body) Close() {
+	if b.bytes == 0 {
+		return
+	}
+	l := b.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.add(-b.bytes)
+	close(l.freed)
+	l.freed = make(chan struct{})
+}

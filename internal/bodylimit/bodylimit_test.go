@@ -1,0 +1,128 @@
+package bodylimit
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"spendhook/internal/peer"
+)
+
+// from is a request's context: of a connection, from an address.
+func from(l *Limiter, address string) (connection func() context.Context) {
+	c, _ := net.Pipe()
+	conn := l.ConnContext(context.Background(), fixed{c, &net.TCPAddr{IP: net.ParseIP(address), Port: 1}})
+	return func() context.Context {
+		r, _ := http.NewRequestWithContext(conn, http.MethodPost, "/", nil)
+		r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(address), 1).String()
+		r, _ = peer.New(peer.Options{}).Resolve(r)
+		return r.Context()
+	}
+}
+
+type fixed struct {
+	net.Conn
+	remote net.Addr
+}
+
+func (f fixed) RemoteAddr() net.Addr { return f.remote }
+
+// fill opens bodies of a MiB each until there is no more, and returns how many
+// there are, and closes them all.
+func fill(t *testing.T, l *Limiter, company string, ctx ...context.Context) (count int, empty func()) {
+	t.Helper()
+	var bodies []*Body
+	for {
+		b := l.Open(ctx[count%len(ctx)], company)
+		err := b.Grow(t.Context(), 1<<20)
+		if errors.Is(err, ErrFull) {
+			return count, func() {
+				for _, b := range bodies {
+					b.Close()
+				}
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies = append(bodies, b)
+		count++
+	}
+}
+
+func contexts(l *Limiter, addresses ...string) (list []context.Context) {
+	for _, a := range addresses {
+		list = append(list, from(l, a)())
+	}
+	return list
+}
+
+// Whoever the bodies are of, there is an end to them before the last eighth, and
+// the small body of another, or of the same, is taken all the while.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New(func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.99") }, nil)
+		connection := from(l, "192.0.2.1")
+		many := contexts(l, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.9", "192.0.2.10")
+		for name, c := range map[string]struct {
+			ctx     []context.Context
+			company string
+			want    int // MiB
+		}{
+			"a connection":          {[]context.Context{connection(), connection()}, "", 14},
+			"an address":            {contexts(l, "192.0.2.1", "192.0.2.1", "192.0.2.1"), "", 28},
+			"an IPv6 /64":           {contexts(l, "2001:db8::1", "2001:db8::2", "2001:db8::3"), "", 28},
+			"a proxy's connections": {contexts(l, "192.0.2.99"), "", 28}, // to one client
+			"a company":             {many, "acme", 59},
+			"all of them":           {many, "", 112},
+		} {
+			got, empty := fill(t, l, c.company, c.ctx...)
+			if got != c.want {
+				t.Errorf("%s: %d MiB, want %d", name, got, c.want)
+			}
+			for who, ctx := range map[string]context.Context{"itself": c.ctx[0], "another": from(l, "192.0.2.8")()} {
+				b := l.Open(ctx, c.company)
+				if err := b.Grow(ctx, small); err != nil {
+					t.Errorf("%s: a small body of %s: %v", name, who, err)
+				}
+				b.Close()
+			}
+			empty()
+			if l.total != 0 || len(l.held) != 0 {
+				t.Fatalf("%s: %d bytes are still held, by %v", name, l.total, l.held)
+			}
+		}
+	})
+}
+
+// A body waits a second for the others, and goes on once there is room.
+func TestABodyWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := New(nil, nil)
+		ctx := from(l, "192.0.2.1")()
+		_, empty := fill(t, l, "", ctx)
+		began := time.Now()
+		if err := l.Open(ctx, "").Grow(ctx, 1<<20); !errors.Is(err, ErrFull) || time.Since(began) != wait {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		done := make(chan error)
+		go func() { done <- l.Open(ctx, "").Grow(ctx, 1<<20) }()
+		synctest.Wait()
+		empty()
+		if err := <-done; err != nil {
+			t.Errorf("once there is room: %v", err)
+		}
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := l.Open(gone, "").Grow(gone, ofConnection); !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that has gone: %v", err)
+		}
+	})
+}

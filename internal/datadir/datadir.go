@@ -1,0 +1,99 @@
+// Package datadir opens the data directory and its files, so that they are
+// nobody's but this user's: not readable by others, and not put there by them.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+const (
+	dirMode  = 0o700
+	fileMode = 0o600
+	others   = 0o077
+)
+
+// Make makes the directory where there is none, and checks it.
+func Make(dir string) error {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return Check(dir)
+}
+
+// Check refuses a directory that is not there, is another user's, or that others
+// may read or write.
+func Check(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("data directory %s: there is none; 'spendhook serve' makes it, --data-dir and SPENDHOOK_DATA_DIR name another", dir)
+	case err != nil:
+		return fmt.Errorf("data directory: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("data directory %s: is no directory", dir)
+	case !mine(info):
+		return fmt.Errorf("data directory %s: belongs to another user; give the directory to the daemon's, or name one within that the daemon makes", dir)
+	case info.Mode().Perm()&others != 0:
+		return fmt.Errorf("data directory %s: mode %v lets others use it; set 0700", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+func mine(info fs.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Uid) == os.Geteuid()
+}
+
+// Open is os.OpenFile of a file of the data directory, which has mode 0600 from
+// then on, whatever the umask. It follows no link, and refuses what is no file or
+// is another user's.
+func Open(path string, flag int) (*os.File, error) {
+	f, mode, err := open(path, flag)
+	if err != nil || mode == fileMode {
+		return f, err
+	}
+	if err := f.Chmod(fileMode); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read is os.ReadFile of a file of the data directory that keeps a secret. It
+// follows no link, and refuses what is no file, is another user's, or may be used
+// by others: the secret may be known.
+func Read(path string) ([]byte, error) {
+	f, mode, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if mode&others != 0 {
+		return nil, fmt.Errorf("%s: mode %v lets others use it; set 0600", path, mode)
+	}
+	return io.ReadAll(f)
+}
+
+func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {
+	f, err = os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode) // a pipe must not hold us up
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s: is no file", path)
+	case !mine(info):
+		err = fmt.Errorf("%s: belongs to another user", path)
+	default:
+		return f, info.Mode().Perm(), nil
+	}
+	f.Close()
+	return nil, 0, err
+}

@@ -1,0 +1,130 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/uptrace/bun"
+)
+
+// togetherMost bounds the writes of one commit.
+const togetherMost = 64
+
+// commits gathers the writes that come in while a commit of SQLite is under way
+// into the next one, so that those who write at once wait for one sync of the
+// disk and not each for its own.
+type commits struct {
+	mu      sync.Mutex
+	waiting []*write
+	running bool
+}
+
+// write is a Write that waits for its commit.
+type write struct {
+	ctx      context.Context //nolint:containedctx // that of a caller who waits, for its turn
+	fn       func(context.Context, bun.Tx) error
+	err      error
+	panicked error         // what fn panicked with; its caller is to see it
+	done     chan struct{} // closed when it has ended
+}
+
+// writeTogether is Write in SQLite.
+func (db *DB) writeTogether(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
+	w := &write{ctx: ctx, fn: fn, done: make(chan struct{})}
+	if db.commits.add(w) {
+		go db.commitAll() //nolint:contextcheck // it is for all who wait
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if db.commits.remove(w) {
+			return ctx.Err()
+		}
+		<-w.done // fn runs, with what is the caller's
+	}
+	if w.panicked != nil {
+		panic(w.panicked)
+	}
+	return w.err
+}
+
+// add reports whether nobody commits yet.
+func (c *commits) add(w *write) (first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, w)
+	first, c.running = !c.running, true
+	return first
+}
+
+// remove reports whether w had not begun.
+func (c *commits) remove(w *write) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.waiting, w)
+	if i < 0 {
+		return false
+	}
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	return true
+}
+
+// next is empty when nobody waits any more.
+func (c *commits) next() []*write {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(c.waiting), togetherMost)
+	batch := slices.Clone(c.waiting[:n])
+	c.waiting = slices.Delete(c.waiting, 0, n)
+	c.running = n > 0
+	return batch
+}
+
+func (db *DB) commitAll() {
+	for batch := db.commits.next(); len(batch) > 0; batch = db.commits.next() {
+		if len(batch) == 1 || db.commitTogether(batch) != nil {
+			for _, w := range batch { // one may have spoiled it for the others
+				w.panicked = nil
+				w.err = w.run(func() error { return db.transaction(w.ctx, w.fn) })
+			}
+		}
+		for _, w := range batch {
+			close(w.done)
+		}
+	}
+}
+
+// commitTogether runs each write in a savepoint of one transaction. What one of
+// them returns is its own affair, unless the transaction cannot go on. That one
+// caller goes away does not interrupt it: SQLite would undo all.
+func (db *DB) commitTogether(batch []*write) error {
+	deadline, _ := batch[0].ctx.Deadline()                                         // of who has waited for longest
+	ctx, cancel := context.WithTimeout(context.Background(), time.Until(deadline)) //nolint:forbidigo // a context's clock is the real one
+	defer cancel()
+	return db.transaction(ctx, func(ctx context.Context, tx bun.Tx) error {
+		for _, w := range batch {
+			w.panicked = nil
+			if w.err = w.ctx.Err(); w.err != nil {
+				continue
+			}
+			w.err = w.run(func() error { return tx.RunInTx(ctx, nil, w.fn) })
+			if isRetryable(w.err) || isUnavailable(w.err) {
+				return w.err
+			}
+		}
+		return nil
+	})
+}
+
+func (w *write) run(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.panicked = fmt.Errorf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	return call()
+}
