@@ -280,7 +280,6 @@ func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 	}
 	if raw.Kind() == jsontext.KindNull {
 		return &subscribers.RateLimit{}, nil
-	default:
 	}
 	var in gen.RateLimit
 	if err := json.Unmarshal(raw, &in, json.RejectUnknownMembers(true)); err != nil {
