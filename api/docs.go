@@ -44,6 +44,11 @@ func (s *server) routeDocs() error {
 		}
 		s.routeAsset(f.route, asset{f.contentType, data})
 	}
+	page, err := errorsHTML()
+	if err != nil {
+		return fmt.Errorf("docs page: %w", err)
+	}
+	s.routeAsset("/docs/errors", asset{html, page})
 	s.routeAsset("/openapi.json", asset{mediaJSON, s.document})
 	return nil
 }

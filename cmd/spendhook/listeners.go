@@ -24,7 +24,7 @@ const (
 	adminConnections = 256       // of the admin listener and the demo's receiver, each
 	adminPerAddress  = 64        // of those, from one address
 	adminBody        = 64 << 10  // bytes; the admin listener needs none
-	maxHeader        = 32 << 10  // bytes; a forwarded client certificate has up to 8 KiB
+	maxHeader        = 96 << 10  // bytes; the API answers, and refuses, beyond 64 KiB
 	maxStreams       = 128       // requests at once on one HTTP/2 connection
 	receiveBuffer    = 256 << 10 // bytes of an HTTP/2 connection that wait to be read
 )
@@ -70,8 +70,10 @@ func (d *daemon) serve(l net.Listener, s service) {
 		WriteTimeout:      limits.RequestTimeout + s.answer,
 		IdleTimeout:       limits.IdleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		TLSConfig:         s.tls,
-		ConnContext:       s.context,
+		// OPTIONS * is answered by the handler, as everything is.
+		DisableGeneralOptionsHandler: true,
+		TLSConfig:                    s.tls,
+		ConnContext:                  s.context,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerConnection: receiveBuffer,
