@@ -17,6 +17,7 @@ type explained struct {
 
 // codes explains every code that is answered, in the order of the alphabet.
 var codes = []explained{
+	{"AUTHORIZATION_REPEATED", 400, "The request has more than one `Authorization` header.", "Send one. A proxy may have added its own."},
 	{"BACKLOG_FULL", 429, "The company has as many pending events as it may (`limits.company_backlog`): its receivers do not keep up, or are down.", "Wait as long as `Retry-After` says and send the event again. Look at the company's failing subscribers."},
 	{"BODY_NOT_ALLOWED", 400, "The operation has no body, but the DELETE came with one.", "Leave the body out. `companyUuid` may be in the query."},
 	{"BODY_REQUIRED", 400, "The operation needs a JSON body, and there was none.", "Send one. A proxy may have dropped it."},
@@ -74,6 +75,7 @@ var codes = []explained{
 	{"TOKEN_REQUIRED", 401, "There is no `Authorization: Bearer` header.", "Get a token from `/oauth/token` and send it."},
 	{"TOO_DEEP", 0, "The value nests too deeply.", "Send a flatter one."},
 	{"TOO_LONG", 0, "The value is longer than the message says.", "Send a shorter one."},
+	{"TOO_MANY_BODIES", 503, "The bodies that are being received hold all the memory that they may: of the connection, the address, the company or the daemon.", "Wait as long as `Retry-After` says and send the request again. Send fewer large bodies at once."},
 	{"TOO_MANY", 0, "There are more values than the message says.", "Send fewer, in several requests."},
 	{"TOO_MANY_SUBSCRIBERS", 409, "The company has as many subscribers as it may (`subscribers.max_per_company`).", "Delete one that is not needed."},
 	{"UNAVAILABLE", 503, "Redis or the database is away, or the request took too long. It may or may not have been carried out.", "Wait as long as `Retry-After` says and send it again, with the same `Idempotency-Key`."},
