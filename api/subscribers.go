@@ -286,10 +286,10 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 
 // rateLimitOf reads a rate; the zero value, for null, removes it.
 func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
-	switch raw.Kind() {
-	case 0:
+	switch kind := raw.Kind(); {
+	case kind == jsontext.KindInvalid:
 		return nil, nil
-	case 'n':
+	case kind == jsontext.KindNull:
 		return &subscribers.RateLimit{}, nil
 	}
 	var in gen.RateLimit

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -138,7 +139,7 @@ func TestFilterOfASubscriber(t *testing.T) {
 	verdicts := func(body string) map[string]string {
 		out := map[string]string{}
 		for _, v := range as[gen.FilterTestResult](h.call("POST", path+"/filter-test", body).want(http.StatusOK)).Results {
-			out[v.EventID] = fmt.Sprint(v.Matches)
+			out[v.EventID] = strconv.FormatBool(v.Matches)
 			if v.Error != nil {
 				out[v.EventID] = *v.Error
 			}
