@@ -67,8 +67,9 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	scripts/fuzz $(FUZZTIME)
 
 .PHONY: generate
-generate: ## Rewrite the generated code (API types from the OpenAPI document)
+generate: ## Rewrite what is generated: API types from the OpenAPI document, docs/errors.md
 	$(GO) generate ./...
+	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
 
 .PHONY: docker
 docker: ## Build the container image

@@ -62,9 +62,13 @@ type Options struct {
 	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
 	// when deliveries are not signed so.
 	WebhookKeys bool
-	// Timeout bounds an answer, counted from when its request is read; 0 means
-	// 1.5 s. TestTimeout is that of a test delivery; 0 means 20 s.
+	// Timeout bounds an answer, counted from when its request is read and there is
+	// memory for it, and as long is waited for that; 0 means 1.5 s. TestTimeout is
+	// that of a test delivery; 0 means 20 s.
 	Timeout, TestTimeout time.Duration
+
+	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB.
+	AnswerBytes int64
 
 	// Unavailable reports further errors of the domain that mean that Redis is
 	// away for now, such as its answers while it loads; nil knows none beside
@@ -83,6 +87,7 @@ type server struct {
 	routes   routes
 	router   *mux.Router
 	throttle *throttle
+	flight   *flight
 }
 
 // The generated code knows the server by its methods.
@@ -111,6 +116,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
+	s.flight = newFlight(s.opts.AnswerBytes)
 	s.throttle = newThrottle(opts.Limits, s.opts.Metrics, s.opts.Now)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {
@@ -125,6 +131,9 @@ func newServer(opts Options) (*server, error) {
 func (o Options) withDefaults() Options {
 	if o.Timeout == 0 {
 		o.Timeout = 1500 * time.Millisecond
+	}
+	if o.AnswerBytes == 0 {
+		o.AnswerBytes = 64 << 20
 	}
 	if o.TestTimeout == 0 {
 		o.TestTimeout = 20 * time.Second

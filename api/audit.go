@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -177,35 +176,21 @@ func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p gen.ListAud
 		s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
 			page, err := s.opts.Audit.List(ctx, filter)
 			if err != nil {
-				return reply{}, auditProblem(err)
+				return reply{}, err
 			}
-			content := make([]gen.AuditEntry, len(page.Items))
-			for i, e := range page.Items {
-				content[i] = shownEntry(e)
-			}
-			return linked(ok(gen.AuditList{Content: content, NextCursor: page.Next}), r, page.Next), nil
+			return byCursor(r, filter.Size, page.Items, page.Next, shownEntry), nil
 		})
 	}
 }
 
 func auditFilter(c *caller, p gen.ListAuditParams) (f audit.Filter, err error) {
-	if f.Size, err = sizeOf(p.Size); err != nil {
-		return f, err
-	}
 	if err = checkPeriod(p.From, p.To); err != nil {
 		return f, err
 	}
 	f.Actor, f.Action, f.Target, f.Cursor = text(p.Actor), text(p.Action), text(p.Target), text(p.Cursor)
-	f.From, f.To = p.From, p.To
+	f.From, f.To, f.Size = p.From, p.To, or(p.Size, defaultSize)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
-}
-
-func auditProblem(err error) error {
-	if errors.Is(err, audit.ErrBadCursor) {
-		return fieldProblem("cursor", "INVALID", "is not a cursor of this list")
-	}
-	return err
 }
 
 func shownEntry(e audit.Entry) gen.AuditEntry {

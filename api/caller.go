@@ -16,6 +16,7 @@ import (
 type caller struct {
 	*auth.Caller
 	change *audit.Entry // of this request, for the audit log; nil when it is not audited
+	bytes  int64        // that the answer may take in memory
 }
 
 type callerKey struct{}
@@ -115,19 +116,23 @@ func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
 
 // companyIn is the token's company or the named one; nil when there is neither.
 func (c *caller) companyIn(named ...*uuid.UUID) (*uuid.UUID, error) {
-	company := c.Company
+	var company *uuid.UUID
 	for _, n := range named {
 		switch {
-		case n == nil:
 		case company == nil:
 			company = n
-		case *n != *company && c.Company != nil:
-			return nil, foreignCompany()
-		case *n != *company:
+		case n != nil && *n != *company:
 			return nil, fieldProblem("companyUuid", "INVALID", "is given twice with different values")
 		}
 	}
-	return company, nil
+	switch {
+	case c.Company == nil:
+		return company, nil
+	case company != nil && *company != *c.Company:
+		return nil, foreignCompany()
+	default:
+		return c.Company, nil
+	}
 }
 
 func foreignCompany() *problem {

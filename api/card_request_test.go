@@ -155,14 +155,14 @@ var cardInputTests = suite{
 				h.call("PATCH", path+"/threshold", body).wantField(field, code)
 			}
 			for body, want := range map[string]string{
-				`{}`: "lock REQUIRED", `{"lock":null}`: "lock REQUIRED", `{"lock":"true"}`: "lock INVALID", `{"lock":1}`: "lock INVALID", `{"locked":true}`: "locked UNKNOWN_FIELD",
+				`{}`: "lock REQUIRED", `{"lock":null}`: "lock INVALID", `{"lock":"true"}`: "lock INVALID", `{"lock":1}`: "lock INVALID", `{"locked":true}`: "locked UNKNOWN_FIELD",
 			} {
 				field, code, _ := strings.Cut(want, " ")
 				h.call("PATCH", path+"/lock", body).wantField(field, code)
 			}
 			id, many := uuid.NewString(), strings.Repeat(`"`+uuid.NewString()+`",`, 100)
 			for body, want := range map[string]string{
-				`{}`: "uuids REQUIRED", `{"uuids":[]}`: "uuids REQUIRED", `{"uuids":null}`: "uuids REQUIRED", `{"uuids":"` + id + `"}`: "uuids INVALID",
+				`{}`: "uuids REQUIRED", `{"uuids":[]}`: "uuids REQUIRED", `{"uuids":null}`: "uuids INVALID", `{"uuids":"` + id + `"}`: "uuids INVALID",
 				`{"uuids":["` + id + `","x"]}`: "/uuids/1 INVALID", `{"uuids":["` + id + `",null]}`: "/uuids/1 INVALID",
 				`{"uuids":[` + many + `"` + id + `"]}`: "uuids TOO_MANY", `{"uuid":["` + id + `"]}`: "uuid UNKNOWN_FIELD",
 			} {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -20,7 +19,7 @@ import (
 const maxBulk = 500
 
 // CreateCards is POST /api/v3/cards/bulk-create.
-func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.CreateCardsParams) {
+func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, p gen.CreateCardsParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardBulkCreate](r)
 		if err != nil {
@@ -30,7 +29,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := bulkCompany(c, in.CompanyUUID, items)
+		company, err := bulkCompany(c, items, p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -47,7 +46,7 @@ func (s *server) CreateCards(w http.ResponseWriter, r *http.Request, _ gen.Creat
 			c.changes(company, "card_job", job.UUID.String())
 		}
 		accepted := reply{status: http.StatusAccepted, content: shownCardJob(job)}
-		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), pointers(err)
+		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
 	})
 }
 
@@ -84,12 +83,11 @@ func bulkRequests(items []gen.CardCreate) ([]cards.Request, error) {
 }
 
 // bulkCompany is the company that the request and its items agree on.
-func bulkCompany(c *caller, named *uuid.UUID, items []gen.CardCreate) (uuid.UUID, error) {
-	all := []*uuid.UUID{named}
+func bulkCompany(c *caller, items []gen.CardCreate, named ...*uuid.UUID) (uuid.UUID, error) {
 	for _, item := range items {
-		all = append(all, item.CompanyUUID)
+		named = append(named, item.CompanyUUID)
 	}
-	return c.companyFor(all...)
+	return c.companyFor(named...)
 }
 
 // gather adds what is wrong with the item; another error is given back.
@@ -106,27 +104,7 @@ func gather(all *invalid.Error, item int, err error) error {
 
 // itemField is the JSON pointer to a field of an item.
 func itemField(item int, field string) string {
-	path := fmt.Sprintf("/cardsRequests/%d", item)
-	if field == "" {
-		return path
-	}
-	return path + "/" + strings.TrimPrefix(field, "/")
-}
-
-// pointers turns storage's cardsRequests[0].alias into a JSON pointer.
-func pointers(err error) error {
-	e, isInvalid := errors.AsType[*invalid.Error](err)
-	if !isInvalid {
-		return err
-	}
-	var out invalid.Error
-	for _, f := range e.Fields {
-		if strings.Contains(f.Field, "[") {
-			f.Field = "/" + strings.NewReplacer("[", "/", "].", "/").Replace(f.Field)
-		}
-		out.Add(f.Field, f.Code, "%s", f.Message)
-	}
-	return &out
+	return fmt.Sprintf("/cardsRequests/%d", item) + pointer(field)
 }
 
 // GetCardJob is GET /api/v3/cards/bulk-create/{jobUuid}.

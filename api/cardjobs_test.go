@@ -25,6 +25,17 @@ func (h *spendHarness) work() {
 }
 
 var cardWorkTests = suite{
+	"contract a company without records fails its items": func(h *spendHarness) {
+		elsewhere := uuid.New()
+		theirs := bearer(h.mint(&elsewhere, allScopes))
+		a := h.call("POST", bulkPath, bulk(h.plainCard(), h.plainCard()), theirs).want(http.StatusAccepted)
+		h.work()
+		h.work()
+		job := as[gen.CardJob](h.call("GET", a.Header().Get("Location"), "", theirs))
+		if job.Status != "COMPLETED" || job.Failed != 2 || job.Items[0].ErrorCode != "USER_NOT_FOUND" {
+			h.t.Errorf("%+v", job)
+		}
+	},
 	"4.1 bulk create": func(h *spendHarness) {
 		a := h.call("POST", bulkPath, bulk(h.plainCard(), strings.Replace(h.plainCard(), h.ann.String(), h.bo.String(), 1))).want(http.StatusAccepted)
 		job, target := as[gen.CardJob](a), a.Header().Get("Location")
@@ -91,9 +102,10 @@ var cardJobTests = suite{
 		h.unchanged("a bad count", func() {
 			h.call("POST", bulkPath, bulk(many, h.plainCard())).wantField("cardsRequests", "TOO_MANY")
 			h.call("POST", bulkPath, bulk(strings.Repeat(`7,`, 400_000)+`7`)).wantField("cardsRequests", "TOO_MANY")
-			for _, body := range []string{bulk(), `{}`, `{"cardsRequests":null}`} {
+			for _, body := range []string{bulk(), `{}`} {
 				h.call("POST", bulkPath, body).wantField("cardsRequests", "REQUIRED")
 			}
+			h.call("POST", bulkPath, `{"cardsRequests":null}`).wantField("cardsRequests", "INVALID")
 		})
 	},
 	"contract shape errors refuse the whole bulk": func(h *spendHarness) {

@@ -10,7 +10,6 @@ import (
 	"github.com/shopspring/decimal"
 
 	"spendhook/api/gen"
-	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
 )
 
@@ -25,35 +24,25 @@ func (s *server) ListCards(w http.ResponseWriter, r *http.Request, p gen.ListCar
 		if err != nil {
 			return reply{}, err
 		}
-		return paged(ok(listedCards(cards)), r, &filter.Page, total), nil
+		return inArray(r, filter.Page, cards, total, listedCard), nil
 	})
 }
 
 func cardFilter(c *caller, p gen.ListCardsParams) (f cards.Filter, err error) {
-	if f.Page, err = pageAndSize(p.Page, p.Size); err != nil {
-		return f, err
-	}
-	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-		return f, err
-	}
-	var e invalid.Error
-	f.UserUUID = p.UserUUID
-	f.UserERPID = notEmpty(&e, "userErpId", p.UserErpID)
-	f.Username = notEmpty(&e, "username", p.Username)
-	f.Status = notEmpty(&e, "status", p.Status)
-	f.Type = notEmpty(&e, "type", p.Type)
-	f.Periodicity = notEmpty(&e, "periodicity", p.Periodicity)
-	return f, e.OrNil()
+	f.Page, f.UserUUID, f.UserERPID, f.Username = pageOf(p.Page, p.Size), p.UserUUID, text(p.UserErpID), text(p.Username)
+	f.Status, f.Type, f.Periodicity = text(p.Status), text(p.Type), text(p.Periodicity)
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
 }
 
 // CreateCard is POST /api/v3/cards.
-func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, _ gen.CreateCardParams) {
+func (s *server) CreateCard(w http.ResponseWriter, r *http.Request, p gen.CreateCardParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardCreate](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -83,13 +72,13 @@ func (s *server) GetCard(w http.ResponseWriter, r *http.Request, id gen.CardPath
 }
 
 // SetCardThreshold is PATCH /api/v3/cards/{uuid}/threshold.
-func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath) {
+func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.SetCardThresholdParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardThreshold](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -104,13 +93,13 @@ func (s *server) SetCardThreshold(w http.ResponseWriter, r *http.Request, id gen
 }
 
 // LockCard is PATCH /api/v3/cards/{uuid}/lock.
-func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath) {
+func (s *server) LockCard(w http.ResponseWriter, r *http.Request, id gen.CardPath, p gen.LockCardParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardLock](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -139,13 +128,13 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 }
 
 // CancelCards is POST /api/v3/cards/delete.
-func (s *server) CancelCards(w http.ResponseWriter, r *http.Request) {
+func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardsCancel](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -199,15 +188,11 @@ func cancelledCards(results []cards.CancelResult) gen.CardsCancelled {
 	return gen.CardsCancelled{Results: shown}
 }
 
-func listedCards(cards []cards.Card) []gen.CardItem {
-	shown := make([]gen.CardItem, len(cards))
-	for i, c := range cards {
-		shown[i] = gen.CardItem{
-			UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
-			Name: c.Name, HolderUUID: c.HolderUUID,
-		}
+func listedCard(c cards.Card) gen.CardItem {
+	return gen.CardItem{
+		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
+		Name: c.Name, HolderUUID: c.HolderUUID,
 	}
-	return shown
 }
 
 func shownCard(c cards.Card) gen.Card {
@@ -222,7 +207,7 @@ func changedCard(c cards.Card) gen.CardWithLimits {
 	shown := gen.CardWithLimits{
 		UUID: c.UUID, LastFour: c.LastFour, Type: gen.CardType(c.Type), Status: gen.CardStatus(c.Status),
 		Name: c.Name, IssuedAt: c.IssuedAt, HolderUUID: c.HolderUUID,
-		Periodicity: gen.CardWithLimitsPeriodicity(c.Periodicity),
+		Periodicity: gen.Periodicity(c.Periodicity),
 	}
 	if c.Threshold != nil {
 		shown.Threshold = money(*c.Threshold)

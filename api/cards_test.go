@@ -198,7 +198,7 @@ var cardTests = suite{
 	"4.1 bad queries": func(h *spendHarness) {
 		for query, field := range map[string]string{
 			"?page=-1": "page", "?page=x": "page", "?page=2147483648": "page", "?page=1e1": "page", "?size=0": "size", "?size=-1": "size",
-			"?size=1.5": "size", "?size=99999999999999999999": "size", "?userUuid=x": "userUuid", "?userUuid=": "userUuid",
+			"?size=1.5": "size", "?userUuid=x": "userUuid", "?userUuid=": "userUuid",
 			"?status=LOST": "status", "?status=": "status", "?type=VIRTUAL": "type", "?type=": "type",
 			"?periodicity=YEARLY": "periodicity", "?periodicity=": "periodicity", "?username=": "username", "?username=%00": "username",
 			"?username=" + strings.Repeat("x", 256): "username", "?userErpId=": "userErpId", "?status=ACTIVE&status=BLOCKED": "status",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -14,12 +15,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"spendhook/api/gen"
+	"spendhook/events"
 	"spendhook/internal/syntax"
+	"spendhook/internal/timestamp"
 )
 
-// maxNesting bounds the objects and arrays inside each other; more than an
-// event's metadata may have, whose own bound is told by its name.
-const maxNesting = 128
+// maxNesting bounds the objects and arrays inside each other, of a body or of one
+// event of an array.
+const maxNesting = 64
 
 // body is a request's body, read whole and within its limit.
 type body struct {
@@ -39,6 +43,9 @@ func receive(w http.ResponseWriter, r *http.Request, op *operation) error {
 	raw, err := readAll(http.MaxBytesReader(w, r.Body, limit), min(r.ContentLength, limit))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return newProblem(http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE", "The body is larger than %d bytes.", limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return newProblem(http.StatusRequestTimeout, "REQUEST_TIMEOUT", "The body did not come in time.").with("Connection", "close")
 	}
 	if err != nil {
 		return newProblem(http.StatusBadRequest, "BODY_UNREADABLE", "The body could not be read.")
@@ -98,10 +105,17 @@ func decodeOptional[T any](r *http.Request) (T, error) {
 // members, no trailing data, no invalid UTF-8, no wrong types. Its errors name
 // the place and never repeat a value.
 func decodeJSON(text []byte, into any) error {
-	if syntax.NestsDeeper(text, maxNesting) {
-		return malformed("The body nests deeper than %d levels.", maxNesting)
+	reading, nesting := strict, maxNesting
+	switch into.(type) {
+	case *events.Event: // which tells its own nesting by name
+		reading, nesting = lenient, 2*maxNesting
+	case *gen.CardCreate:
+		reading = lenient
 	}
-	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true))
+	if syntax.NestsDeeper(text, nesting) {
+		return malformed("The body nests deeper than %d levels.", nesting)
+	}
+	err := json.Unmarshal(text, into, reading)
 	if err == nil {
 		return nil
 	}
@@ -113,6 +127,37 @@ func decodeJSON(text []byte, into any) error {
 	}
 	return malformed("The body is not valid JSON.")
 }
+
+// lenient takes null for a member that is left out, as the document allows for what
+// emitters and creators of cards send.
+var lenient = json.RejectUnknownMembers(true)
+
+// strict refuses null but where it removes a member of a map, or who reads the value
+// sees it as it is, and reads times in the
+// forms of package timestamp.
+var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
+	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, at *time.Time) (err error) {
+		*at, err = timestamp.Decode(dec)
+		return err
+	}),
+	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, changes *map[string]*string) error {
+		plain := map[string]*string{}
+		err := json.UnmarshalDecode(dec, &plain, json.WithUnmarshalers(nil))
+		*changes = plain
+		return err
+	}),
+	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, into any) error {
+		if _, asIs := into.(*jsontext.Value); asIs || dec.PeekKind() != jsontext.KindNull {
+			return errors.ErrUnsupported
+		}
+		if err := dec.SkipValue(); err != nil {
+			return err
+		}
+		return errNull
+	}),
+)))
+
+var errNull = errors.New("null")
 
 func malformed(format string, args ...any) error {
 	return newProblem(http.StatusBadRequest, "MALFORMED_BODY", format, args...)
@@ -130,32 +175,27 @@ func semanticProblem(e *json.SemanticError) error {
 	if errors.Is(e, json.ErrUnknownName) {
 		return fieldProblem(field, "UNKNOWN_FIELD", "is not a known field")
 	}
+	if errors.Is(e, errNull) {
+		return fieldProblem(field, "INVALID", "must not be null; leave it out instead")
+	}
 	return fieldProblem(field, "INVALID", "must be %s", expected(e))
 }
 
-// fieldName is the plain name of a member of the outermost object, the JSON
-// pointer of anything deeper, cut to a sane length.
+// fieldName is a pointer cut to a sane length.
 func fieldName(pointer jsontext.Pointer) string {
-	const longest = 100
-	name := string(pointer)
-	if strings.LastIndexByte(name, '/') == 0 {
-		name = pointer.LastToken()
-	}
-	return strings.ToValidUTF8(name[:min(len(name), longest)], "")
+	return shown(string(pointer))
 }
 
-var (
-	timeType = reflect.TypeFor[time.Time]()
-	uuidType = reflect.TypeFor[uuid.UUID]()
-)
+var uuidType = reflect.TypeFor[uuid.UUID]()
 
 // expected names what should have stood where e happened.
 func expected(e *json.SemanticError) string {
+	if errors.Is(e, timestamp.Err) {
+		return timestamp.Err.Error()
+	}
 	switch e.GoType {
 	case nil:
 		return "of another type"
-	case timeType:
-		return "an RFC 3339 date-time"
 	case uuidType:
 		return "a UUID"
 	}
@@ -168,7 +208,7 @@ func expected(e *json.SemanticError) string {
 		return "an integer"
 	case reflect.Slice:
 		return "an array"
-	case reflect.Struct:
+	case reflect.Struct, reflect.Map:
 		return "an object"
 	default:
 		return "of another type"

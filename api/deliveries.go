@@ -22,23 +22,15 @@ func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.Li
 		if err != nil {
 			return reply{}, err
 		}
-		return linked(ok(gen.DeliveryList{Content: shownDeliveries(page.Items), NextCursor: page.Next}), r, page.Next), nil
+		return byCursor(r, filter.Size, page.Items, page.Next, shownDelivery), nil
 	})
 }
 
 func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f delivery.Filter, err error) {
-	if f.Size, err = sizeOf(p.Size); err != nil {
-		return f, err
-	}
 	if err = checkPeriod(p.From, p.To); err != nil {
 		return f, err
 	}
-	if p.Status != nil {
-		if !p.Status.Valid() {
-			return f, fieldProblem("status", "INVALID", "is not a status of deliveries")
-		}
-		f.Status = delivery.Status(*p.Status)
-	}
+	f.Size, f.Status = or(p.Size, defaultSize), delivery.Status(text(p.Status))
 	f.Subscriber, f.EventType, f.From, f.To, f.Cursor = p.SubscriberUUID, text(p.Event), p.From, p.To, text(p.Cursor)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	if err == nil && f.Subscriber != nil && f.Company == nil {
@@ -74,14 +66,6 @@ func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.De
 		d, err := s.opts.Redelivery.Retry(ctx, company, id)
 		return reply{status: http.StatusAccepted, content: shownDelivery(d)}, err
 	})
-}
-
-func shownDeliveries(list []delivery.Delivery) []gen.Delivery {
-	shown := make([]gen.Delivery, len(list))
-	for i, d := range list {
-		shown[i] = shownDelivery(d)
-	}
-	return shown
 }
 
 // shownDelivery is the one mapping from a delivery to what the API shows of it.

@@ -42,6 +42,11 @@ func (s *server) routeDocs() error {
 		}
 		s.routeAsset(f.route, asset{f.contentType, data, strings.HasSuffix(f.name, ".gz")})
 	}
+	page, err := errorsHTML()
+	if err != nil {
+		return fmt.Errorf("docs page: %w", err)
+	}
+	s.routeAsset("/docs/errors", asset{contentType: html, data: page})
 	s.routeAsset("/openapi.json", asset{contentType: mediaJSON, data: s.document})
 	return nil
 }

@@ -18,21 +18,22 @@ const (
 	bodyLimit      = 1 << 20 // bytes
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
+	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
 )
 
 // operation is what the document says of one, as far as it is enforced here.
 type operation struct {
 	id, method, route string
-	group             string            // its tag in lower case, a switch of tls.client_certificates; "" when it has not just one
-	action            string            // its name in the audit log; "" when it has none
-	lines             bool              // it can answer NDJSON too
-	public            bool              // no token is needed; said by "security: []" and by nothing else
-	scopes            []string          // that the token needs
-	params            map[string]string // path and query parameters: the kind of each
-	query             map[string]bool   // query parameters: whether one may be repeated
+	group             string   // its tag in lower case, a switch of tls.client_certificates; "" when it has not just one
+	action            string   // its name in the audit log; "" when it has none
+	lines             bool     // it can answer NDJSON too
+	public            bool     // no token is needed; said by "security: []" and by nothing else
+	scopes            []string // that the token needs
+	path, query       map[string]*parameter
 	hasBody           bool
 	form              bool     // the body is a form, not JSON, and errors are those of OAuth
 	maxBody           int64    // bytes
+	answer            int64    // bytes that its answer may take in memory, while it is under way; 0 when that is bounded otherwise
 	codes             []string // of its answers
 }
 
@@ -77,7 +78,7 @@ func loadDocument() ([]byte, routes, error) {
 func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem, op *openapi3.Operation) *operation {
 	o := &operation{
 		id: op.OperationID, method: method, route: route,
-		params: map[string]string{}, query: map[string]bool{},
+		path: map[string]*parameter{}, query: map[string]*parameter{},
 		hasBody: op.RequestBody != nil, maxBody: bodyLimit,
 	}
 	if o.id == "ingestEvents" {
@@ -90,7 +91,12 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		o.form, o.maxBody = true, tokenBodyLimit
 	}
 	for _, ref := range slices.Concat(item.Parameters, op.Parameters) {
-		o.addParameter(ref.Value)
+		switch p := ref.Value; p.In {
+		case openapi3.ParameterInQuery:
+			o.query[p.Name] = newParameter(p)
+		case openapi3.ParameterInPath:
+			o.path[p.Name] = newParameter(p)
+		}
 	}
 	security := doc.Security
 	if op.Security != nil {
@@ -102,6 +108,12 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 			o.scopes = append(o.scopes, scopes...)
 		}
 	}
+	if method == http.MethodGet && !o.public {
+		o.answer = singleBytes
+		if o.query["size"] != nil {
+			o.answer = pageBytes
+		}
+	}
 	o.action = actions[o.id]
 	if success := op.Responses.Value("200"); success != nil {
 		o.lines = success.Value.Content.Get(mediaLines) != nil
@@ -110,22 +122,6 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		o.codes = append(o.codes, code)
 	}
 	return o
-}
-
-func (o *operation) addParameter(p *openapi3.Parameter) {
-	kind := "string"
-	if schema := p.Schema.Value; schema.Format != "" {
-		kind = schema.Format
-	} else if types := schema.Type.Slice(); len(types) == 1 {
-		kind = types[0]
-	}
-	switch p.In {
-	case openapi3.ParameterInQuery:
-		o.query[p.Name] = kind == openapi3.TypeArray
-		o.params[p.Name] = kind
-	case openapi3.ParameterInPath:
-		o.params[p.Name] = kind
-	}
 }
 
 // allowed lists the methods of a route, sorted, for an Allow header.

@@ -26,13 +26,13 @@ func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 }
 
 // SetEgressCertificate is PUT /api/v1/egress-certificate.
-func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
+func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p gen.SetEgressCertificateParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.EgressCertificateInput](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}

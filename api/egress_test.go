@@ -105,16 +105,16 @@ func TestBadHeadersAreAnsweredByName(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	for body, want := range map[string]string{
-		`{"Webhook-Id":"x"}`:                          "headers.Webhook-Id",
-		`{"Host":"x"}`:                                "headers.Host",
-		`{"X-A":"***"}`:                               "headers.X-A",
-		`{"X-A":"v\r\nX-B: hunter22"}`:                "headers.X-A",
-		`{"X-A":"1","x-a":"2"}`:                       "headers.X-A",
-		`{"not a name":"hunter22"}`:                   "headers",
+		`{"Webhook-Id":"x"}`:                          "/headers/Webhook-Id",
+		`{"Host":"x"}`:                                "/headers/Host",
+		`{"X-A":"***"}`:                               "/headers/X-A",
+		`{"X-A":"v\r\nX-B: hunter22"}`:                "/headers/X-A",
+		`{"X-A":"1","x-a":"2"}`:                       "/headers/x-a",
+		`{"not a name":"hunter22"}`:                   "/headers",
 		`{"X-A":7}`:                                   "/headers/X-A",
-		`"hunter22"`:                                  "headers",
+		`"hunter22"`:                                  "/headers",
 		`{"X-A":"1","X-A":"2"}`:                       "",
-		`{"X-A":"` + strings.Repeat("v", 5000) + `"}`: "headers.X-A",
+		`{"X-A":"` + strings.Repeat("v", 5000) + `"}`: "/headers/X-A",
 	} {
 		a := h.call("POST", "/api/v1/subscribers", `{"name":"B","callbackUrl":"https://h.example.com","events":["A"],"headers":`+body+`}`).want(http.StatusBadRequest)
 		p := as[gen.Problem](a)

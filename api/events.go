@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -23,21 +24,25 @@ import (
 const maxBatch = 1000 // events of one request
 
 // IngestEvents is POST /api/v1/events.
-func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, _ gen.IngestEventsParams) {
+func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.IngestEventsParams) {
+	if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
+		// The ids do for an array what an Idempotency-Key does for others.
+		s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, raw(r))
+		})
+		return
+	}
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
-			return s.ingestBatch(ctx, w.Header(), c, raw(r))
-		}
 		e, err := decode[events.Event](r)
 		if err != nil {
 			return reply{}, err
 		}
-		return s.ingestOne(ctx, c, e)
+		return s.ingestOne(ctx, c, p.CompanyUUID, e)
 	})
 }
 
-func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (reply, error) {
-	if err := adopt(c, &e); err != nil {
+func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e events.Event) (reply, error) {
+	if err := adopt(c, named, &e); err != nil {
 		return reply{}, err
 	}
 	results, err := s.opts.Publisher.Accept(ctx, []events.Event{e})
@@ -54,23 +59,25 @@ func (s *server) ingestOne(ctx context.Context, c *caller, e events.Event) (repl
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
 }
 
-// adopt gives an event that names no company the token's. A type that is
-// reserved for the daemon's own events is refused.
-func adopt(c *caller, e *events.Event) error {
-	switch {
-	case events.Reserved(e.Type):
+// adopt gives an event that names no company the token's, or the one that is named
+// beside it. A type that is reserved for the daemon's own events is refused.
+func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
+	if events.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
-	case c.Company == nil:
-	case e.CompanyUUID == uuid.Nil:
-		e.CompanyUUID = *c.Company
-	case e.CompanyUUID != *c.Company:
-		return foreignCompany()
 	}
-	return nil
+	of := &e.CompanyUUID
+	if *of == uuid.Nil {
+		of = nil
+	}
+	company, err := c.companyIn(named, of)
+	if company != nil {
+		e.CompanyUUID = *company
+	}
+	return err
 }
 
 // ingestBatch accepts an array. What is wrong with one item is its own result.
-func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, text []byte) (reply, error) {
+func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, named *uuid.UUID, text []byte) (reply, error) {
 	items, err := split(text)
 	if err != nil {
 		return reply{}, err
@@ -82,7 +89,7 @@ func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, text
 	var accepted []events.Event
 	var places []int // of the accepted ones, in results
 	for i, item := range items {
-		e, err := readItem(c, item)
+		e, err := readItem(c, named, item)
 		if err != nil {
 			results[i] = rejected(idOf(item), err)
 			continue
@@ -157,7 +164,7 @@ func (b *batch) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-func readItem(c *caller, item jsontext.Value) (events.Event, error) {
+func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, error) {
 	var e events.Event
 	if item.Kind() != jsontext.KindBeginObject {
 		return e, fieldProblem("", "INVALID", "must be an event object")
@@ -165,7 +172,7 @@ func readItem(c *caller, item jsontext.Value) (events.Event, error) {
 	if err := decodeJSON(item, &e); err != nil {
 		return e, err
 	}
-	return e, adopt(c, &e)
+	return e, adopt(c, named, &e)
 }
 
 // idOf is the id of an item that could not be read as an event, for the
@@ -200,7 +207,7 @@ func rejected(id string, err error) gen.EventItemResult {
 		result.Status = gen.EventItemResultStatusCONFLICT
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
-		list := fieldErrors(e.Fields)
+		list := fieldErrors(problemOf(e).fields)
 		result.Error.Errors = &list
 	}
 	return result
@@ -213,56 +220,52 @@ func (s *server) ListEvents(w http.ResponseWriter, r *http.Request, p gen.ListEv
 		if err != nil {
 			return reply{}, err
 		}
-		content, next, err := s.listEvents(ctx, filter, p.Status)
-		if err != nil {
-			return reply{}, err
-		}
-		return linked(ok(gen.EventList{Content: content, NextCursor: next}), r, next), nil
+		return s.listEvents(ctx, r, filter, p.Status)
 	})
 }
 
 func eventFilter(c *caller, p gen.ListEventsParams) (f events.Filter, err error) {
-	if f.Size, err = sizeOf(p.Size); err != nil {
-		return f, err
-	}
 	if err = checkPeriod(p.From, p.To); err != nil {
 		return f, err
 	}
-	if p.Status != nil && !p.Status.Valid() {
-		return f, fieldProblem("status", "INVALID", "is not a status of events")
-	}
-	f.Type, f.From, f.To, f.Cursor = text(p.Event), p.From, p.To, text(p.Cursor)
+	f.Type, f.From, f.To, f.Cursor, f.Size = text(p.Event), p.From, p.To, text(p.Cursor), or(p.Size, defaultSize)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
 	return f, err
 }
 
 // listEvents reads on, a bounded number of times, while the filter of statuses
 // leaves the page short.
-func (s *server) listEvents(ctx context.Context, f events.Filter, status *gen.EventStatus) ([]gen.Event, string, error) {
+func (s *server) listEvents(ctx context.Context, r *http.Request, f events.Filter, status *gen.EventStatus) (reply, error) {
 	const rounds = 5
-	content, wanted := []gen.Event{}, f.Size
+	content, size, bytes := []gen.Event{}, f.Size, 0
 	for range rounds {
-		f.Size = wanted - len(content)
+		f.Size, f.Bytes = size-len(content), pageBytes-bytes
 		page, err := s.opts.Events.List(ctx, f)
 		if err != nil {
-			return nil, "", err
+			return reply{}, err
 		}
 		found, err := s.withStatus(ctx, page.Items)
 		if err != nil {
-			return nil, "", err
+			return reply{}, err
 		}
 		for _, e := range found {
 			if status == nil || e.Status == *status {
 				content = append(content, e)
+				bytes += len(e.Metadata) + len(e.ErrorMessage) + eventRest
 			}
 		}
 		f.Cursor = page.Next
-		if status == nil || page.Next == "" || len(content) == wanted {
+		if status == nil || page.Next == "" || len(content) == size || bytes >= pageBytes {
 			break
 		}
 	}
-	return content, f.Cursor, nil
+	rep := byCursor(r, size, content, f.Cursor, func(e gen.Event) gen.Event { return e })
+	rep.bytes = int64(bytes)
+	return rep, nil
 }
+
+// eventRest is about what an event takes beside its texts of any length.
+const eventRest = 512
 
 // withStatus is the published form of events, with one look-up of statuses.
 func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
@@ -338,7 +341,7 @@ func (s *server) ListEventDeliveries(w http.ResponseWriter, r *http.Request, id 
 			return reply{}, err
 		}
 		list, err := s.opts.Deliveries.OfEvent(ctx, ref)
-		return ok(gen.EventDeliveries{Content: shownDeliveries(list)}), err
+		return ok(gen.EventDeliveries{Content: showAll(list, shownDelivery)}), err
 	})
 }
 
@@ -391,18 +394,35 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 		if err != nil {
 			return reply{}, err
 		}
-		ref, err := eventRef(c, id, p.CompanyUUID, in.CompanyUUID)
+		ref, err := eventRef(operatorOf(c, p.CompanyUUID, in.CompanyUUID), id, p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
-		var only []uuid.UUID
-		if in.SubscriberUuids != nil {
-			only = *in.SubscriberUuids
+		only := or(in.SubscriberUuids, nil)
+		switch {
+		case in.SubscriberUuids != nil && len(only) == 0:
+			return reply{}, fieldProblem("subscriberUuids", "REQUIRED", "must name a subscriber; leave it out for all of them")
+		case len(only) > maxReplay:
+			return reply{}, fieldProblem("subscriberUuids", "TOO_MANY", "must have at most %d subscribers", maxReplay)
 		}
 		c.changes(ref.Company, "event", ref.ID)
 		list, err := s.replay(ctx, w.Header(), c, ref, only)
-		return reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: shownDeliveries(list)}}, err
+		accepted := reply{status: http.StatusAccepted, content: gen.EventDeliveries{Content: showAll(list, shownDelivery)}}
+		return accepted.at("/api/v1/events/"+ref.ID+"/deliveries", ref.Company), err
 	})
+}
+
+// maxReplay is how many subscribers a replay may name.
+const maxReplay = 1000
+
+// operatorOf is a caller who may name any company, when an operator names one.
+func operatorOf(c *caller, named ...*uuid.UUID) *caller {
+	if !c.May("operator") || !slices.ContainsFunc(named, func(id *uuid.UUID) bool { return id != nil }) {
+		return c
+	}
+	operator := *c.Caller
+	operator.Company = nil
+	return &caller{Caller: &operator}
 }
 
 // replay charges the caller for as many deliveries as there may be, and gives

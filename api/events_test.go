@@ -73,7 +73,7 @@ func TestIngestBatch(t *testing.T) {
 	h := setup(t)
 	h.call("POST", "/api/v1/events", event("known")).want(http.StatusAccepted)
 	items := []string{
-		event("b-1"), `17`, `{"id":"b-2","nope":1}`, `{"id":"a.b"}`, event("b-3"), event("known"),
+		event("b-1"), `17`, `{"id":"b-2","nope":1}`, `{"id":"a.b"}`, event("b-3"), strings.Replace(event("known"), "1.50", "1.51", 1),
 		`{"id":"b-4","companyUuid":"` + uuid.NewString() + `"}`, "{\"id\":\"b-5\",\"errorCode\":\"\xff\"}", `{"id":"b-6","id":"b-6"}`, `null`,
 		strings.Repeat(`{"id":`, 1000) + "1" + strings.Repeat("}", 1000),
 	}
@@ -193,9 +193,16 @@ func TestDeliveryLife(t *testing.T) {
 	}
 	h.call("GET", "/api/v1/events/e-1/deliveries", "").want(http.StatusOK)
 	h.call("POST", delivery+"/retry", "").want(http.StatusAccepted)
-	if got := as[gen.EventDeliveries](h.call("POST", "/api/v1/events/e-1/replay", `{"subscriberUuids":["`+uuid.NewString()+`"]}`).want(http.StatusAccepted)); len(got.Content) != 0 {
-		t.Errorf("replayed to a stranger: %+v", got)
+	stranger := uuid.NewString()
+	h.call("POST", "/api/v1/events/e-1/replay", `{"subscriberUuids":[]}`).wantField("subscriberUuids", "REQUIRED")
+	refused := h.call("POST", "/api/v1/events/e-1/replay", `{"subscriberUuids":["`+stranger+`"]}`).want(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS")
+	if !strings.Contains(refused.problem().Detail, stranger) {
+		t.Errorf("it is not named: %s", refused.Body)
 	}
+	elsewhere, named := uuid.New(), "?companyUuid="+h.company.String()
+	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events/e-1/replay", "", bearer(h.mint(&elsewhere, "deliveries:write operator"))).want(http.StatusNotFound)
+	h.call("POST", "/api/v1/events/e-1/replay"+named, "", bearer(h.mint(&elsewhere, "deliveries:write"))).want(http.StatusForbidden, "COMPANY_MISMATCH")
 	h.call("POST", "/api/v1/events/e-1/replay", "").want(http.StatusAccepted)
 
 	made := h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted)

@@ -16,15 +16,22 @@ const (
 	exportWrite = 30 * time.Second
 )
 
-// exportAudit streams all that passes the filter, a page in memory at a time.
-// Once the answer has begun an error can only be told by cutting it off.
+// exportAudit streams all that passes the filter, a page in memory at a time, which is
+// taken from that of answers. Once the answer has begun an error can only be told by
+// cutting it off.
 func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Filter) {
+	change, err := s.board(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer change(0)
 	f.Size = exportPage
 	out, begun := http.NewResponseController(w), false
 	for {
 		page, err := s.auditPage(r.Context(), f)
 		if err != nil && !begun {
-			s.fail(w, r, auditProblem(err))
+			s.fail(w, r, err)
 			return
 		}
 		if err == nil {

@@ -2,16 +2,12 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/gorilla/mux"
 
 	"spendhook/api/gen"
-	"spendhook/internal/invalid"
 )
 
 // guard enforces, before a handler runs, what the document says of its
@@ -38,7 +34,7 @@ func (s *server) guard(op *operation, next http.Handler) http.Handler {
 }
 
 func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*http.Request, error) {
-	if !op.public {
+	if !op.public && callerOf(r) == nil {
 		c, err := s.authenticate(r)
 		if err != nil {
 			return r, err
@@ -52,58 +48,36 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		if err := authorize(c, op.scopes); err != nil {
 			return r, err
 		}
-		c.change = s.newChange(w, r, c, op)
+		c.change, c.bytes = s.newChange(w, r, c, op), op.answer
 		r = withCaller(r, c)
 	}
 	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.lines || !wantsLines(accept)) {
 		return r, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")
 	}
-	if err := checkQuery(r, op.query); err != nil {
+	r, err := readParameters(r, op)
+	if err != nil {
 		return r, err
 	}
 	if op.hasBody {
 		return r, receive(w, r, op)
 	}
+	if r.Method == http.MethodDelete && sendsBody(r) {
+		return r, newProblem(http.StatusBadRequest, "BODY_NOT_ALLOWED", "This operation has no body; what it needs is in the path and the query.")
+	}
 	return r, nil
 }
 
-// maxProblems bounds an answer about a query of thousands of made-up names.
-const maxProblems = 20
-
-// checkQuery refuses parameters that the operation does not have: a typo in a
-// filter would silently widen a list.
-func checkQuery(r *http.Request, allowed map[string]bool) error {
-	if r.URL.RawQuery == "" {
-		return nil
+// sendsBody reports whether a request has a body of at least one byte.
+func sendsBody(r *http.Request) bool {
+	if r.ContentLength >= 0 {
+		return r.ContentLength > 0
 	}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return newProblem(http.StatusBadRequest, "MALFORMED_QUERY", "The query is not well-formed.")
-	}
-	problems := &invalid.Error{}
-	for name, values := range query {
-		if len(problems.Fields) == maxProblems {
-			break
-		}
-		repeatable, known := allowed[name]
-		switch {
-		case !known:
-			problems.Add(shown(name), "UNKNOWN_PARAMETER", "is not a known query parameter")
-		case len(values) > 1 && !repeatable:
-			problems.Add(name, "INVALID", "is given more than once")
-		case !utf8.ValidString(strings.Join(values, "")):
-			problems.Add(name, "INVALID", "is not UTF-8")
-		}
-	}
-	return problems.OrNil()
+	n, _ := io.ReadFull(r.Body, make([]byte, 1))
+	return n > 0
 }
 
-// shown cuts a name that was sent to a sane length.
-func shown(name string) string {
-	return strings.ToValidUTF8(name[:min(len(name), 100)], "")
-}
-
-// badParameter answers for a parameter that the generated code could not read.
+// badParameter answers for a parameter that the generated code cannot read although
+// its form is that of the document; there should be none.
 func (s *server) badParameter(w http.ResponseWriter, r *http.Request, err error) {
 	name := ""
 	if e, ok := errors.AsType[*gen.InvalidParamFormatError](err); ok {
@@ -111,14 +85,7 @@ func (s *server) badParameter(w http.ResponseWriter, r *http.Request, err error)
 	} else if e, ok := errors.AsType[*gen.TooManyValuesForParamError](err); ok {
 		name = e.ParamName
 	}
-	path, _ := mux.CurrentRoute(r).GetPathTemplate()
-	what := kinds[s.routes[path][r.Method].params[name]]
-	s.fail(w, r, fieldProblem(name, "INVALID", "must be %s", what))
-}
-
-var kinds = map[string]string{
-	"integer": "an integer", "boolean": "true or false", "uuid": "a UUID",
-	"date-time": "an RFC 3339 date-time", "array": "a comma-separated list", "string": "a single value",
+	s.fail(w, r, fieldProblem(name, "INVALID", "is not of the documented form"))
 }
 
 // acceptsJSON reports whether an Accept header (RFC 9110 section 12.5.1) allows

@@ -151,6 +151,16 @@ func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) 
 	})
 }
 
+// routes are the operations of the document.
+func (h *harness) routes() routes {
+	h.t.Helper()
+	_, all, err := loadDocument()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
 func (h *harness) metrics() *prometheus.CounterVec { return h.options.Metrics.requests }
 
 func (h *harness) mint(company *uuid.UUID, scopes string) string {
@@ -228,7 +238,7 @@ func (a answer) wantField(field, code string) {
 	a.t.Helper()
 	a.want(http.StatusBadRequest)
 	for _, e := range a.problem().Errors {
-		if e.Field == field && e.Code == code {
+		if e.Field == pointer(field) && e.Code == code {
 			return
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ const (
 	keyReused         = "IDEMPOTENCY_KEY_REUSED"
 	// keepTimeout comes on top of the request's own.
 	keepTimeout = 400 * time.Millisecond
+	maxKept     = 64 << 10 // bytes of an answer
 )
 
 // once is do for a request that creates something: with an Idempotency-Key it
@@ -34,53 +37,73 @@ func (s *server) once(w http.ResponseWriter, r *http.Request, handle handlerFunc
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
 	defer cancel()
-	send(w, s.runOnce(ctx, w, r, keys[0], handle))
+	scope, sum := keyScope(callerOf(r)), fingerprint(r)
+	saved, err := s.opts.Idempotency.Begin(ctx, scope, keys[0], sum)
+	switch {
+	case err != nil:
+		s.fail(w, r, keyProblem(err))
+	case saved != nil && saved.Read != "":
+		s.readAgain(w, r, saved)
+	case saved != nil:
+		send(w, response{status: saved.Status, header: saved.Header, body: saved.Body})
+	default:
+		res := s.run(ctx, w, r, handle)
+		s.keep(r, scope, keys[0], sum, res)
+		send(w, res)
+	}
+}
+
+// readAgain answers with what was created, as it is now, in place of an answer that
+// was too large to keep.
+func (s *server) readAgain(w http.ResponseWriter, r *http.Request, saved *idempotency.Response) {
+	get := r.Clone(r.Context()) // its caller is known: it is not asked again who it is
+	get.Method, get.Body = http.MethodGet, http.NoBody
+	at, err := url.Parse(saved.Read)
+	if err != nil {
+		s.fail(w, r, fmt.Errorf("saved response: %w", err))
+		return
+	}
+	get.URL = at
+	s.router.ServeHTTP(&restated{w, saved}, get)
+}
+
+// restated answers with the saved status and header where it would be 200.
+type restated struct {
+	http.ResponseWriter
+	saved *idempotency.Response
+}
+
+// WriteHeader writes the saved status in place of 200.
+func (w *restated) WriteHeader(status int) {
+	if status == http.StatusOK {
+		status = w.saved.Status
+		maps.Copy(w.Header(), w.saved.Header)
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func saneKey(key string) bool {
 	return key != "" && len(key) <= 255 && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-func (s *server) runOnce(ctx context.Context, w http.ResponseWriter, r *http.Request, key string, handle handlerFunc) response {
-	scope, sum := keyScope(callerOf(r)), fingerprint(r)
-	saved, err := s.opts.Idempotency.Begin(ctx, scope, key, sum)
-	if err != nil {
-		return s.failure(w, r, keyProblem(err))
-	}
-	if saved != nil {
-		return response{status: saved.Status, header: saved.Header, body: saved.Body}
-	}
-	res := s.run(ctx, w, r, handle)
-	s.keep(r, scope, key, sum, res)
-	return res
-}
-
-// keep stores an answer that is final, or lets the next request try again. It
-// does so also when the caller has gone, and that it fails changes nothing
+// keep stores the answer of a request that did something, or lets the next request
+// try again what failed, since its cause may have been mended. It does so also when the caller has gone, and that it fails changes nothing
 // about what was done.
 func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res response) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keepTimeout)
 	defer cancel()
 	var err error
-	if final(res) {
-		err = s.opts.Idempotency.Finish(ctx, scope, key, sum,
-			idempotency.Response{Status: res.status, Header: res.header, Body: res.body, Secret: res.secret})
+	if res.status < http.StatusMultipleChoices {
+		answer := idempotency.Response{Status: res.status, Header: res.header, Body: res.body, Secret: res.secret}
+		if len(res.body) > maxKept && res.read != "" {
+			answer.Body, answer.Read = nil, res.read
+		}
+		err = s.opts.Idempotency.Finish(ctx, scope, key, sum, answer)
 	} else {
 		err = s.opts.Idempotency.Abort(ctx, scope, key, sum)
 	}
 	if err != nil {
 		s.opts.Logger.WarnContext(ctx, "idempotency key not settled", "error", err)
-	}
-}
-
-// final reports whether the same request would be answered the same again, and
-// the key is this request's.
-func final(res response) bool {
-	switch res.status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-		return false
-	default:
-		return res.status < http.StatusInternalServerError && res.code != keyReused
 	}
 }
 

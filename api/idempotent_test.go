@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -47,6 +48,66 @@ func TestIdempotencyKey(t *testing.T) {
 	one, two := h.call("POST", path+"/rotate-secret", "", rotate), h.call("POST", path+"/rotate-secret", "", rotate)
 	if one.Code != http.StatusOK || one.Body.String() != two.Body.String() {
 		t.Errorf("rotated twice: %s, then %s", one.Body, two.Body)
+	}
+}
+
+// A cause that was mended can be tried again with the same key.
+func TestOnlySuccessIsKept(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	key := header(idempotencyHeader, "k")
+	taken := create(h, hooks)
+	body := `{"name":"x","callbackUrl":"` + hooks + `","events":["A"]}`
+	h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusConflict, "CALLBACK_URL_TAKEN")
+	h.call("DELETE", "/api/v1/subscribers/"+taken.UUID.String(), "").want(http.StatusNoContent)
+	h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusCreated)
+}
+
+// An array costs little to send, and its answer much to keep.
+func TestArraysOfEventsTakeNoKey(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client)
+	key := header(idempotencyHeader, "k")
+	array := "[" + strings.Repeat("{},", 999) + "{}]"
+	h.call("POST", "/api/v1/events", array, key).want(http.StatusAccepted)
+	h.call("POST", "/api/v1/events", "["+event("a")+"]", key).want(http.StatusAccepted)
+	if keys := client.Keys(t.Context(), "sh:idem:*").Val(); len(keys) > 0 {
+		t.Errorf("kept %v", keys)
+	}
+}
+
+// In place of a large answer, what it is about is read again.
+func TestALargeAnswerIsNotKept(t *testing.T) {
+	t.Parallel()
+	const receivers = 250
+	client := redistest.New(t)
+	h := setupOn(t, client, func(o *Options) { o.Timeout = time.Minute }) // it makes many deliveries
+	h.call("POST", "/api/v1/events", event("e")).want(http.StatusAccepted)
+	eventually(t, func() bool { return as[gen.Event](h.call("GET", "/api/v1/events/e", "")).Status != "PENDING" })
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := worker; i < receivers; i += 8 {
+				create(h, fmt.Sprintf("http://127.0.0.1:1/%d", i))
+			}
+		})
+	}
+	wg.Wait()
+	key, writer := header(idempotencyHeader, "k"), bearer(h.mint(&h.company, "deliveries:write"))
+	first := h.call("POST", "/api/v1/events/e/replay", "", key, writer).want(http.StatusAccepted)
+	if first.Body.Len() <= maxKept {
+		t.Fatalf("it has %d bytes only", first.Body.Len())
+	}
+	for _, kept := range client.Keys(t.Context(), "sh:idem:*").Val() {
+		if n := client.MemoryUsage(t.Context(), kept).Val(); n > 4096 {
+			t.Errorf("%d bytes are kept", n)
+		}
+	}
+	again := h.call("POST", "/api/v1/events/e/replay", "", key, writer).want(http.StatusAccepted)
+	if n := len(as[gen.EventDeliveries](again).Content); n != receivers || again.Header().Get("Location") != "/api/v1/events/e/deliveries" ||
+		again.Header().Get("X-Request-Id") == first.Header().Get("X-Request-Id") {
+		t.Errorf("%d deliveries, %v", n, again.Header())
 	}
 }
 

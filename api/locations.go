@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/internal/invalid"
 	"spendhook/storage/spend"
 )
 
@@ -26,8 +25,11 @@ func (s *server) ListLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 	s.listLocations(w, r, p)
 }
 
-// deprecate marks what a v1 route answers, also when that is a problem, and
-// returns the link to the same in v2.
+// deprecatedPath begins what there is in v2 too.
+const deprecatedPath = "/api/v1/locations"
+
+// deprecate marks what a v1 route answers, whatever that is, and returns the link to
+// the same in v2.
 func deprecate(w http.ResponseWriter, r *http.Request) string {
 	path := strings.Replace(r.URL.Path, "/api/v1/", "/api/v2/", 1)
 	successor := link(&url.URL{Path: path}, r.URL.Query(), "successor-version")
@@ -38,42 +40,52 @@ func deprecate(w http.ResponseWriter, r *http.Request) string {
 
 func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.ListLocationsParams, links ...string) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		filter, err := locationFilter(c, p)
+		company, err := c.companyOfList(p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
+		filter := spend.LocationFilter{Company: company, Status: text(p.Status)}
+		if p.Page == nil && p.Size == nil {
+			return s.allLocations(ctx, r, filter, links)
+		}
+		page := pageOf(p.Page, p.Size)
+		filter.Page = &page
 		list, total, err := s.opts.Spend.Locations(ctx, filter)
 		if err != nil {
 			return reply{}, err
 		}
-		shown := make([]gen.Location, len(list))
-		for i, l := range list {
-			shown[i] = shownLocation(l)
-		}
-		return paged(ok(shown), r, filter.Page, total, links...), nil
+		return inArray(r, page, list, total, shownLocation, links...), nil
 	})
 }
 
-// locationFilter asks for the whole list unless the query has a page or a size.
-func locationFilter(c *caller, p gen.ListLocationsParams) (f spend.LocationFilter, err error) {
-	if p.Page != nil || p.Size != nil {
-		page, err := pageAndSize(p.Page, p.Size)
-		if err != nil {
-			return f, err
+// allLocations answers the whole list, a part of it in memory at a time.
+func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.LocationFilter, links []string) (reply, error) {
+	list, total, err := s.opts.Spend.Locations(ctx, f)
+	if err != nil {
+		return reply{}, err
+	}
+	read := int64(0)
+	more := func() (shown []gen.Location, err error) {
+		if list == nil && read < total {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
+			defer cancel()
+			if list, _, err = s.opts.Spend.Locations(ctx, f); err != nil {
+				return nil, err
+			}
 		}
-		f.Page = &page
+		if len(list) > 0 {
+			read += int64(len(list))
+			shown, f.After, list = showAll(list, shownLocation), &list[len(list)-1], nil
+		}
+		return shown, nil
 	}
-	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-		return f, err
-	}
-	var e invalid.Error
-	f.Status = notEmpty(&e, "status", p.Status)
-	return f, e.OrNil()
+	rep := ok(sequence[gen.Location]{more})
+	rep.stream, rep.bytes = true, pageBytes
+	return paged(rep, r, nil, total, links...), nil
 }
 
 // GetLocationV1 is GET /api/v1/locations/{uuid}.
 func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationV1Params) {
-	deprecate(w, r)
 	s.getLocation(w, r, id, p.CompanyUUID, func(l spend.Location) any { return shownLocation(l) })
 }
 

@@ -10,7 +10,23 @@ import (
 	"time"
 )
 
-const maxRequestID = 128
+const (
+	maxRequestID = 128
+	// maxHeaderBytes leaves room for two lists of 500 UUIDs and a certificate. The
+	// server reads some more, so that there is an answer.
+	maxHeaderBytes = 64 << 10
+)
+
+// headerBytes is about what the head of a request has.
+func headerBytes(r *http.Request) int {
+	n := len(r.RequestURI)
+	for name, values := range r.Header {
+		for _, value := range values {
+			n += len(name) + len(": ") + len(value) + len("\r\n")
+		}
+	}
+	return n
+}
 
 // outer gives every answer its request id and the headers that keep a browser
 // from making more of it than it is, and answers HEAD as GET without the body.
@@ -26,6 +42,13 @@ func (s *server) outer(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Referrer-Policy", "no-referrer")
+		if strings.HasPrefix(r.URL.Path, deprecatedPath) {
+			deprecate(w, r)
+		}
+		if headerBytes(r) > maxHeaderBytes {
+			s.fail(w, r, newProblem(http.StatusRequestHeaderFieldsTooLarge, "HEADERS_TOO_LARGE", "Path, query and headers have more than %d bytes.", maxHeaderBytes))
+			return
+		}
 		if r.Method == http.MethodHead { // the server itself drops the body
 			get := *r
 			get.Method = http.MethodGet

@@ -14,8 +14,10 @@ import (
 	"spendhook/auth"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -65,14 +67,14 @@ var known = []struct {
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
-	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery, event or job."},
+	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
 	{cards.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
-	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such card, job, location or statement."},
+	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is nothing like it."},
 	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},
 	{cards.ErrThresholdExceedsLimit, http.StatusUnprocessableEntity, "THRESHOLD_EXCEEDS_LIMIT", "The threshold exceeds the company's credit limit."},
@@ -91,11 +93,14 @@ func problemOf(err error) *problem {
 			return newProblem(k.status, k.code, "%s", k.detail)
 		}
 	}
+	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
+		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
+	}
 	if errors.Is(err, events.ErrBacklogFull) {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
 	}
-	if errors.Is(err, events.ErrBadCursor) || errors.Is(err, delivery.ErrBadCursor) || errors.Is(err, workqueue.ErrBadCursor) {
+	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
 	if errors.Is(err, events.ErrStorageFull) {
@@ -112,6 +117,25 @@ func problemOf(err error) *problem {
 	return p
 }
 
+// missing say, by the operation, what a domain that serves several things has not
+// found. The longest path comes first.
+var missing = []struct{ part, detail string }{
+	{"{jobUuid}", "There is no such job."},
+	{"/cards/", "There is no such card."},
+	{"/locations/", "There is no such location."},
+	{"/billing-statements/", "There is no billing statement of that month."},
+}
+
+// naming says what was not found at a route.
+func (p *problem) naming(route string) {
+	for _, m := range missing {
+		if p.code == "NOT_FOUND" && strings.Contains(route, m.part) {
+			p.detail = m.detail
+			return
+		}
+	}
+}
+
 // backlogRetryAfter is in seconds.
 const backlogRetryAfter = "5"
 
@@ -122,12 +146,25 @@ const storageRetryAfter = "30"
 var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}
 
 func invalidProblem(e *invalid.Error) *problem {
-	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", e.Error())
-	p.fields = e.Fields
+	pointed := &invalid.Error{}
+	for _, f := range e.Fields {
+		pointed.Add(pointer(f.Field), f.Code, "%s", f.Message)
+	}
+	p := newProblem(http.StatusBadRequest, "VALIDATION_ERROR", "%s", pointed.Error())
+	p.fields = pointed.Fields
 	if len(e.Fields) == 1 && ownCode[e.Fields[0].Code] {
 		p.code = e.Fields[0].Code
 	}
 	return p
+}
+
+// pointer is the JSON pointer (RFC 6901) to a field, within the body or else within
+// the parameters.
+func pointer(field string) string {
+	if field == "" || field[0] == '/' {
+		return field
+	}
+	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
 }
 
 // unavailable reports whether Redis or the database is away, or too slow.
@@ -138,10 +175,10 @@ func unavailable(err error) bool {
 		errors.Is(err, storage.ErrUnavailable) || errors.Is(err, auth.ErrUnavailable)
 }
 
-// document is the body of the problem.
-func (p *problem) document(r *http.Request, requestID string, now time.Time) gen.Problem {
+// document is the body of the problem; kind is its type.
+func (p *problem) document(r *http.Request, kind, requestID string, now time.Time) gen.Problem {
 	doc := gen.Problem{
-		Type: "about:blank", Title: http.StatusText(p.status), Status: p.status,
+		Type: kind, Title: http.StatusText(p.status), Status: p.status,
 		Detail: p.detail, Message: p.detail, Code: p.code,
 		Instance: instance(r), Timestamp: now, RequestID: requestID,
 	}

@@ -14,10 +14,7 @@ import (
 // ListQuarantine is GET /api/v1/quarantine.
 func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.ListQuarantineParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		size, err := sizeOf(p.Size)
-		if err != nil {
-			return reply{}, err
-		}
+		size := or(p.Size, defaultSize)
 		company, err := c.companyOfList(p.CompanyUUID)
 		if err != nil {
 			return reply{}, err
@@ -26,11 +23,7 @@ func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.Li
 		if err != nil {
 			return reply{}, err
 		}
-		content := make([]gen.QuarantineEntry, len(page.Items))
-		for i, e := range page.Items {
-			content[i] = shownQuarantined(e)
-		}
-		return linked(ok(gen.QuarantineList{Content: content, NextCursor: page.Next}), r, page.Next), nil
+		return byCursor(r, size, page.Items, page.Next, shownQuarantined), nil
 	})
 }
 

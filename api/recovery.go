@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -97,11 +98,11 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 		if err != nil {
 			return reply{}, err
 		}
-		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
+		request, err := recoverRequest(in, s.opts.Now())
 		if err != nil {
 			return reply{}, err
 		}
-		request, err := recoverRequest(in)
+		sub, err := s.subscriber(ctx, c, id, p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -116,9 +117,12 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 	})
 }
 
-func recoverRequest(in gen.RecoverRequest) (redelivery.RecoverRequest, error) {
-	if in.Since.IsZero() {
+func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverRequest, error) {
+	switch {
+	case in.Since.IsZero():
 		return redelivery.RecoverRequest{}, fieldProblem("since", "REQUIRED", "is required")
+	case in.Since.After(now):
+		return redelivery.RecoverRequest{}, fieldProblem("since", "INVALID", "must not be in the future")
 	}
 	request := redelivery.RecoverRequest{Since: in.Since, DryRun: in.DryRun != nil && *in.DryRun}
 	if in.Until != nil {
@@ -130,14 +134,20 @@ func recoverRequest(in gen.RecoverRequest) (redelivery.RecoverRequest, error) {
 	if in.Statuses == nil {
 		return request, nil
 	}
-	for _, status := range *in.Statuses {
+	if len(*in.Statuses) > maxStatuses {
+		return request, fieldProblem("statuses", "TOO_MANY", "must have at most %d statuses", maxStatuses)
+	}
+	for i, status := range *in.Statuses {
 		if !status.Valid() {
-			return request, fieldProblem("statuses", "INVALID", "has a status that deliveries do not have")
+			return request, fieldProblem(fmt.Sprintf("/statuses/%d", i), "INVALID", "must be a status of deliveries")
 		}
 		request.Statuses = append(request.Statuses, delivery.Status(status))
 	}
 	return request, nil
 }
+
+// maxStatuses is how many statuses a delivery may have.
+const maxStatuses = 6
 
 // GetRecoverJob is GET /api/v1/subscribers/{uuid}/recover/{jobUuid}.
 func (s *server) GetRecoverJob(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, job uuid.UUID, p gen.GetRecoverJobParams) {

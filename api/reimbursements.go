@@ -2,15 +2,11 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/internal/invalid"
 	"spendhook/storage/spend"
 )
 
@@ -25,83 +21,36 @@ func (s *server) ListReimbursements(w http.ResponseWriter, r *http.Request, p ge
 		if err != nil {
 			return reply{}, err
 		}
-		page := gen.ReimbursementPage{
-			Content: make([]gen.Reimbursement, len(list)), TotalElements: total, TotalPages: pages(total, filter.Page),
-			Number: filter.Page.Number, Size: filter.Page.Limit(),
-		}
-		for i, item := range list {
-			page.Content[i] = s.shownReimbursement(item)
-		}
-		return ok(page), nil
+		return byNumber(r, filter.Page, list, total, s.shownReimbursement), nil
 	})
 }
 
 func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f spend.ReimbursementFilter, err error) {
-	if f.Page, err = pageAndSize(p.Page, p.Size); err != nil {
-		return f, err
-	}
-	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-		return f, err
-	}
-	var e invalid.Error
-	f.RequestCreationDate = days(&e, "requestCreationDate", p.RequestCreationDateStart, p.RequestCreationDateEnd)
-	f.ExpenseDate = days(&e, "expenseDate", p.ExpenseDateStart, p.ExpenseDateEnd)
-	f.FinalApprovalDate = days(&e, "finalApprovalDate", p.FinalApprovalDateStart, p.FinalApprovalDateEnd)
-	f.PaymentDate = days(&e, "paymentDate", p.PaymentDateStart, p.PaymentDateEnd)
-	f.LastUpdateDate = days(&e, "lastUpdateDate", p.LastUpdateDateStart, p.LastUpdateDateEnd)
-	f.CategoryCodes = listed(&e, "categoryCodes", p.CategoryCodes, "digits, at most 2147483647", categoryCode)
-	f.RequesterUUIDs = listed(&e, "requesterUuids", p.RequesterUuids, "a UUID", uuid.Parse)
-	f.Statuses = listed(&e, "statuses", p.Statuses, "a validation status", validationStatus)
-	f.UUIDs = listed(&e, "uuids", p.Uuids, "a UUID", uuid.Parse)
-	f.RequesterName = notEmpty(&e, "requesterName", p.RequesterName)
-	return f, e.OrNil()
+	f.Page = pageOf(p.Page, p.Size)
+	f.RequestCreationDate = days(p.RequestCreationDateStart, p.RequestCreationDateEnd)
+	f.ExpenseDate = days(p.ExpenseDateStart, p.ExpenseDateEnd)
+	f.FinalApprovalDate = days(p.FinalApprovalDateStart, p.FinalApprovalDateEnd)
+	f.PaymentDate = days(p.PaymentDateStart, p.PaymentDateEnd)
+	f.LastUpdateDate = days(p.LastUpdateDateStart, p.LastUpdateDateEnd)
+	f.CategoryCodes, f.RequesterUUIDs, f.UUIDs = or(p.CategoryCodes, nil), or(p.RequesterUuids, nil), or(p.Uuids, nil)
+	f.Statuses, f.RequesterName = showAll(or(p.Statuses, nil), statusText), text(p.RequesterName)
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
 }
 
-func days(e *invalid.Error, name string, start, end *string) spend.DateRange {
-	return spend.DateRange{Start: day(e, name+"Start", start), End: day(e, name+"End", end)}
+func statusText(s gen.ReimbursementStatus) string { return string(s) }
+
+func days(start, end *string) spend.DateRange {
+	return spend.DateRange{Start: day(start), End: day(end)}
 }
 
-func day(e *invalid.Error, name string, given *string) *spend.Date {
+// day reads a date that was found to be one.
+func day(given *string) *spend.Date {
 	if given == nil {
 		return nil
 	}
-	date, err := spend.ParseDate(*given)
-	if err != nil {
-		e.Add(name, "INVALID", "must be a date, yyyy-MM-dd")
-	}
+	date, _ := spend.ParseDate(*given)
 	return &date
-}
-
-// listed reads the values of a parameter, comma-separated, repeated or both.
-func listed[T any](e *invalid.Error, name string, given *[]string, what string, parse func(string) (T, error)) []T {
-	if given == nil {
-		return nil
-	}
-	var values []T
-	for text := range strings.SplitSeq(strings.Join(*given, ","), ",") {
-		value, err := parse(text)
-		if err != nil {
-			e.Add(name, "INVALID", "value %d must be %s", len(values)+1, what)
-			return nil
-		}
-		values = append(values, value)
-	}
-	return values
-}
-
-var errValue = errors.New("not a value of the list")
-
-func categoryCode(text string) (int32, error) {
-	code, err := strconv.ParseUint(text, 10, 31)
-	return int32(code), err
-}
-
-func validationStatus(text string) (string, error) {
-	status := strings.ToUpper(text)
-	if !gen.ReimbursementStatus(status).Valid() {
-		return "", errValue
-	}
-	return status, nil
 }
 
 func (s *server) shownReimbursement(r spend.Reimbursement) gen.Reimbursement {

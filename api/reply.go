@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/gorilla/mux"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -26,7 +29,10 @@ type reply struct {
 	status  int
 	content any
 	header  http.Header
-	secret  bool // the content holds a secret
+	secret  bool   // the content holds a secret
+	stream  bool   // the content is encoded as it is written
+	bytes   int64  // about what a stream takes in memory
+	read    string // where the same can be read later, for an answer that may be large
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
@@ -43,11 +49,20 @@ func (r reply) with(name, value string) reply {
 	return r
 }
 
-// response is a reply or a problem in its final bytes.
+// at adds where what was made is, and is to be read again.
+func (r reply) at(path string, company uuid.UUID) reply {
+	r.read = path + "?companyUuid=" + company.String()
+	return r.with("Location", path)
+}
+
+// response is a reply or a problem in its final bytes, or the content of a stream.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
+	stream any
+	bytes  int64  // that it takes in memory
+	read   string // where the same can be read later
 	code   string // of a problem
 	secret bool   // kept for an Idempotency-Key, it is sealed
 }
@@ -62,9 +77,31 @@ func (s *server) do(w http.ResponseWriter, r *http.Request, handle handlerFunc) 
 }
 
 func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
+	change, err := s.board(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer change(0)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	send(w, s.run(ctx, w, r, handle))
+	res := s.run(ctx, w, r, handle)
+	change(res.bytes)
+	send(w, res)
+}
+
+// board takes the memory of an answer before it is read; change says how much of it
+// is needed from then on.
+func (s *server) board(r *http.Request) (change func(bytes int64), err error) {
+	c := callerOf(r)
+	if c == nil || c.bytes == 0 {
+		return func(int64) {}, nil
+	}
+	who := limitKey(c.Caller)
+	if c.Company != nil {
+		who = c.Company.String()
+	}
+	return s.flight.take(r.Context(), who, c.bytes, s.opts.Timeout)
 }
 
 // run calls handle and encodes what it says.
@@ -75,13 +112,18 @@ func (s *server) run(ctx context.Context, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return s.failure(w, r, err)
 	}
-	res := response{status: rep.status, header: rep.header, secret: rep.secret}
-	if rep.content == nil {
+	res := response{status: rep.status, header: rep.header, secret: rep.secret, read: rep.read}
+	switch {
+	case rep.content == nil:
+		return res
+	case rep.stream:
+		res.stream, res.bytes = rep.content, rep.bytes
 		return res
 	}
 	if res.body, err = encode(rep.content); err != nil {
 		return s.failure(w, r, err)
 	}
+	res.bytes = int64(len(res.body))
 	return res
 }
 
@@ -97,9 +139,13 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 	}
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
 	s.logFailure(r, id, p)
+	if route := mux.CurrentRoute(r); route != nil {
+		template, _ := route.GetPathTemplate() // none at a path without a route
+		p.naming(template)
+	}
 	header := http.Header{"Content-Type": {mediaProblem}}
 	maps.Copy(header, p.header)
-	text, err := encode(p.document(r, id, s.opts.Now()))
+	text, err := encode(p.document(r, s.typeOf(p.code), id, s.opts.Now()))
 	if err != nil {
 		s.opts.Logger.Error("encode problem", "request_id", id, "error", err)
 	}
@@ -119,9 +165,19 @@ func (s *server) logFailure(r *http.Request, id string, p *problem) {
 // here and in the copy that net/http takes, which cost 2 µs a request.
 const selfMeasured = 2048
 
-// send writes a response. That the caller has gone is no error of ours.
+// send writes a response. That the caller has gone is no error of ours. A stream that
+// cannot be written to its end is cut off, since its answer has begun.
 func send(w http.ResponseWriter, res response) {
 	h := w.Header()
+	if res.stream != nil {
+		h.Set("Content-Type", mediaJSON)
+		maps.Copy(h, res.header)
+		w.WriteHeader(res.status)
+		if json.MarshalWrite(w, res.stream, encoding) != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
 	if res.body != nil {
 		h.Set("Content-Type", mediaJSON)
 		if len(res.body) > selfMeasured {
@@ -134,9 +190,9 @@ func send(w http.ResponseWriter, res response) {
 }
 
 // encode writes times as RFC 3339 in UTC with milliseconds.
-func encode(v any) ([]byte, error) {
-	return json.Marshal(v, json.WithMarshalers(timeMarshaler), json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
-}
+func encode(v any) ([]byte, error) { return json.Marshal(v, encoding) }
+
+var encoding = json.JoinOptions(json.WithMarshalers(timeMarshaler), json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
 var timeMarshaler = json.MarshalToFunc(func(enc *jsontext.Encoder, t time.Time) error {
 	return enc.WriteToken(jsontext.String(t.UTC().Format("2006-01-02T15:04:05.000Z")))

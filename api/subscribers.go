@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/storage"
 	"spendhook/subscribers"
 )
 
@@ -24,39 +26,26 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 			return reply{}, err
 		}
 		content, err := s.shown(ctx, items)
-		return ok(gen.SubscriberPage{
-			Content: content, TotalElements: total, TotalPages: (total + filter.Size - 1) / filter.Size,
-			Number: filter.Page, Size: filter.Size,
-		}), err
+		page := storage.Page{Number: filter.Page, Size: filter.Size}
+		return byNumber(r, page, content, int64(total), func(s gen.Subscriber) gen.Subscriber { return s }), err
 	})
 }
 
 func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Filter, err error) {
-	if f.Page, err = pageOf(p.Page); err != nil {
-		return f, err
-	}
-	if f.Size, err = sizeOf(p.Size); err != nil {
-		return f, err
-	}
-	if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
-		return f, err
-	}
-	f.UUID, f.Enabled = p.UUID, p.Enabled
-	f.Name, f.CallbackURL = text(p.Name), text(p.CallbackURL)
-	if p.Events != nil {
-		f.Events = *p.Events
-	}
-	return f, nil
+	f.Page, f.Size, f.UUID, f.Enabled = or(p.Page, 0), or(p.Size, defaultSize), p.UUID, p.Enabled
+	f.Name, f.CallbackURL, f.Events = text(p.Name), text(p.CallbackURL), or(p.Events, nil)
+	f.Company, err = c.companyOfList(p.CompanyUUID)
+	return f, err
 }
 
 // CreateSubscriber is POST /api/v1/subscribers.
-func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ gen.CreateSubscriberParams) {
+func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.CreateSubscriberParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.SubscriberUpdate](r) // the fields are the same; the domain says which are required
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -102,13 +91,13 @@ func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named 
 }
 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
-func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath) {
+func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.UpdateSubscriberParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.SubscriberUpdate](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -142,13 +131,13 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 }
 
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
-func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, _ gen.AddSubscriberEventParams) {
+func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
 	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.SubscriberEventChange](r)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(in.CompanyUUID)
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
 		if err != nil {
 			return reply{}, err
 		}
@@ -271,7 +260,7 @@ func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]g
 func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	settings := subscribers.Settings{
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
-		Filter: in.Filter, Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
+		Filter: in.Filter, Format: (*string)(in.Format), Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
 	}
 	if in.Headers != nil {
 		settings.Headers = make(map[string]*subscribers.Secret, len(*in.Headers))
@@ -286,10 +275,10 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 
 // rateLimitOf reads a rate; the zero value, for null, removes it.
 func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
-	switch kind := raw.Kind(); {
-	case kind == jsontext.KindInvalid:
-		return nil, nil
-	case kind == jsontext.KindNull:
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // it stays as it is
+	}
+	if raw.Kind() == jsontext.KindNull {
 		return &subscribers.RateLimit{}, nil
 	}
 	var in gen.RateLimit
@@ -299,10 +288,10 @@ func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 	limit := &subscribers.RateLimit{PerSecond: in.PerSecond}
 	switch { // neither 0 is what it would be to the domain
 	case in.PerSecond <= 0:
-		return nil, fieldProblem("rateLimit.perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
+		return nil, fieldProblem("/rateLimit/perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
 	case in.Burst == nil:
 	case *in.Burst < 1:
-		return nil, fieldProblem("rateLimit.burst", "OUT_OF_RANGE", "must be 1 to 10,000")
+		return nil, fieldProblem("/rateLimit/burst", "OUT_OF_RANGE", "must be 1 to 10,000")
 	default:
 		limit.Burst = *in.Burst
 	}
@@ -315,7 +304,8 @@ func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		Health: shownHealth(sub, health), Headers: shownHeaders(sub.Headers),
-		Filter: optional(sub.Filter), RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
+		Filter: optional(sub.Filter), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
+		RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
 		Paused: health.PausedAt != nil, PausedAt: health.PausedAt,
 		PausedReason: (*gen.SubscriberPausedReason)(optional(health.PausedReason)),
 	}

@@ -93,10 +93,14 @@ func TestHowASubscriberIsServed(t *testing.T) {
 	if changed.Ordered || changed.RateLimit != nil {
 		t.Errorf("without: %+v", changed)
 	}
-	h.call("PATCH", path, `{"rateLimit":{"perSecond":0.009}}`).wantField("rateLimit.perSecond", "OUT_OF_RANGE")
-	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("rateLimit.burst", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":0.009}}`).wantField("/rateLimit/perSecond", "OUT_OF_RANGE")
+	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"burst":10001}}`).wantField("/rateLimit/burst", "OUT_OF_RANGE")
 	h.call("PATCH", path, `{"rateLimit":{"perSecond":1,"per":2}}`).wantField("rateLimit", "INVALID")
 	h.call("PATCH", path, `{"onDead":"stop"}`).wantField("onDead", "INVALID")
+	h.call("PATCH", path, `{"format":"xml"}`).wantField("format", "INVALID")
+	if changed = as[gen.Subscriber](h.call("PATCH", path, `{"format":"thin"}`).want(http.StatusOK)); sub.Format != gen.FormatStandard || changed.Format != gen.FormatThin {
+		t.Errorf("format %s, then %s", sub.Format, changed.Format)
+	}
 	for _, bad := range []string{
 		`{"rateLimit":{}}`, `{"rateLimit":5}`, `{"rateLimit":{"perSecond":10001}}`, `{"rateLimit":{"perSecond":0}}`,
 		`{"rateLimit":{"perSecond":1,"burst":0}}`, `{"rateLimit":{"perSecond":"1"}}`, `{"ordered":"yes"}`,
@@ -308,7 +312,8 @@ func TestBadSubscriberBodies(t *testing.T) {
 	h.call("GET", "/api/v1/subscribers/not-a-uuid", "").wantField("uuid", "INVALID")
 	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{}`).wantField("since", "REQUIRED")
 	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"yesterday"}`).wantField("since", "INVALID")
-	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2026-11-01T00:00:00Z","statuses":["LOST"]}`).wantField("statuses", "INVALID")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2026-11-01T00:00:00Z","statuses":["LOST"]}`).wantField("/statuses/0", "INVALID")
+	h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/recover", `{"since":"2200-11-01T00:00:00Z","dryRun":true}`).wantField("since", "INVALID")
 	if n := as[gen.SubscriberPage](h.call("GET", "/api/v1/subscribers", "")).TotalElements; n != 1 {
 		t.Errorf("%d subscribers, bad input has left some", n)
 	}

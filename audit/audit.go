@@ -3,7 +3,6 @@
 package audit
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -77,9 +76,6 @@ type Page struct {
 	Items []Entry
 	Next  string
 }
-
-// ErrBadCursor is returned for a Cursor that no list gave out.
-var ErrBadCursor = errors.New("audit: not a cursor")
 
 // takesAll reports whether no entry of the period is left out.
 func (f Filter) takesAll() bool {

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/audit"
+	"spendhook/internal/cursor"
 	"spendhook/internal/redistest"
 )
 
@@ -251,12 +253,18 @@ func TestBadCursors(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t))
 	to := time.UnixMilli(1000)
-	for _, f := range []audit.Filter{
-		{Cursor: "x"}, {Cursor: "1"}, {Cursor: "-1-1"}, {Cursor: "+1-1"}, {Cursor: "1-x"}, {Cursor: "(1-1"}, {Cursor: "2000-0", To: &to},
-	} {
-		if _, err := b.List(t.Context(), f); err == nil {
-			t.Errorf("%+v is accepted", f)
+	all := fmt.Sprint((*uuid.UUID)(nil), "", "\n", "", "\n", "", "\n", (*time.Time)(nil), (*time.Time)(nil))
+	for _, place := range []string{"x", "1", "-1-1", "+1-1", "1-x", "(1-1"} {
+		if _, err := b.List(t.Context(), audit.Filter{Cursor: cursor.Encode("audit", all, place)}); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("%q: %v, want ErrBad", place, err)
 		}
+	}
+	good := cursor.Encode("audit", all, "1-1")
+	if _, err := b.List(t.Context(), audit.Filter{Cursor: good}); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.List(t.Context(), audit.Filter{Cursor: good, To: &to}); !errors.Is(err, cursor.ErrBad) {
+		t.Errorf("under another filter: %v, want ErrBad", err)
 	}
 }
 

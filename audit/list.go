@@ -2,9 +2,19 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
+
+	"spendhook/internal/cursor"
 )
+
+const listName = "audit"
+
+// key tells filters apart.
+func (f Filter) key() string {
+	return fmt.Sprint(f.Company, f.Actor, "\n", f.Action, "\n", f.Target, "\n", f.From, f.To)
+}
 
 const (
 	defaultSize = 20
@@ -17,19 +27,20 @@ const (
 // List reads entries, newest first. What the stream is ordered by is when they
 // were recorded, so a narrow time costs only what is in it. A call looks at no
 // more than 5,000 entries, so that a rare actor costs more calls, not a longer
-// one.
+// one. cursor.ErrBad when the cursor is not of this list.
 func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
-	if f.Cursor != "" && !isPlace(f.Cursor) {
-		return Page{}, ErrBadCursor
+	place := ""
+	if err := cursor.Decode(f.Cursor, listName, f.key(), &place); err != nil {
+		return Page{}, err
+	}
+	if place != "" && !isPlace(place) {
+		return Page{}, cursor.ErrBad
 	}
 	from, to := l.span(f)
-	if f.Cursor != "" && timeOf(f.Cursor).UnixMilli() > to {
-		return Page{}, ErrBadCursor
-	}
 	if from > to {
 		return Page{}, nil
 	}
-	page, size, place := Page{}, pageSize(f.Size), f.Cursor
+	page, size := Page{}, pageSize(f.Size)
 	n := readBatch
 	if f.takesAll() {
 		n = size + 1 // one more tells whether the list goes on
@@ -41,7 +52,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 		}
 		for _, e := range list {
 			if len(page.Items) == size {
-				page.Next = place
+				page.Next = cursor.Encode(listName, f.key(), place)
 				return page, nil
 			}
 			if place = e.id; f.matches(e.Entry) {
@@ -52,7 +63,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 			return page, nil
 		}
 	}
-	page.Next = place
+	page.Next = cursor.Encode(listName, f.key(), place)
 	return page, nil
 }
 

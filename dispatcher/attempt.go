@@ -104,7 +104,7 @@ func (d *Dispatcher) post(w *work) (res webhook.Result) {
 		d.opts.Logger.Error("delivery attempt panicked", "company_uuid", w.ref.Company, "event_id", w.ref.ID,
 			"subscriber_uuid", w.ref.Subscriber, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	}()
-	return d.send(d.sending, w.to.request(w.ref.ID, w.sequence, w.body))
+	return d.send(d.sending, w.to.request(w.ref.ID, w.sequence, w.payload))
 }
 
 // resultOf is what an attempt means for its delivery.

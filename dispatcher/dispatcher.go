@@ -41,6 +41,7 @@ type Options struct {
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
 	SignEd25519         bool          // add v1a signatures
+	PublicURL           string        // of the API, for links and as the source of CloudEvents
 
 	// Queue tunes the work queue; what it shares with these Options is set by New.
 	Queue workqueue.Options

@@ -57,6 +57,20 @@ func TestEventThatNobodyWantsIsSettled(t *testing.T) {
 	}
 }
 
+// An event that only disabled subscribers were to have is held for them.
+func TestEventOfADisabledSubscriberIsHeld(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := h.subscribe("http://127.0.0.1:1")
+	h.update(sub, subscribers.Settings{Enabled: new(false)})
+	id := h.emit(1)[0]
+	h.settled()
+	got, err := h.deliveries.EventStatus(t.Context(), []events.Ref{{Company: h.company, ID: id}})
+	if err != nil || got[0] != delivery.EventHeld {
+		t.Errorf("status = %v, %v", got, err)
+	}
+}
+
 func TestFailedDeliveryIsRetriedUntilDelivered(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

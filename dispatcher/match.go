@@ -18,9 +18,9 @@ import (
 
 // work is one delivery that is to be attempted.
 type work struct {
-	ref      delivery.Ref
-	base     *delivery.Record // what the delivery was; Version 0 when it is new
-	body     []byte
+	ref  delivery.Ref
+	base *delivery.Record // what the delivery was; Version 0 when it is new
+	payload
 	sequence int64     // the event's number in its company
 	accepted time.Time // when the event was accepted
 	to       *target
@@ -102,7 +102,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	}
 	ev := &matching{recorder: d.records.of(b.Company), alone: enabled(subs) == 1, paused: b.Paused}
 	var todo []*work
-	candidate := filter.NewEvent(stored.Event)
+	candidate, bodies := filter.NewEvent(stored.Event), d.payloadsOf(stored)
 	for _, sub := range subs {
 		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
 			ev.held = true
@@ -122,9 +122,13 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		if err != nil {
 			return err
 		}
+		body, err := bodies.in(sub.Format)
+		if err != nil {
+			return err
+		}
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
-			body: stored.Body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
+			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
 		})
 	}
 	ev.fanout = len(e.Known) + len(todo)
@@ -175,7 +179,10 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		d.record(&outcome{work: w, apply: delivery.Hold})
 		return nil
 	}
-	w.body, w.sequence, w.accepted = stored.Body, stored.Sequence, stored.AcceptedAt
+	w.sequence, w.accepted = stored.Sequence, stored.AcceptedAt
+	if w.payload, err = d.payloadsOf(stored).in(subs[i].Format); err != nil {
+		return err
+	}
 	if w.to, err = d.targets.of(ctx, subs[i]); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Quarantined lists events and deliveries that could not be read.
-// workqueue.ErrBadCursor when the cursor is not of this list.
+// cursor.ErrBad when the cursor is not of this list.
 func (d *Dispatcher) Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error) {
 	return d.queue.Quarantined(ctx, f)
 }

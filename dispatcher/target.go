@@ -50,9 +50,9 @@ func (t *target) host() string {
 }
 
 // request is an attempt to send an event there.
-func (t *target) request(id string, sequence int64, body []byte) webhook.Request {
+func (t *target) request(id string, sequence int64, p payload) webhook.Request {
 	return webhook.Request{
-		URL: t.url, EventID: id, Sequence: sequence, Body: body, Signer: t.signer, Headers: t.headers,
+		URL: t.url, EventID: id, Sequence: sequence, Body: p.body, ContentType: p.contentType, Signer: t.signer, Headers: t.headers,
 		Company: t.sub.CompanyUUID, Certificate: t.sub.Certificate, Locked: t.locked,
 	}
 }

@@ -40,7 +40,11 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	if err != nil {
 		return TestResult{}, err
 	}
-	body, id, err := d.testBody(sub)
+	test, err := d.testEvent(sub)
+	if err != nil {
+		return TestResult{}, err
+	}
+	body, err := d.payloadsOf(test).in(sub.Format)
 	if err != nil {
 		return TestResult{}, err
 	}
@@ -48,8 +52,8 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 		return TestResult{}, ErrTesting
 	}
 	defer d.testing.Delete(sub.UUID)
-	res := d.opts.Sender.Send(ctx, to.request(id, 0, body))
-	return TestResult{EventID: id, Delivered: res.Success(), Attempt: delivery.Attempt{
+	res := d.opts.Sender.Send(ctx, to.request(test.ID, 0, body))
+	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: delivery.Attempt{
 		Number: 1, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(), StatusCode: res.StatusCode,
 		Error: string(res.Class), ResponseBody: res.ResponseBody,
 	}}, nil
@@ -69,15 +73,15 @@ func (d *Dispatcher) subscriber(ctx context.Context, company, id uuid.UUID) (*su
 	return nil, delivery.ErrSubscriberGone
 }
 
-func (d *Dispatcher) testBody(sub *subscribers.Subscriber) (body []byte, id string, err error) {
+func (d *Dispatcher) testEvent(sub *subscribers.Subscriber) (*events.Stored, error) {
 	metadata, err := json.Marshal(map[string]any{"subscriberUuid": sub.UUID, "message": "A test of this endpoint."}, json.Deterministic(true))
 	if err != nil {
-		return nil, "", fmt.Errorf("make test event: %w", err)
+		return nil, fmt.Errorf("make test event: %w", err)
 	}
 	e := events.Event{
 		ID: "test-" + d.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: testEvent,
 		Timestamp: d.opts.Now(), Metadata: metadata,
 	}
-	body, err = e.Body()
-	return body, e.ID, err
+	body, err := e.Body()
+	return &events.Stored{Event: e, Body: body}, err
 }

@@ -5,12 +5,13 @@ package events
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
+
+	"spendhook/internal/timestamp"
 )
 
 // Event is what a source system reports. Decode it with
@@ -32,7 +33,7 @@ type wire struct {
 	ID           string         `json:"id"`
 	CompanyUUID  uuid.UUID      `json:"companyUuid"`
 	Type         string         `json:"event"`
-	Timestamp    timestamp      `json:"timestamp"`
+	Timestamp    instant        `json:"timestamp"`
 	Metadata     jsontext.Value `json:"metadata"`
 	ErrorCode    string         `json:"errorCode,omitzero"`
 	ErrorMessage string         `json:"errorMessage,omitzero"`
@@ -64,7 +65,7 @@ func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // text that is not UTF-8 and on a year beyond 9999.
 func (e *Event) Body() ([]byte, error) {
 	w := wire{
-		ID: e.ID, CompanyUUID: e.CompanyUUID, Type: e.Type, Timestamp: timestamp(e.Timestamp),
+		ID: e.ID, CompanyUUID: e.CompanyUUID, Type: e.Type, Timestamp: instant(e.Timestamp),
 		Metadata: e.Metadata, ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage,
 	}
 	if w.Metadata == nil {
@@ -86,16 +87,13 @@ func ParseBody(body []byte) (Event, error) {
 	return e, nil
 }
 
-var (
-	errTimestamp = errors.New("must be an RFC 3339 date-time or whole epoch milliseconds")
-	errYear      = errors.New("timestamp must lie in the years 0 to 9999")
-)
+var errYear = errors.New("timestamp must lie in the years 0 to 9999")
 
-// timestamp is written as RFC 3339 in UTC with milliseconds.
-type timestamp time.Time
+// instant is written as RFC 3339 in UTC with milliseconds.
+type instant time.Time
 
 // MarshalJSONTo is part of encoding a body.
-func (t timestamp) MarshalJSONTo(enc *jsontext.Encoder) error {
+func (t instant) MarshalJSONTo(enc *jsontext.Encoder) error {
 	utc := time.Time(t).UTC()
 	if utc.Year() < 0 || utc.Year() > 9999 {
 		return errYear
@@ -104,44 +102,12 @@ func (t timestamp) MarshalJSONTo(enc *jsontext.Encoder) error {
 }
 
 // UnmarshalJSONFrom is part of decoding a record; null leaves the zero time.
-func (t *timestamp) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	token, err := dec.ReadToken()
-	if err != nil {
-		return err
+func (t *instant) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() == jsontext.KindNull {
+		*t = instant{}
+		return dec.SkipValue()
 	}
-	parsed := time.Time{}
-	switch token.Kind() {
-	case jsontext.KindNull:
-	case jsontext.KindString:
-		parsed, err = parseTime(token.String())
-	case jsontext.KindNumber:
-		parsed, err = parseMillis(token.String())
-	default:
-		err = errTimestamp
-	}
-	*t = timestamp(parsed)
+	parsed, err := timestamp.Decode(dec)
+	*t = instant(parsed.Truncate(time.Millisecond))
 	return err
 }
-
-func parseTime(text string) (time.Time, error) {
-	var t time.Time
-	if err := t.UnmarshalText([]byte(text)); err != nil { // strict, unlike time.Parse
-		return time.Time{}, errTimestamp
-	}
-	t = t.UTC().Truncate(time.Millisecond)
-	if t.Year() < 0 || t.Year() > 9999 {
-		return time.Time{}, errTimestamp
-	}
-	return t, nil
-}
-
-func parseMillis(text string) (time.Time, error) {
-	ms, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || ms < 0 || ms > maxMillis {
-		return time.Time{}, errTimestamp
-	}
-	return time.UnixMilli(ms).UTC(), nil
-}
-
-// maxMillis is the end of the year 9999.
-const maxMillis = 253402300799999

@@ -3,10 +3,12 @@ package events
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
+	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 )
 
@@ -17,9 +19,14 @@ const (
 	// another company costs companyWork of them.
 	maxWork     = 1000
 	companyWork = 10
-	// typeBatch is how many bodies are loaded at a time to look at their type.
+	// typeBatch is how many entries are looked at together for their type.
 	typeBatch = 100
+	// readBytes is how much is loaded at a time, but for one event alone.
+	readBytes = 1 << 20
 )
+
+// PageBytes bounds the bodies on one page of a list; one event is always listed.
+const PageBytes = 4 << 20
 
 // Filter says which events to list; zero fields do not filter.
 type Filter struct {
@@ -28,10 +35,46 @@ type Filter struct {
 	From, To *time.Time // accepted at, both inclusive
 	Cursor   string     // Next of the page before, under the same filter
 	Size     int        // at most 100; 20 when not positive
+	Bytes    int        // of bodies; PageBytes when not positive
 }
 
-// Page is one page of a list. Next is "" at the end of the list; a page may be
-// short, even empty, and still have a Next.
+// position is where a list stands: past a place of a company, or past the whole
+// company when there is no ID.
+type position struct {
+	Company uuid.UUID `json:"c"`
+	MS      int64     `json:"t,omitzero"`
+	ID      string    `json:"i,omitzero"`
+}
+
+func (p position) place() place { return place{ms: p.MS, id: p.ID} }
+
+const listName = "events"
+
+// key tells filters apart.
+func (f Filter) key() string { return fmt.Sprint(f.Company, f.Type, millis(f.From), millis(f.To)) }
+
+// millis is -1 for no time.
+func millis(t *time.Time) int64 {
+	if t == nil {
+		return -1
+	}
+	return t.UnixMilli()
+}
+
+// start is where the list goes on.
+func (f Filter) start() (position, error) {
+	var at position
+	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
+		return at, err
+	}
+	if f.Cursor != "" && f.Company != nil && *f.Company != at.Company {
+		return at, cursor.ErrBad
+	}
+	return at, nil
+}
+
+// Page is one page of a list, without the Body of its events. Next is "" at the end
+// of the list; a page may be short, even empty, and still have a Next.
 type Page struct {
 	Items []Stored
 	Next  string
@@ -40,12 +83,16 @@ type Page struct {
 // List reads events, newest accepted first; without a company, partition by
 // partition and company by company, in the order of their UUIDs. It examines at most
 // 1,000 index entries, so that a rare type costs more calls, not a longer one.
+// cursor.ErrBad when the cursor is not of this list.
 func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
-	at, err := decodeCursor(f)
+	at, err := f.start()
 	if err != nil {
 		return Page{}, err
 	}
-	l := &listing{store: s, filter: f, at: at, room: pageSize(f.Size), work: maxWork}
+	l := &listing{store: s, filter: f, at: at, room: pageSize(f.Size), bytes: f.Bytes, work: maxWork}
+	if l.bytes <= 0 {
+		l.bytes = PageBytes
+	}
 	if f.Company != nil {
 		err = l.readCompany(ctx, *f.Company)
 	} else {
@@ -55,7 +102,7 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 		return Page{}, err
 	}
 	if l.more {
-		return Page{Items: l.items, Next: l.at.encode(f)}, nil
+		return Page{Items: l.items, Next: cursor.Encode(listName, f.key(), l.at)}, nil
 	}
 	return Page{Items: l.items}, nil
 }
@@ -71,9 +118,10 @@ func pageSize(asked int) int {
 type listing struct {
 	store  *Store
 	filter Filter
-	at     cursor
+	at     position
 	items  []Stored
 	room   int  // items that still fit
+	bytes  int  // of bodies that still fit
 	work   int  // index entries that may still be examined
 	more   bool // the list goes on after at
 }
@@ -83,7 +131,7 @@ func (l *listing) spent() bool { return l.room <= 0 || l.work <= 0 }
 func (l *listing) readPartitions(ctx context.Context) error {
 	first := 0
 	if l.filter.Cursor != "" {
-		first = partition.Of(l.at.company)
+		first = partition.Of(l.at.Company)
 	}
 	for p := first; p < partition.Count && !l.more; p++ {
 		if err := l.readPartition(ctx, p); err != nil {
@@ -112,7 +160,7 @@ func (l *listing) readPartition(ctx context.Context, p int) error {
 		if err := l.readCompany(ctx, company); err != nil || l.more {
 			return err
 		}
-		l.at = cursor{company: company}
+		l.at = position{Company: company}
 		l.work -= companyWork
 	}
 	return nil
@@ -120,21 +168,21 @@ func (l *listing) readPartition(ctx context.Context, p int) error {
 
 // passed reports whether the walk has finished with a company of partition p.
 func (l *listing) passed(p int, company uuid.UUID) bool {
-	if l.at.company == uuid.Nil || partition.Of(l.at.company) != p {
+	if l.at.Company == uuid.Nil || partition.Of(l.at.Company) != p {
 		return false
 	}
-	order := bytes.Compare(company[:], l.at.company[:])
-	return order < 0 || order == 0 && l.at.id == ""
+	order := bytes.Compare(company[:], l.at.Company[:])
+	return order < 0 || order == 0 && l.at.ID == ""
 }
 
 func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
-	if l.at.company != company {
-		l.at = cursor{company: company}
+	if l.at.Company != company {
+		l.at = position{Company: company}
 	}
 	sp := l.store.span(company, l.filter.From, l.filter.To, descending)
 	for {
 		n := l.batch()
-		places, err := l.store.page(ctx, sp, l.at.place, n)
+		places, err := l.store.page(ctx, sp, l.at.place(), n)
 		if err != nil {
 			return err
 		}
@@ -163,22 +211,59 @@ func (l *listing) batch() int {
 func (l *listing) take(ctx context.Context, places []place) (int, error) {
 	refs := make([]Ref, len(places))
 	for i, p := range places {
-		refs[i] = Ref{Company: l.at.company, ID: p.id}
+		refs[i] = Ref{Company: l.at.Company, ID: p.id}
 	}
-	stored, err := l.store.GetMany(ctx, refs)
+	sizes, err := l.store.sizes(ctx, refs)
 	if err != nil {
 		return 0, err
 	}
-	for i, p := range places {
+	for taken := 0; taken < len(places); {
 		if l.room == 0 {
-			return i, nil
+			return taken, nil
 		}
-		l.at.place = p
-		l.work--
-		if stored[i] != nil && stored[i].State != Compacted && (l.filter.Type == "" || l.filter.Type == stored[i].Type) {
-			l.items = append(l.items, *stored[i])
-			l.room--
+		n := fitting(sizes[taken:])
+		stored, err := l.store.GetMany(ctx, refs[taken:taken+n])
+		if err != nil {
+			return 0, err
 		}
+		for i, e := range stored {
+			if !l.add(e) {
+				return taken + i, nil
+			}
+			l.at.MS, l.at.ID = places[taken+i].ms, places[taken+i].id
+			l.work--
+		}
+		taken += n
 	}
 	return len(places), nil
+}
+
+// fitting is how many of the first events to load together.
+func fitting(sizes []int) int {
+	sum := 0
+	for i, size := range sizes {
+		if sum += size; i > 0 && sum > readBytes {
+			return i
+		}
+	}
+	return len(sizes)
+}
+
+// add takes over what the filter lets through. It reports false, and the page is
+// full, when there is no room.
+func (l *listing) add(e *Stored) bool {
+	switch {
+	case l.room == 0:
+		return false
+	case e == nil, e.State == Compacted, l.filter.Type != "" && l.filter.Type != e.Type:
+		return true
+	case len(l.items) > 0 && len(e.Body) > l.bytes:
+		l.room = 0
+		return false
+	}
+	l.bytes -= len(e.Body)
+	l.room--
+	e.Body = nil
+	l.items = append(l.items, *e)
+	return true
 }

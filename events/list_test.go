@@ -11,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"spendhook/events"
+	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 )
 
@@ -258,6 +261,42 @@ func TestListSizes(t *testing.T) {
 	}
 }
 
+// A page is bounded in bytes too, and the list goes on after it.
+func TestListBoundsItsBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	large := jsontext.Value(`{"x":"` + strings.Repeat("x", 250<<10) + `"}`)
+	for i := range 40 {
+		e := newEvent(fmt.Sprint("e", i))
+		e.Metadata = large
+		b.accept(t, e)
+	}
+	for name, f := range map[string]events.Filter{
+		"of a company": {Company: &company, Size: 100},
+		"of all":       {Size: 100},
+		"of a type":    {Company: &company, Type: newEvent("").Type, Size: 100},
+		"less":         {Company: &company, Size: 100, Bytes: 1 << 20},
+		"one":          {Company: &company, Size: 100, Bytes: 1},
+	} {
+		seen := 0
+		for calls := 0; calls == 0 || f.Cursor != ""; calls++ {
+			p, err := b.store.List(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := cmp.Or(f.Bytes, events.PageBytes)
+			if n := len(p.Items); n == 0 || n > 1 && n*len(large) > most {
+				t.Errorf("%s: %d events on a page", name, n)
+			}
+			seen += len(p.Items)
+			f.Cursor = p.Next
+		}
+		if seen != 40 {
+			t.Errorf("%s: %d events, want 40", name, seen)
+		}
+	}
+}
+
 // The last page says so, and no empty page follows it.
 func TestListEndsExactly(t *testing.T) {
 	t.Parallel()
@@ -320,8 +359,8 @@ func TestBadCursors(t *testing.T) {
 		}
 	}
 	for name, f := range cases {
-		if got, err := b.store.List(t.Context(), f); !errors.Is(err, events.ErrBadCursor) {
-			t.Errorf("%s: %d items, %v, want ErrBadCursor", name, len(got.Items), err)
+		if got, err := b.store.List(t.Context(), f); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("%s: %d items, %v, want ErrBad", name, len(got.Items), err)
 		}
 	}
 }
@@ -427,8 +466,8 @@ func TestWalkRefusesBadCursors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, after := range []string{":", "1", "1:", "x:e", "-1:e", "1:a.b", "99999999999999999999:e"} {
-		if _, _, err := b.store.Walk(t.Context(), company, noon, noon, after, 10); !errors.Is(err, events.ErrBadCursor) {
-			t.Errorf("walk after %q: %v, want ErrBadCursor", after, err)
+		if _, _, err := b.store.Walk(t.Context(), company, noon, noon, after, 10); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("walk after %q: %v, want ErrBad", after, err)
 		}
 	}
 }

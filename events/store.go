@@ -22,9 +22,6 @@ var (
 	// ErrUnavailable means that Redis did not answer, or not in time. What was
 	// asked may or may not have happened; asking again is safe.
 	ErrUnavailable = errors.New("event store unavailable")
-	// ErrBadCursor means that a cursor is not one that this list handed out
-	// for the same filter.
-	ErrBadCursor = errors.New("cursor does not belong to this list")
 )
 
 // grace is how much longer than retention a key lives. An id may be sent
@@ -133,6 +130,29 @@ func (s *Store) Get(ctx context.Context, ref Ref) (Stored, error) {
 		return Stored{}, err
 	}
 	return *stored, nil
+}
+
+// sizes are the bytes that reading each of the events takes; 0 for one that is not
+// there or is no event.
+func (s *Store) sizes(ctx context.Context, refs []Ref) ([]int, error) {
+	pipe := s.client.Pipeline()
+	lengths := make([]*redis.IntCmd, len(refs))
+	for i, ref := range refs {
+		lengths[i] = pipe.StrLen(ctx, EventKey(ref))
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
+	sizes := make([]int, len(refs))
+	for i, length := range lengths {
+		n, err := length.Result()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return nil, unavailable("measure events", err)
+		}
+		sizes[i] = int(n)
+	}
+	return sizes, nil
 }
 
 // getBatch bounds one pipeline of reads.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/timestamp"
 )
 
 //go:embed lua/page.lua
@@ -39,7 +41,7 @@ type span struct {
 
 // span clips from and to, nil meaning open, to what can still be kept.
 func (s *Store) span(company uuid.UUID, from, to *time.Time, order string) span {
-	sp := span{company: company, low: s.now().Add(-s.retention - grace).UnixMilli(), high: maxMillis, order: order}
+	sp := span{company: company, low: s.now().Add(-s.retention - grace).UnixMilli(), high: timestamp.MaxMillis, order: order}
 	if from != nil {
 		sp.low = max(sp.low, ceilMillis(*from))
 	}

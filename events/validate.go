@@ -13,7 +13,7 @@ import (
 const (
 	maxErrorCode    = 128  // bytes
 	maxErrorMessage = 4096 // bytes
-	maxDepth        = 100  // of metadata, itself counted: sorting cost grows with it
+	maxDepth        = 63   // of metadata, itself counted: an event may have 64 levels
 
 	defaultMaxMetadata = 256 << 10 // bytes
 )

@@ -60,8 +60,8 @@ func TestValidate(t *testing.T) {
 		"metadata an array":    {func(e *events.Event) { e.Metadata = jsontext.Value(`[]`) }, limits, []string{"metadata INVALID"}},
 		"metadata empty":       {func(e *events.Event) { e.Metadata = jsontext.Value{} }, limits, []string{"metadata INVALID"}},
 		"metadata too long":    {func(e *events.Event) { e.Metadata = jsontext.Value(`{"a":"` + strings.Repeat("a", 60) + `"}`) }, limits, []string{"metadata TOO_LONG"}},
-		"metadata deepest":     {func(e *events.Event) { e.Metadata = nested(100) }, roomy, nil},
-		"metadata too deep":    {func(e *events.Event) { e.Metadata = nested(101) }, roomy, []string{"metadata TOO_DEEP"}},
+		"metadata deepest":     {func(e *events.Event) { e.Metadata = nested(63) }, roomy, nil},
+		"metadata too deep":    {func(e *events.Event) { e.Metadata = nested(64) }, roomy, []string{"metadata TOO_DEEP"}},
 		"brackets in a string": {func(e *events.Event) { e.Metadata = quoted }, roomy, nil},
 		"error fields at limit": {func(e *events.Event) {
 			e.ErrorCode, e.ErrorMessage = strings.Repeat("a", 128), strings.Repeat("a", 4096)

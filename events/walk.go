@@ -2,12 +2,14 @@ package events
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
+
+	"spendhook/internal/cursor"
 )
+
+const walkName = "events of a company"
 
 // maxWalk bounds one step of Walk.
 const maxWalk = 1000
@@ -16,37 +18,23 @@ const maxWalk = 1000
 // inclusive, oldest first, at most n (1..1,000) at a time. after is the next of
 // the step before, "" to start; next is "" once there are no more. A walk may
 // be resumed after any time: what retention dropped meanwhile is passed over.
+// cursor.ErrBad when after is not of this walk.
 func (s *Store) Walk(ctx context.Context, company uuid.UUID, from, to time.Time, after string, n int) (ids []string, next string, err error) {
-	at, err := parsePlace(after)
-	if err != nil {
+	at := position{Company: company}
+	if err := cursor.Decode(after, walkName, company, &at); err != nil {
 		return nil, "", err
 	}
 	n = max(1, min(n, maxWalk))
-	places, err := s.page(ctx, s.span(company, &from, &to, ascending), at, n+1)
+	places, err := s.page(ctx, s.span(company, &from, &to, ascending), at.place(), n+1)
 	if err != nil {
 		return nil, "", err
 	}
 	if len(places) > n {
 		places = places[:n]
-		next = places[n-1].String()
+		next = cursor.Encode(walkName, company, position{Company: company, MS: places[n-1].ms, ID: places[n-1].id})
 	}
 	for _, p := range places {
 		ids = append(ids, p.id)
 	}
 	return ids, next, nil
-}
-
-// String is "<ms>:<id>".
-func (p place) String() string { return strconv.FormatInt(p.ms, 10) + ":" + p.id }
-
-func parsePlace(text string) (place, error) {
-	if text == "" {
-		return place{}, nil
-	}
-	ms, id, _ := strings.Cut(text, ":")
-	parsed, err := strconv.ParseUint(ms, 10, 63)
-	if err != nil || !validID(id) {
-		return place{}, ErrBadCursor
-	}
-	return place{ms: int64(parsed), id: id}, nil
 }

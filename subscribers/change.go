@@ -55,7 +55,7 @@ func (in *Settings) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) 
 	}
 	for _, h := range sub.Headers {
 		if _, named := in.Headers[h.Name]; !named {
-			problems.Add("headers."+h.Name, "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
+			problems.Add(headerField(h.Name), "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
 		}
 	}
 }

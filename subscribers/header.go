@@ -49,7 +49,7 @@ func checkHeaderChanges(problems *invalid.Error, given map[string]*Secret) map[s
 			continue
 		}
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		field := "headers." + canonical
+		field := headerField(name)
 		if _, twice := changes[canonical]; twice {
 			problems.Add(field, "DUPLICATE", "is given twice in different letter case")
 			continue
@@ -64,6 +64,9 @@ func checkHeaderChanges(problems *invalid.Error, given map[string]*Secret) map[s
 	}
 	return changes
 }
+
+// headerField is the JSON pointer (RFC 6901) to a header, as it was sent.
+func headerField(name string) string { return "/headers/" + strings.ReplaceAll(name, "~", "~0") }
 
 // checkHeaderName never repeats a name that is not plain: it may be a value in
 // the wrong place.

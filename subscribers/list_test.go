@@ -43,7 +43,7 @@ func TestListFilters(t *testing.T) {
 		{"part of a name in any case", subscribers.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
 		{"part of a name beyond ASCII", subscribers.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
 		{"URL, normalised", subscribers.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
-		{"URL is not a prefix", subscribers.Filter{CallbackURL: "https://a.example"}, nil},
+		{"URL is not a prefix", subscribers.Filter{CallbackURL: "https://a.exampl"}, nil},
 		{"enabled", subscribers.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
 		{"disabled", subscribers.Filter{Enabled: new(false)}, []string{"payouts"}},
 		{"any of the events", subscribers.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},

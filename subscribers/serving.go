@@ -29,10 +29,10 @@ type RateLimit struct {
 
 func (r *RateLimit) check(problems *invalid.Error) {
 	if !(r.PerSecond >= minPerSecond && r.PerSecond <= maxPerSecond) { // NaN too
-		problems.Add("rateLimit.perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
+		problems.Add("/rateLimit/perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
 	}
 	if r.Burst < 0 || r.Burst > maxBurst {
-		problems.Add("rateLimit.burst", "OUT_OF_RANGE", "must be 1 to 10,000")
+		problems.Add("/rateLimit/burst", "OUT_OF_RANGE", "must be 1 to 10,000")
 	}
 	if r.Burst == 0 {
 		r.Burst = int(math.Ceil(min(r.PerSecond, maxBurst)))

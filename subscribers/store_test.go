@@ -84,15 +84,15 @@ func TestCreateRefuses(t *testing.T) {
 		"headers.X-A INVALID":           func(c *subscribers.Settings) { c.Headers = map[string]*subscribers.Secret{"X-A": nil} },
 		"events REQUIRED":               func(c *subscribers.Settings) { c.Events = nil },
 		"events TOO_MANY":               func(c *subscribers.Settings) { c.Events = &many },
-		"events[0] REQUIRED":            func(c *subscribers.Settings) { c.Events = new([]string{""}) },
-		"events[0] INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"payment_paid"}) },
-		"events[1] DUPLICATE":           func(c *subscribers.Settings) { c.Events = new([]string{"PAYMENT_PAID", "PAYMENT_PAID"}) },
-		"events[0] UNKNOWN_EVENT_TYPE":  func(c *subscribers.Settings) { c.Events = new([]string{"NOT_THERE"}) },
+		"/events/0 REQUIRED":            func(c *subscribers.Settings) { c.Events = new([]string{""}) },
+		"/events/0 INVALID":             func(c *subscribers.Settings) { c.Events = new([]string{"payment_paid"}) },
+		"/events/1 DUPLICATE":           func(c *subscribers.Settings) { c.Events = new([]string{"PAYMENT_PAID", "PAYMENT_PAID"}) },
+		"/events/0 UNKNOWN_EVENT_TYPE":  func(c *subscribers.Settings) { c.Events = new([]string{"NOT_THERE"}) },
 		"name REQUIRED, events INVALID": nil,
 	} {
 		in := b.input("https://example.com/")
 		if edit == nil {
-			in.Name, in.Events, want = new(""), new([]string{"A-B"}), "name REQUIRED, events[0] INVALID"
+			in.Name, in.Events, want = new(""), new([]string{"A-B"}), "name REQUIRED, /events/0 INVALID"
 		} else {
 			edit(&in)
 		}
@@ -120,7 +120,7 @@ func TestLongestNamesAreAccepted(t *testing.T) {
 	noErr(t, err)
 	(*in.Events)[0] += "_"
 	_, err = b.store.Create(t.Context(), b.company, in)
-	if got := codes(t, err); got != "events[0] INVALID" {
+	if got := codes(t, err); got != "/events/0 INVALID" {
 		t.Errorf("codes = %s", got)
 	}
 }

@@ -34,6 +34,13 @@ const (
 	ReasonFailing = "FAILING" // it failed for too long with no success
 )
 
+// The formats in which a subscriber may be sent events.
+const (
+	FormatStandard    = "standard"    // the event's record
+	FormatThin        = "thin"        // what the event is, and a link to its record
+	FormatCloudEvents = "cloudevents" // CloudEvents 1.0.2, structured mode, JSON
+)
+
 // Subscriber is one endpoint of a company and the events that it wants.
 // Times are UTC with milliseconds. DisabledReason and DisabledAt are set
 // exactly while it is not Enabled. Redis keeps it as its JSON; what that has not
@@ -48,6 +55,7 @@ type Subscriber struct {
 	DisabledReason string          `json:"disabledReason,omitzero"`
 	DisabledAt     *time.Time      `json:"disabledAt,omitzero"`
 	Filter         string          `json:"filter,omitzero"`    // see package filter; empty: none
+	Format         string          `json:"format,omitzero"`    // of what it is sent; empty: FormatStandard
 	RateLimit      *RateLimit      `json:"rateLimit,omitzero"` // nil: none
 	Ordered        bool            `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
 	OnDead         string          `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
@@ -180,6 +188,7 @@ type Settings struct {
 	Enabled     *bool // true by default
 	Headers     map[string]*Secret
 	Filter      *string    // "" removes it
+	Format      *string    // one of the Format constants
 	RateLimit   *RateLimit // the zero value removes it
 	Ordered     *bool
 	OnDead      *string
@@ -218,6 +227,9 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 	if in.RateLimit != nil && *in.RateLimit != (RateLimit{}) {
 		in.RateLimit.check(problems)
 	}
+	if in.Format != nil && !slices.Contains([]string{FormatStandard, FormatThin, FormatCloudEvents}, *in.Format) {
+		problems.Add("format", "INVALID", "must be standard, thin or cloudevents")
+	}
 	if in.OnDead != nil {
 		checkOnDead(problems, *in.OnDead)
 	}
@@ -234,6 +246,7 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 		checkHeaderTotal(problems, sub.Headers)
 	}
 	set(&sub.Filter, in.Filter)
+	set(&sub.Format, in.Format)
 	set(&sub.Ordered, in.Ordered)
 	set(&sub.OnDead, in.OnDead)
 	if in.RateLimit != nil {

@@ -28,8 +28,8 @@ type URLPolicy struct {
 }
 
 // normalizeURL returns raw with its scheme and host in lower case, the host in
-// its ASCII form (punycode), and without default port and fragment. It refuses,
-// with an *invalid.Error on callbackUrl, what is not an absolute https URL
+// its ASCII form (punycode), "/" for an empty path, and without default port, empty
+// query and fragment. It refuses, with an *invalid.Error on callbackUrl, what is not an absolute https URL
 // (http only with allowHTTP) of at most 2,048 bytes, or has user information,
 // white space or control characters. Normalising twice changes nothing.
 func normalizeURL(raw string, allowHTTP bool) (string, error) {
@@ -71,7 +71,10 @@ func parseURL(raw string, allowHTTP bool) (string, error) {
 		return "", errors.New("must not carry a user name or password")
 	}
 	u.Fragment, u.RawFragment = "", ""
-	u.RawQuery = escapeQuery(u.RawQuery)
+	u.RawQuery, u.ForceQuery = escapeQuery(u.RawQuery), false
+	if u.Path == "" {
+		u.Path = "/"
+	}
 	u.Host, err = normalizeHost(u)
 	return u.String(), err
 }

@@ -13,7 +13,10 @@ import (
 func TestNormalizeURL(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		"https://example.com":                    "https://example.com",
+		"https://example.com":                    "https://example.com/",
+		"https://example.com?":                   "https://example.com/",
+		"https://example.com/a?":                 "https://example.com/a",
+		"https://example.com?a":                  "https://example.com/?a",
 		"https://example.com/":                   "https://example.com/",
 		"HTTPS://EXAMPLE.com/Path?Q=A":           "https://example.com/Path?Q=A",
 		"https://example.com:443/a":              "https://example.com/a",
@@ -34,7 +37,7 @@ func TestNormalizeURL(t *testing.T) {
 		"https://my_host.example/a":              "https://my_host.example/a",
 		"https://r3---sn.example/a":              "https://r3---sn.example/a",
 		"https://[2001:DB8:0::1]:8443/":          "https://[2001:db8::1]:8443/",
-		"https://[2001:db8::1]:443":              "https://[2001:db8::1]",
+		"https://[2001:db8::1]:443":              "https://[2001:db8::1]/",
 		"https://192.0.2.1/":                     "https://192.0.2.1/",
 		"https://１９２.0.2.1/":                     "https://192.0.2.1/",
 		"https://example.com/a/../b/%7Euser?a=b": "https://example.com/a/../b/%7Euser?a=b",

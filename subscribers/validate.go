@@ -38,7 +38,7 @@ func checkEvents(problems *invalid.Error, catalogue *events.Catalogue, names []s
 	}
 	seen := make(map[string]bool, len(names))
 	for i, name := range names {
-		field := "events[" + strconv.Itoa(i) + "]"
+		field := "/events/" + strconv.Itoa(i)
 		checkEvent(problems, catalogue, field, name)
 		if seen[name] {
 			problems.Add(field, "DUPLICATE", "is already in the list")

@@ -219,27 +219,6 @@ func (e CardType) Valid() bool {
 	}
 }
 
-// Defines values for CardWithLimitsPeriodicity.
-const (
-	CardWithLimitsPeriodicityDAILY   CardWithLimitsPeriodicity = "DAILY"
-	CardWithLimitsPeriodicityMONTHLY CardWithLimitsPeriodicity = "MONTHLY"
-	CardWithLimitsPeriodicityWEEKLY  CardWithLimitsPeriodicity = "WEEKLY"
-)
-
-// Valid indicates whether the value is a known member of the CardWithLimitsPeriodicity enum.
-func (e CardWithLimitsPeriodicity) Valid() bool {
-	switch e {
-	case CardWithLimitsPeriodicityDAILY:
-		return true
-	case CardWithLimitsPeriodicityMONTHLY:
-		return true
-	case CardWithLimitsPeriodicityWEEKLY:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for DeliveryStatus.
 const (
 	DeliveryStatusCANCELLED  DeliveryStatus = "CANCELLED"
@@ -317,6 +296,7 @@ const (
 	EventStatusCANCELLED    EventStatus = "CANCELLED"
 	EventStatusDEAD         EventStatus = "DEAD"
 	EventStatusDELIVERED    EventStatus = "DELIVERED"
+	EventStatusHELD         EventStatus = "HELD"
 	EventStatusNOSUBSCRIBER EventStatus = "NO_SUBSCRIBER"
 	EventStatusPENDING      EventStatus = "PENDING"
 )
@@ -330,9 +310,32 @@ func (e EventStatus) Valid() bool {
 		return true
 	case EventStatusDELIVERED:
 		return true
+	case EventStatusHELD:
+		return true
 	case EventStatusNOSUBSCRIBER:
 		return true
 	case EventStatusPENDING:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Format.
+const (
+	FormatCloudevents Format = "cloudevents"
+	FormatStandard    Format = "standard"
+	FormatThin        Format = "thin"
+)
+
+// Valid indicates whether the value is a known member of the Format enum.
+func (e Format) Valid() bool {
+	switch e {
+	case FormatCloudevents:
+		return true
+	case FormatStandard:
+		return true
+	case FormatThin:
 		return true
 	default:
 		return false
@@ -525,6 +528,27 @@ func (e OnDead) Valid() bool {
 	case OnDeadContinue:
 		return true
 	case OnDeadPause:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for Periodicity.
+const (
+	PeriodicityDAILY   Periodicity = "DAILY"
+	PeriodicityMONTHLY Periodicity = "MONTHLY"
+	PeriodicityWEEKLY  Periodicity = "WEEKLY"
+)
+
+// Valid indicates whether the value is a known member of the Periodicity enum.
+func (e Periodicity) Valid() bool {
+	switch e {
+	case PeriodicityDAILY:
+		return true
+	case PeriodicityMONTHLY:
+		return true
+	case PeriodicityWEEKLY:
 		return true
 	default:
 		return false
@@ -809,6 +833,9 @@ type AuditList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // AuditTarget defines model for AuditTarget.
@@ -977,17 +1004,14 @@ type CardWithLimits struct {
 	Name     string `json:"name"`
 
 	// Periodicity How often the threshold resets; absent when it does not.
-	Periodicity CardWithLimitsPeriodicity `json:"periodicity,omitempty"`
-	Status      CardStatus                `json:"status"`
+	Periodicity Periodicity `json:"periodicity,omitempty"`
+	Status      CardStatus  `json:"status"`
 
 	// Threshold Absent when only the company's credit limit bounds the card.
 	Threshold jsontext.Value     `json:"threshold,omitempty"`
 	Type      CardType           `json:"type"`
 	UUID      openapi_types.UUID `json:"uuid"`
 }
-
-// CardWithLimitsPeriodicity How often the threshold resets; absent when it does not.
-type CardWithLimitsPeriodicity string
 
 // CardsCancel Example: {"uuids":["3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"]}
 type CardsCancel struct {
@@ -1053,6 +1077,9 @@ type DeliveryList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // DeliveryStatus defines model for DeliveryStatus.
@@ -1091,11 +1118,13 @@ type Event struct {
 	ErrorMessage string             `json:"errorMessage,omitempty"`
 
 	// Event Example: PAYMENT_PAID
-	Event     EventName      `json:"event"`
-	ID        string         `json:"id"`
-	Metadata  jsontext.Value `json:"metadata"`
-	Status    EventStatus    `json:"status"`
-	Timestamp time.Time      `json:"timestamp"`
+	Event    EventName      `json:"event"`
+	ID       string         `json:"id"`
+	Metadata jsontext.Value `json:"metadata"`
+
+	// Status HELD means that only disabled subscribers were to have the event; recover delivers it.
+	Status    EventStatus `json:"status"`
+	Timestamp time.Time   `json:"timestamp"`
 }
 
 // EventBatchResult defines model for EventBatchResult.
@@ -1126,7 +1155,7 @@ type EventInput struct {
 	Event EventName `json:"event"`
 	ID    string    `json:"id"`
 
-	// Metadata Any JSON object, at most 256 KiB.
+	// Metadata Any JSON object, at most 256 KiB and 63 levels of nesting; an empty one when absent.
 	Metadata jsontext.Value `json:"metadata,omitempty"`
 
 	// Timestamp The source's own time, RFC 3339 or epoch milliseconds; the same when the event is sent again.
@@ -1151,6 +1180,9 @@ type EventList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // EventName Example: PAYMENT_PAID
@@ -1168,7 +1200,7 @@ type EventResult struct {
 // EventResultStatus defines model for EventResult.Status.
 type EventResultStatus string
 
-// EventStatus defines model for EventStatus.
+// EventStatus HELD means that only disabled subscribers were to have the event; recover delivers it.
 type EventStatus string
 
 // EventType defines model for EventType.
@@ -1188,7 +1220,7 @@ type EventTypes struct {
 type FieldError struct {
 	Code string `json:"code"`
 
-	// Field The field's name; a JSON pointer when it lies deeper.
+	// Field A JSON pointer (RFC 6901) into the body, or into the parameters: `/events/0`, `/size`; empty for the body as a whole.
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
@@ -1219,6 +1251,9 @@ type FilterVerdict struct {
 	// Matches Whether the event would be delivered: the subscriber lists its type, and the filter is true.
 	Matches bool `json:"matches"`
 }
+
+// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+type Format string
 
 // Health defines model for Health.
 type Health struct {
@@ -1338,6 +1373,9 @@ type OAuthErrorError string
 // OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
 type OnDead string
 
+// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+type Partial = bool
+
 // PaymentDetail defines model for PaymentDetail.
 type PaymentDetail struct {
 	// MarkedAsPaidBy The user who marked it paid.
@@ -1345,6 +1383,9 @@ type PaymentDetail struct {
 	PaymentMethod     string `json:"paymentMethod,omitempty"`
 	PaymentMethodNote string `json:"paymentMethodNote,omitempty"`
 }
+
+// Periodicity defines model for Periodicity.
+type Periodicity string
 
 // Problem RFC 9457 problem details.
 type Problem struct {
@@ -1362,7 +1403,9 @@ type Problem struct {
 	Status    int       `json:"status"`
 	Timestamp time.Time `json:"timestamp"`
 	Title     string    `json:"title"`
-	Type      string    `json:"type"`
+
+	// Type Leads to what is said of `code`.
+	Type string `json:"type"`
 }
 
 // QuarantineEntry defines model for QuarantineEntry.
@@ -1384,6 +1427,9 @@ type QuarantineList struct {
 
 	// NextCursor Absent on the last page.
 	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // QuarantineRef defines model for QuarantineRef.
@@ -1406,8 +1452,10 @@ type RecoverRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
 	// DryRun Count only.
-	DryRun *bool     `json:"dryRun,omitempty"`
-	Since  time.Time `json:"since"`
+	DryRun *bool `json:"dryRun,omitempty"`
+
+	// Since Not in the future.
+	Since time.Time `json:"since"`
 
 	// Statuses The statuses of existing deliveries to send again, DEAD when absent; what was never sent because the subscriber was disabled is always included.
 	Statuses *[]DeliveryStatus `json:"statuses,omitempty"`
@@ -1469,7 +1517,9 @@ type ReimbursementStatus string
 
 // ReplayRequest defines model for ReplayRequest.
 type ReplayRequest struct {
-	CompanyUUID     *openapi_types.UUID   `json:"companyUuid,omitempty"`
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// SubscriberUuids All that want the event, when absent.
 	SubscriberUuids *[]openapi_types.UUID `json:"subscriberUuids,omitempty"`
 }
 
@@ -1515,10 +1565,15 @@ type Subscriber struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
-	Events      EventNames         `json:"events"`
+
+	// Events Empty once `delete-event` took the last.
+	Events []EventName `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
+
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
@@ -1560,6 +1615,9 @@ type SubscriberCreate struct {
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format *Format `json:"format,omitempty"`
+
 	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`, `X-Forwarded-*` and the like). Kept encrypted; a value is never shown again.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
@@ -1572,9 +1630,7 @@ type SubscriberCreate struct {
 	// Ordered One delivery at a time, in the order in which the events were accepted. One that fails holds up the rest until it is delivered or dead.
 	Ordered *bool `json:"ordered,omitempty"`
 
-	// RateLimit Bounds the attempts to the subscriber, over all replicas: in any span of t seconds at most `perSecond` × t + `burst` begin. What exceeds it waits.
-	//
-	// Example: {"burst":10,"perSecond":5}
+	// RateLimit None when absent or null.
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 }
 
@@ -1644,6 +1700,9 @@ type SubscriberUpdate struct {
 	// Example: event == "PAYMENT_PAID" && decimal(metadata.amount) >= decimal("100")
 	Filter *string `json:"filter,omitempty"`
 
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format *Format `json:"format,omitempty"`
+
 	// Headers Changes those that are named: a value sets a header, null removes it (RFC 7396); the others stay. When `callbackUrl` moves to another scheme, host or port, each header must be named: values stay with the receiver that they were given for.
 	//
 	// Example: {"Authorization":"Bearer 77ab","X-Old":null}
@@ -1664,10 +1723,15 @@ type SubscriberWithSecret struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
 	Enabled     bool               `json:"enabled"`
-	Events      EventNames         `json:"events"`
+
+	// Events Empty once `delete-event` took the last.
+	Events []EventName `json:"events"`
 
 	// Filter Absent without one.
 	Filter *string `json:"filter,omitempty"`
+
+	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
+	Format Format `json:"format"`
 
 	// Headers The names of the headers that deliveries carry, each with `***` for its value. Absent without any.
 	//
@@ -1777,8 +1841,8 @@ type Cursor = string
 // DeliveryPath defines model for DeliveryPath.
 type DeliveryPath = string
 
-// EventFilter defines model for EventFilter.
-type EventFilter = string
+// EventFilter Example: PAYMENT_PAID
+type EventFilter = EventName
 
 // EventPath defines model for EventPath.
 type EventPath = string
@@ -1825,6 +1889,9 @@ type EventCompacted = Problem
 // Forbidden RFC 9457 problem details.
 type Forbidden = Problem
 
+// HeadersTooLarge RFC 9457 problem details.
+type HeadersTooLarge = Problem
+
 // IdempotencyKeyReused RFC 9457 problem details.
 type IdempotencyKeyReused = Problem
 
@@ -1852,6 +1919,9 @@ type PayloadTooLarge = Problem
 // Refused RFC 9457 problem details.
 type Refused = Problem
 
+// RequestTimeout RFC 9457 problem details.
+type RequestTimeout = Problem
+
 // TooManyEvents RFC 9457 problem details.
 type TooManyEvents = Problem
 
@@ -1863,6 +1933,9 @@ type Unauthorized = Problem
 
 // Unavailable RFC 9457 problem details.
 type Unavailable = Problem
+
+// UnknownSubscribers RFC 9457 problem details.
+type UnknownSubscribers = Problem
 
 // UnsupportedMediaType RFC 9457 problem details.
 type UnsupportedMediaType = Problem
@@ -1881,16 +1954,16 @@ type ListAuditParams struct {
 	// Target Only changes of the thing with this id.
 	Target *string `form:"target,omitempty" json:"target,omitempty"`
 
-	// From Not recorded before this time.
+	// From Not recorded before this time. RFC 3339, or epoch milliseconds.
 	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not recorded after this time.
+	// To Not recorded after this time. RFC 3339, or epoch milliseconds.
 	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1905,16 +1978,16 @@ type ListDeliveriesParams struct {
 	Event  *EventFilter    `form:"event,omitempty" json:"event,omitempty"`
 	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// From Not before this time.
+	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time.
+	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1942,6 +2015,12 @@ type GetEgressCertificateParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// SetEgressCertificateParams defines parameters for SetEgressCertificate.
+type SetEgressCertificateParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -1950,10 +2029,10 @@ type ListEventsParams struct {
 	// Event Only this event type.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
-	// From Not before this time.
+	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
 
-	// To Not after this time.
+	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
 	// Status Only events whose deliveries, taken together, have this status.
@@ -1962,7 +2041,7 @@ type ListEventsParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -1973,8 +2052,13 @@ type IngestEventsJSONBody struct {
 
 // IngestEventsParams defines parameters for IngestEvents.
 type IngestEventsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2010,7 +2094,9 @@ type ReplayEventParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2019,11 +2105,9 @@ type ListLocationsV1Params struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
-	Size *Size `form:"size,omitempty" json:"size,omitempty"`
-
-	// Status `ACTIVE` or `INACTIVE`, in any letter case.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2043,7 +2127,7 @@ type ListQuarantineParams struct {
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
@@ -2064,7 +2148,7 @@ type ListSubscribersParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UUID Only this subscriber.
@@ -2077,8 +2161,8 @@ type ListSubscribersParams struct {
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
 	Enabled     *bool   `form:"enabled,omitempty" json:"enabled,omitempty"`
 
-	// Events Comma-separated event types; subscribers to any of them are listed.
-	Events *[]string `form:"events,omitempty" json:"events,omitempty"`
+	// Events Event types; subscribers to any of them are listed.
+	Events *[]EventName `form:"events,omitempty" json:"events,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2086,15 +2170,25 @@ type ListSubscribersParams struct {
 
 // CreateSubscriberParams defines parameters for CreateSubscriber.
 type CreateSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // AddSubscriberEventParams defines parameters for AddSubscriberEvent.
 type AddSubscriberEventParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2104,7 +2198,7 @@ type DeleteSubscriberEventParams struct {
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
 
 	// Event The event type to remove.
-	Event *string `form:"event,omitempty" json:"event,omitempty"`
+	Event *EventName `form:"event,omitempty" json:"event,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2122,6 +2216,12 @@ type GetSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// UpdateSubscriberParams defines parameters for UpdateSubscriber.
+type UpdateSubscriberParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
 type TestSubscriberFilterParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2134,7 +2234,9 @@ type PauseSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2144,7 +2246,9 @@ type RecoverSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2160,7 +2264,9 @@ type ResumeSubscriberParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2170,7 +2276,9 @@ type RotateSubscriberSecretParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
@@ -2203,11 +2311,9 @@ type ListLocationsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
-	Size *Size `form:"size,omitempty" json:"size,omitempty"`
-
-	// Status `ACTIVE` or `INACTIVE`, in any letter case.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2224,23 +2330,17 @@ type ListCardsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// UserUUID Cards of this user; not together with `userErpId`.
 	UserUUID *openapi_types.UUID `form:"userUuid,omitempty" json:"userUuid,omitempty"`
 
 	// Username Cards of the user with exactly this username.
-	Username *string `form:"username,omitempty" json:"username,omitempty"`
-
-	// Status `ACTIVE`, `BLOCKED`, `CANCELLED` or `EXPIRED`, in any letter case.
-	Status *string `form:"status,omitempty" json:"status,omitempty"`
-
-	// Periodicity `DAILY`, `WEEKLY` or `MONTHLY`, in any letter case.
-	Periodicity *string `form:"periodicity,omitempty" json:"periodicity,omitempty"`
-
-	// Type `MASTER_WORLD_ELITE`, `MASTER_CORPORATE`, `MASTER_VIRTUAL`, `VISA_PHYSICAL` or `VISA_VIRTUAL`, in any letter case.
-	Type *string `form:"type,omitempty" json:"type,omitempty"`
+	Username    *string      `form:"username,omitempty" json:"username,omitempty"`
+	Status      *CardStatus  `form:"status,omitempty" json:"status,omitempty"`
+	Periodicity *Periodicity `form:"periodicity,omitempty" json:"periodicity,omitempty"`
+	Type        *CardType    `form:"type,omitempty" json:"type,omitempty"`
 
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
@@ -2251,20 +2351,36 @@ type ListCardsParams struct {
 
 // CreateCardParams defines parameters for CreateCard.
 type CreateCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CreateCardsParams defines parameters for CreateCards.
 type CreateCardsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
 	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
-	// answered with the stored answer; with another request, 422.
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetCardJobParams defines parameters for GetCardJob.
 type GetCardJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// CancelCardsParams defines parameters for CancelCards.
+type CancelCardsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
@@ -2281,12 +2397,24 @@ type GetCardParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// LockCardParams defines parameters for LockCard.
+type LockCardParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// SetCardThresholdParams defines parameters for SetCardThreshold.
+type SetCardThresholdParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ListReimbursementsParams defines parameters for ListReimbursements.
 type ListReimbursementsParams struct {
 	// Page Zero-based page number.
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
-	// Size Items a page; more than 100 is taken as 100.
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 
 	// RequestCreationDateStart Requested on this day or later.
@@ -2320,19 +2448,19 @@ type ListReimbursementsParams struct {
 	LastUpdateDateEnd *string `form:"lastUpdateDateEnd,omitempty" json:"lastUpdateDateEnd,omitempty"`
 
 	// CategoryCodes Category codes of the merchant.
-	CategoryCodes *[]string `form:"categoryCodes,omitempty" json:"categoryCodes,omitempty"`
+	CategoryCodes *[]int32 `form:"categoryCodes,omitempty" json:"categoryCodes,omitempty"`
 
 	// RequesterUuids Users who made the request.
-	RequesterUuids *[]string `form:"requesterUuids,omitempty" json:"requesterUuids,omitempty"`
+	RequesterUuids *[]openapi_types.UUID `form:"requesterUuids,omitempty" json:"requesterUuids,omitempty"`
 
-	// Statuses Validation statuses, see `ReimbursementStatus`, in any letter case.
-	Statuses *[]string `form:"statuses,omitempty" json:"statuses,omitempty"`
+	// Statuses Validation statuses.
+	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
 	// RequesterName A part of the requester's name, whatever letter case and accents.
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.
-	Uuids *[]string `form:"uuids,omitempty" json:"uuids,omitempty"`
+	Uuids *[]openapi_types.UUID `form:"uuids,omitempty" json:"uuids,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
@@ -2580,7 +2708,7 @@ type ServerInterface interface {
 	GetEgressCertificate(w http.ResponseWriter, r *http.Request, params GetEgressCertificateParams)
 	// SetEgressCertificate Set the client certificate that receivers of the company are shown
 	// (PUT /api/v1/egress-certificate)
-	SetEgressCertificate(w http.ResponseWriter, r *http.Request)
+	SetEgressCertificate(w http.ResponseWriter, r *http.Request, params SetEgressCertificateParams)
 	// ListEventTypes List the known event types
 	// (GET /api/v1/event-types)
 	ListEventTypes(w http.ResponseWriter, r *http.Request)
@@ -2641,7 +2769,7 @@ type ServerInterface interface {
 	GetSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params GetSubscriberParams)
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
-	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath)
+	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params UpdateSubscriberParams)
 	// TestSubscriberFilter Try a filter on events that were accepted
 	// (POST /api/v1/subscribers/{uuid}/filter-test)
 	TestSubscriberFilter(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberFilterParams)
@@ -2692,7 +2820,7 @@ type ServerInterface interface {
 	GetCardJob(w http.ResponseWriter, r *http.Request, jobUUID CardJobPath, params GetCardJobParams)
 	// CancelCards Cancel up to 100 cards
 	// (POST /api/v3/cards/delete)
-	CancelCards(w http.ResponseWriter, r *http.Request)
+	CancelCards(w http.ResponseWriter, r *http.Request, params CancelCardsParams)
 	// CancelCard Cancel one card
 	// (DELETE /api/v3/cards/{uuid})
 	CancelCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params CancelCardParams)
@@ -2701,10 +2829,10 @@ type ServerInterface interface {
 	GetCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params GetCardParams)
 	// LockCard Lock or unlock a card
 	// (PATCH /api/v3/cards/{uuid}/lock)
-	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath)
+	LockCard(w http.ResponseWriter, r *http.Request, uuid CardPath, params LockCardParams)
 	// SetCardThreshold Change how much may be spent with a card
 	// (PATCH /api/v3/cards/{uuid}/threshold)
-	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath)
+	SetCardThreshold(w http.ResponseWriter, r *http.Request, uuid CardPath, params SetCardThresholdParams)
 	// ListReimbursements List reimbursements, the latest updated first
 	// (GET /api/v3/reimbursements)
 	ListReimbursements(w http.ResponseWriter, r *http.Request, params ListReimbursementsParams)
@@ -3177,8 +3305,27 @@ func (siw *ServerInterfaceWrapper) GetEgressCertificate(w http.ResponseWriter, r
 // SetEgressCertificate operation middleware
 func (siw *ServerInterfaceWrapper) SetEgressCertificate(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SetEgressCertificateParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.SetEgressCertificate(w, r)
+		siw.Handler.SetEgressCertificate(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3321,6 +3468,19 @@ func (siw *ServerInterfaceWrapper) IngestEvents(w http.ResponseWriter, r *http.R
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params IngestEventsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
 
 	headers := r.Header
 
@@ -3933,6 +4093,19 @@ func (siw *ServerInterfaceWrapper) CreateSubscriber(w http.ResponseWriter, r *ht
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateSubscriberParams
 
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	headers := r.Header
 
 	// ------------- Optional header parameter "Idempotency-Key" -------------
@@ -3973,6 +4146,19 @@ func (siw *ServerInterfaceWrapper) AddSubscriberEvent(w http.ResponseWriter, r *
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params AddSubscriberEventParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
 
 	headers := r.Header
 
@@ -4164,8 +4350,24 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateSubscriberParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.UpdateSubscriber(w, r, uuid)
+		siw.Handler.UpdateSubscriber(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4948,6 +5150,19 @@ func (siw *ServerInterfaceWrapper) CreateCard(w http.ResponseWriter, r *http.Req
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateCardParams
 
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	headers := r.Header
 
 	// ------------- Optional header parameter "Idempotency-Key" -------------
@@ -4988,6 +5203,19 @@ func (siw *ServerInterfaceWrapper) CreateCards(w http.ResponseWriter, r *http.Re
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateCardsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
 
 	headers := r.Header
 
@@ -5066,8 +5294,27 @@ func (siw *ServerInterfaceWrapper) GetCardJob(w http.ResponseWriter, r *http.Req
 // CancelCards operation middleware
 func (siw *ServerInterfaceWrapper) CancelCards(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelCardsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CancelCards(w, r)
+		siw.Handler.CancelCards(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5176,8 +5423,24 @@ func (siw *ServerInterfaceWrapper) LockCard(w http.ResponseWriter, r *http.Reque
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params LockCardParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.LockCard(w, r, uuid)
+		siw.Handler.LockCard(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5202,8 +5465,24 @@ func (siw *ServerInterfaceWrapper) SetCardThreshold(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SetCardThresholdParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.SetCardThreshold(w, r, uuid)
+		siw.Handler.SetCardThreshold(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5380,7 +5659,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "categoryCodes" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "categoryCodes", r.URL.Query(), &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "categoryCodes", r.URL.Query(), &params.CategoryCodes, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -5393,7 +5672,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "requesterUuids" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "requesterUuids", r.URL.Query(), &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "requesterUuids", r.URL.Query(), &params.RequesterUuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -5406,7 +5685,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "statuses" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "statuses", r.URL.Query(), &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "statuses", r.URL.Query(), &params.Statuses, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -5432,7 +5711,7 @@ func (siw *ServerInterfaceWrapper) ListReimbursements(w http.ResponseWriter, r *
 
 	// ------------- Optional query parameter "uuids" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "uuids", r.URL.Query(), &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "uuids", r.URL.Query(), &params.Uuids, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {

@@ -23,7 +23,7 @@ const (
 const (
 	adminConnections = 256      // of the admin listener and the demo's receiver, each
 	adminBody        = 64 << 10 // bytes; the admin listener needs none
-	maxHeader        = 32 << 10 // bytes; a forwarded client certificate has up to 8 KiB
+	maxHeader        = 96 << 10 // bytes; the API answers, and refuses, beyond 64 KiB
 	maxStreams       = 128      // requests at once on one HTTP/2 connection
 )
 
@@ -67,7 +67,9 @@ func (d *daemon) serve(l net.Listener, s service) {
 		WriteTimeout:      limits.RequestTimeout + s.answer,
 		IdleTimeout:       limits.IdleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		TLSConfig:         s.tls,
+		// OPTIONS * is answered by the handler, as everything is.
+		DisableGeneralOptionsHandler: true,
+		TLSConfig:                    s.tls,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams,
 			SendPingTimeout:      limits.RequestTimeout, // asks a silent peer whether it is there

@@ -117,7 +117,8 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,
-		Logger: d.log, Registerer: d.registry,
+		PublicURL: d.publicURL(),
+		Logger:    d.log, Registerer: d.registry,
 	})
 }
 

@@ -186,16 +186,3 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
-
-func FuzzCursor(f *testing.F) {
-	f.Add("eyJjIjoiMDAwMDAwMDAtMDAwMC0wMDAwLTAwMDAtMDAwMDAwMDAwMDAwIn0")
-	f.Fuzz(func(t *testing.T, s string) {
-		p, err := parseCursor(s)
-		if err != nil {
-			return
-		}
-		if _, err := p.cursor(); err != nil {
-			t.Errorf("%q was read but cannot be written: %v", s, err)
-		}
-	})
-}

@@ -62,8 +62,6 @@ var (
 	ErrSubscriberGone = errors.New("the subscriber was deleted")
 	// ErrSubscriberDisabled says that the delivery's subscriber is disabled; enable it first.
 	ErrSubscriberDisabled = errors.New("the subscriber is disabled")
-	// ErrBadCursor says that a paging cursor was not made by this list.
-	ErrBadCursor = errors.New("the cursor is not valid")
 )
 
 // Delivery is one event on its way to one subscriber.

@@ -13,6 +13,9 @@ import (
 // ones, '!' is there when one died, '-' when a disabled subscriber was to have one.
 func deliveriesKey(r events.Ref) string { return partition.Key(r.Company, "d:"+r.String()) }
 
+// heldMark is the '-' of a deliveriesKey.
+const heldMark = "-"
+
 // deadKey: zset delivery reference -> unix ms of its death; counts and purges.
 func deadKey(p int) string { return partition.Prefix(p) + "dead" }
 

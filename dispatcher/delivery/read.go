@@ -32,7 +32,7 @@ func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Del
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not
 // matched yet or unknown.
 func (s *Store) OfEvent(ctx context.Context, r events.Ref) ([]Delivery, error) {
-	groups, err := s.ofEvents(ctx, []events.Ref{r})
+	groups, err := s.allOf(ctx, []events.Ref{r})
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +48,7 @@ const (
 	EventDelivered    EventStatus = "DELIVERED"     // every delivery ended, at least one delivered, none dead
 	EventDead         EventStatus = "DEAD"          // every delivery ended, at least one dead
 	EventCancelled    EventStatus = "CANCELLED"     // every delivery was cancelled
+	EventHeld         EventStatus = "HELD"          // matched, and only disabled subscribers were to receive it
 	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched, and nobody was to receive it
 )
 
@@ -57,18 +58,18 @@ func (s *Store) EventStatus(ctx context.Context, refs []events.Ref) ([]EventStat
 	if err != nil {
 		return nil, err
 	}
-	groups, err := s.ofEvents(ctx, refs)
+	groups, held, err := s.ofEvents(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]EventStatus, len(refs))
 	for i := range refs {
-		out[i] = sumUp(unmatched[i], groups[i])
+		out[i] = sumUp(unmatched[i], held[i], groups[i])
 	}
 	return out, nil
 }
 
-func sumUp(unmatched bool, deliveries []Delivery) EventStatus {
+func sumUp(unmatched, held bool, deliveries []Delivery) EventStatus {
 	var live, dead, delivered bool
 	for _, d := range deliveries {
 		live = live || d.Status.Live()
@@ -84,6 +85,8 @@ func sumUp(unmatched bool, deliveries []Delivery) EventStatus {
 		return EventDelivered
 	case len(deliveries) > 0:
 		return EventCancelled
+	case held:
+		return EventHeld
 	}
 	return EventNoSubscriber
 }

@@ -3,19 +3,18 @@ package delivery
 import (
 	"context"
 	_ "embed" // the script
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 )
 
@@ -48,6 +47,7 @@ const (
 	maxPage     = 100
 	maxExamined = 1000 // index entries that one page looks at
 	examineStep = 100
+	maxLoaded   = 1000 // deliveries that are loaded at a time, but for those of one event
 )
 
 // position is where a page ended.
@@ -58,32 +58,25 @@ type position struct {
 	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
 }
 
-func (p position) cursor() (string, error) {
-	b, err := json.Marshal(p)
-	return base64.RawURLEncoding.EncodeToString(b), err
-}
+const (
+	listName = "deliveries"
+	walkName = "deliveries of a subscriber"
+)
 
-func parseCursor(s string) (position, error) {
-	var p position
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || json.Unmarshal(b, &p, json.RejectUnknownMembers(true)) != nil {
-		return position{}, ErrBadCursor
-	}
-	return p, nil
+// key tells filters apart.
+func (f Filter) key() string {
+	return fmt.Sprint(f.Company, f.Subscriber, f.EventType, f.Status, f.From, f.To)
 }
 
 // List reads one page of deliveries, newest first; see Page for how pages end.
-// ErrBadCursor when the cursor is not of this list.
+// cursor.ErrBad when the cursor is not of this list.
 func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	at := position{}
-	if f.Cursor != "" {
-		var err error
-		if at, err = parseCursor(f.Cursor); err != nil {
-			return Page{}, err
-		}
-		if f.Company != nil && at.Company != *f.Company {
-			return Page{}, ErrBadCursor
-		}
+	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
+		return Page{}, err
+	}
+	if f.Cursor != "" && f.Company != nil && at.Company != *f.Company {
+		return Page{}, cursor.ErrBad
 	}
 	if f.Size <= 0 {
 		f.Size = defaultPage
@@ -130,8 +123,8 @@ func (l *lister) companies(ctx context.Context, at position) error {
 				here = at
 			}
 			if l.full() {
-				l.page.Next, err = here.cursor()
-				return err
+				l.page.Next = cursor.Encode(listName, l.filter.key(), here)
+				return nil
 			}
 			l.examined++
 			if err := l.company(ctx, here); err != nil || l.page.Next != "" {
@@ -168,6 +161,11 @@ func (l *lister) company(ctx context.Context, at position) error {
 		if err != nil || len(entries) == 0 {
 			return err
 		}
+		if byEvent {
+			if entries, err = l.store.fitting(ctx, at.Company, entries); err != nil {
+				return err
+			}
+		}
 		groups, err := l.store.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
 			return err
@@ -181,8 +179,8 @@ func (l *lister) company(ctx context.Context, at position) error {
 				after = at.After
 			}
 			at = position{Company: at.Company, Score: e.score, Member: e.member}
-			if done, err := l.add(groups[i], after, at); done || err != nil {
-				return err
+			if l.add(groups[i], after, at) {
+				return nil
 			}
 		}
 		at.After = ""
@@ -190,7 +188,7 @@ func (l *lister) company(ctx context.Context, at position) error {
 }
 
 // add appends what the filter lets through, and reports whether the page is full.
-func (l *lister) add(group []Delivery, after string, at position) (bool, error) {
+func (l *lister) add(group []Delivery, after string, at position) bool {
 	l.examined++
 	for i, d := range group {
 		if d.Subscriber.String() <= after || !l.matches(d) {
@@ -205,11 +203,10 @@ func (l *lister) add(group []Delivery, after string, at position) (bool, error) 
 		}
 	}
 	if !l.full() {
-		return false, nil
+		return false
 	}
-	var err error
-	l.page.Next, err = at.cursor()
-	return true, err
+	l.page.Next = cursor.Encode(listName, l.filter.key(), at)
+	return true
 }
 
 // index is the sorted set that serves the filter in a company. byEvent: its
@@ -275,6 +272,26 @@ func (s *Store) entries(ctx context.Context, key string, at position, highest st
 	return out, nil
 }
 
+// fitting is the first of the events whose deliveries are few enough to be loaded
+// together; at least one.
+func (s *Store) fitting(ctx context.Context, company uuid.UUID, entries []entry) ([]entry, error) {
+	pipe := s.client.Pipeline()
+	counts := make([]*redis.IntCmd, len(entries))
+	for i, e := range entries {
+		counts[i] = pipe.HLen(ctx, deliveriesKey(events.Ref{Company: company, ID: e.member}))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("count deliveries: %w", err)
+	}
+	sum := int64(0)
+	for i, count := range counts {
+		if sum += count.Val(); i > 0 && sum > maxLoaded {
+			return entries[:i], nil
+		}
+	}
+	return entries, nil
+}
+
 // read loads the deliveries behind index entries, by subscriber within each.
 func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []entry, byEvent bool) ([][]Delivery, error) {
 	if byEvent {
@@ -282,7 +299,7 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 		for i, e := range entries {
 			refs[i] = events.Ref{Company: company, ID: e.member}
 		}
-		return s.ofEvents(ctx, refs)
+		return s.allOf(ctx, refs)
 	}
 	refs := make([]Ref, len(entries))
 	for i, e := range entries {
@@ -367,30 +384,37 @@ func (w waiting) show(status *Status, reason *string) {
 	}
 }
 
-// ofEvents reads all deliveries of events, by subscriber.
-func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
+// allOf reads all deliveries of events, by subscriber.
+func (s *Store) allOf(ctx context.Context, refs []events.Ref) ([][]Delivery, error) {
+	groups, _, err := s.ofEvents(ctx, refs)
+	return groups, err
+}
+
+// ofEvents is allOf, with which events a disabled subscriber was to have.
+func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]Delivery, held []bool, err error) {
 	pipe := s.client.Pipeline()
 	cmds := make([]*redis.MapStringStringCmd, len(refs))
 	for i, r := range refs {
 		cmds[i] = pipe.HGetAll(ctx, deliveriesKey(r))
 	}
 	if pipe.Len() == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("read deliveries: %w", err)
+		return nil, nil, fmt.Errorf("read deliveries: %w", err)
 	}
-	out := make([][]Delivery, len(refs))
+	groups, held = make([][]Delivery, len(refs)), make([]bool, len(refs))
 	var live []*Delivery
 	for i, r := range refs {
-		out[i] = deliveriesOf(r, cmds[i].Val())
-		for j := range out[i] {
-			if out[i][j].Status.Live() {
-				live = append(live, &out[i][j])
+		groups[i] = deliveriesOf(r, cmds[i].Val())
+		_, held[i] = cmds[i].Val()[heldMark]
+		for j := range groups[i] {
+			if groups[i][j].Status.Live() {
+				live = append(live, &groups[i][j])
 			}
 		}
 	}
-	return out, s.showWaiting(ctx, live)
+	return groups, held, s.showWaiting(ctx, live)
 }
 
 // showWaiting shows what the endpoint queues know of live deliveries.
@@ -447,10 +471,9 @@ const (
 // no more. A nil record is one that is not kept any more.
 func (s *Store) Walk(ctx context.Context, company, subscriber uuid.UUID, index Index, after string, n int) (refs []Ref, records []*Record, next string, err error) {
 	at := position{Company: company}
-	if after != "" {
-		if at, err = parseCursor(after); err != nil {
-			return nil, nil, "", err
-		}
+	walked := fmt.Sprint(company, subscriber, index)
+	if err := cursor.Decode(after, walkName, walked, &at); err != nil {
+		return nil, nil, "", err
 	}
 	key := [...]func(c, s uuid.UUID) string{All: allOfSubscriber, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
 	entries, err := s.entries(ctx, key, at, "+inf", n)
@@ -465,6 +488,6 @@ func (s *Store) Walk(ctx context.Context, company, subscriber uuid.UUID, index I
 		return nil, nil, "", err
 	}
 	last := entries[len(entries)-1]
-	next, err = position{Company: company, Score: last.score, Member: last.member}.cursor()
-	return refs, records, next, err
+	next = cursor.Encode(walkName, walked, position{Company: company, Score: last.score, Member: last.member})
+	return refs, records, next, nil
 }

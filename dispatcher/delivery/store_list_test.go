@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/internal/cursor"
 	"spendhook/internal/redistest"
 )
 
@@ -159,9 +160,9 @@ func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 		t.Fatalf("page = %+v, %v", page, err)
 	}
 	other := uuid.New()
-	for _, cursor := range []string{page.Next, "garbage", "e30"} {
-		if _, err := s.List(t.Context(), Filter{Company: &other, Cursor: cursor}); !errors.Is(err, ErrBadCursor) {
-			t.Errorf("cursor %q: %v", cursor, err)
+	for _, text := range []string{page.Next, "garbage", "e30"} {
+		if _, err := s.List(t.Context(), Filter{Company: &other, Cursor: text}); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("cursor %q: %v", text, err)
 		}
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
 
@@ -40,7 +42,8 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 
 // Replay sends an event again to every enabled subscriber that wants it now, or
 // only to those named, each with a fresh schedule; the webhook-id stays the
-// event's. Deliveries with an attempt under way are left as they are.
+// event's. Deliveries with an attempt under way are left as they are. Of subscribers
+// that the company does not have the error is an UnknownSubscribersError.
 // events.ErrNotFound when there is no such event, events.ErrCompacted when its
 // payload is not kept any more.
 func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
@@ -53,6 +56,9 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) ([
 	}
 	subs, err := s.Registry.Current(ctx, r.Company)
 	if err != nil {
+		return nil, err
+	}
+	if err := allKnown(subs, only); err != nil {
 		return nil, err
 	}
 	var out []delivery.Delivery
@@ -69,6 +75,35 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) ([
 		out = append(out, d)
 	}
 	return out, nil
+}
+
+// UnknownSubscribersError names subscribers that the company does not have.
+type UnknownSubscribersError []uuid.UUID
+
+// Error lists at most ten of them.
+func (e UnknownSubscribersError) Error() string {
+	names := make([]string, 0, 10)
+	for _, id := range e[:min(len(e), cap(names))] {
+		names = append(names, id.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+func allKnown(subs []*subscribers.Subscriber, named []uuid.UUID) error {
+	known := make(map[uuid.UUID]bool, len(subs))
+	for _, sub := range subs {
+		known[sub.UUID] = true
+	}
+	var unknown UnknownSubscribersError
+	for _, id := range named {
+		if !known[id] {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(unknown) > 0 {
+		return unknown
+	}
+	return nil
 }
 
 func (s *Service) replayTo(ctx context.Context, r delivery.Ref, stored events.Stored) (delivery.Delivery, error) {

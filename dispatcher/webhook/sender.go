@@ -41,12 +41,13 @@ type SenderOptions struct {
 
 // Request is one attempt to be made. The Sender does not change or keep it.
 type Request struct {
-	URL      *url.URL // parsed once per subscriber, never modified
-	EventID  string
-	Sequence int64  // the event's number in its company; 0: none
-	Body     []byte // these bytes are signed and sent
-	Signer   *Signer
-	Headers  http.Header // sent besides the Sender's own, which win
+	URL         *url.URL // parsed once per subscriber, never modified
+	EventID     string
+	Sequence    int64  // the event's number in its company; 0: none
+	Body        []byte // these bytes are signed and sent
+	ContentType string // "": application/json
+	Signer      *Signer
+	Headers     http.Header // sent besides the Sender's own, which win
 
 	Company     uuid.UUID
 	Certificate *subscribers.Certificate // of the company, for receivers that ask for one; nil: none
@@ -139,6 +140,9 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	header := make(http.Header, len(r.Headers)+7)
 	maps.Copy(header, r.Headers)
 	header["Content-Type"] = contentType
+	if r.ContentType != "" {
+		header["Content-Type"] = []string{r.ContentType}
+	}
 	header["User-Agent"] = s.userAgent
 	header[HeaderID] = values[0:1:1]
 	header[HeaderTimestamp] = values[1:2:2]

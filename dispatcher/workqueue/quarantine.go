@@ -3,7 +3,6 @@ package workqueue
 import (
 	"context"
 	_ "embed" // the script
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -24,12 +24,8 @@ var (
 	retryScript = Script(retrySource, true)
 )
 
-var (
-	// ErrNotQuarantined says that the quarantine has no such entry.
-	ErrNotQuarantined = errors.New("not in the quarantine")
-	// ErrBadCursor says that a cursor was not made by Quarantined for the same filter.
-	ErrBadCursor = errors.New("the cursor is not valid")
-)
+// ErrNotQuarantined says that the quarantine has no such entry.
+var ErrNotQuarantined = errors.New("not in the quarantine")
 
 // Quarantined is an event or a delivery that could not be read.
 type Quarantined struct {
@@ -71,30 +67,34 @@ const (
 )
 
 // Quarantined lists what is in the quarantine, for each company the oldest first.
+// cursor.ErrBad when the cursor is not of this list.
 func (q *Queue) Quarantined(ctx context.Context, f QuarantineFilter) (QuarantinePage, error) {
 	first, last := 0, partition.Count-1
 	if f.Company != nil {
 		first = partition.Of(*f.Company)
 		last = first
 	}
-	at, err := parseSpot(f.Cursor, first, last)
-	if err != nil {
+	at, filter := spot{Partition: first}, fmt.Sprint(f.Company)
+	if err := cursor.Decode(f.Cursor, "quarantine", filter, &at); err != nil {
 		return QuarantinePage{}, err
+	}
+	if at.Partition < first || at.Partition > last || at.MS < 0 {
+		return QuarantinePage{}, cursor.ErrBad
 	}
 	l := &quarantineList{q: q, filter: f, at: at, size: quarantineSize, reads: quarantineReads}
 	if f.Size > 0 {
 		l.size = min(f.Size, quarantineMaxSize)
 	}
-	partitions, err := q.quarantinedIn(ctx, at.partition, last)
+	partitions, err := q.quarantinedIn(ctx, at.Partition, last)
 	if err != nil {
 		return QuarantinePage{}, err
 	}
 	for _, p := range partitions {
-		if p != l.at.partition {
-			l.at = spot{partition: p}
+		if p != l.at.Partition {
+			l.at = spot{Partition: p}
 		}
 		if more, err := l.read(ctx); err != nil || more {
-			return QuarantinePage{Items: l.items, Next: l.at.cursor()}, err
+			return QuarantinePage{Items: l.items, Next: cursor.Encode("quarantine", filter, l.at)}, err
 		}
 	}
 	return QuarantinePage{Items: l.items}, nil
@@ -136,23 +136,23 @@ func (l *quarantineList) read(ctx context.Context) (more bool, err error) {
 		if l.reads--; l.reads < 0 {
 			return true, nil
 		}
-		entries, err := l.q.opts.Client.ZRangeByScoreWithScores(ctx, QuarantineKey(l.at.partition), &redis.ZRangeBy{
-			Min: strconv.FormatInt(l.at.ms, 10), Max: "+inf", Count: quarantineRead,
+		entries, err := l.q.opts.Client.ZRangeByScoreWithScores(ctx, QuarantineKey(l.at.Partition), &redis.ZRangeBy{
+			Min: strconv.FormatInt(l.at.MS, 10), Max: "+inf", Count: quarantineRead,
 		}).Result()
 		if err != nil {
 			return false, fmt.Errorf("read quarantine: %w", err)
 		}
 		for _, z := range entries {
 			member, _ := z.Member.(string)
-			next := spot{partition: l.at.partition, ms: int64(z.Score), member: member}
-			if next.ms == l.at.ms && member <= l.at.member {
+			next := spot{Partition: l.at.Partition, MS: int64(z.Score), Member: member}
+			if next.MS == l.at.MS && member <= l.at.Member {
 				continue
 			}
 			if len(l.items) == l.size {
 				return true, nil
 			}
 			l.at = next
-			e, ok := parseQuarantined(member, next.ms)
+			e, ok := parseQuarantined(member, next.MS)
 			if ok && (l.filter.Company == nil || e.Company == *l.filter.Company) {
 				l.items = append(l.items, e)
 			}
@@ -186,32 +186,9 @@ func parseQuarantined(member string, ms int64) (Quarantined, bool) {
 // spot is a place in the quarantine: just after a member, which may be gone, or
 // at the start of a partition.
 type spot struct {
-	partition int
-	ms        int64
-	member    string
-}
-
-func (s spot) cursor() string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d/%d/%s", s.partition, s.ms, s.member))
-}
-
-// parseSpot reads what cursor wrote, for a list of the partitions first to last;
-// "" is the start.
-func parseSpot(text string, first, last int) (spot, error) {
-	if text == "" {
-		return spot{partition: first}, nil
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	parts := strings.SplitN(string(raw), "/", 3)
-	if err != nil || len(parts) != 3 {
-		return spot{}, ErrBadCursor
-	}
-	p, err := strconv.Atoi(parts[0])
-	ms, err2 := strconv.ParseUint(parts[1], 10, 53)
-	if err != nil || err2 != nil || p < first || p > last {
-		return spot{}, ErrBadCursor
-	}
-	return spot{partition: p, ms: int64(ms), member: parts[2]}, nil
+	Partition int    `json:"p"`
+	MS        int64  `json:"t,omitzero"`
+	Member    string `json:"m,omitzero"`
 }
 
 // RetryQuarantined has an entry tried again. ErrNotQuarantined when there is none.

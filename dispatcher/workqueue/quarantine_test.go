@@ -2,7 +2,6 @@ package workqueue_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -145,10 +145,10 @@ func TestQuarantineIsListed(t *testing.T) {
 	if err != nil || page.Items[1].Subscriber == nil || *page.Items[1].Subscriber != sub || !page.Items[1].At.Equal(time.UnixMilli(1000)) {
 		t.Errorf("%+v %v", page, err)
 	}
-	elsewhere := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d/0/", (partition.Of(companies[0])+1)%partition.Count))
-	for _, cursor := range []string{"!", "AAAA", elsewhere} {
-		if _, err := q.Quarantined(t.Context(), workqueue.QuarantineFilter{Company: &companies[0], Cursor: cursor}); !errors.Is(err, workqueue.ErrBadCursor) {
-			t.Errorf("cursor %q: %v", cursor, err)
+	elsewhere := cursor.Encode("quarantine", companies[0].String(), map[string]int{"p": (partition.Of(companies[0]) + 1) % partition.Count})
+	for _, text := range []string{"!", "AAAA", elsewhere} {
+		if _, err := q.Quarantined(t.Context(), workqueue.QuarantineFilter{Company: &companies[0], Cursor: text}); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("cursor %q: %v", text, err)
 		}
 	}
 	b, err := q.Backlog(t.Context(), []int{partition.Of(companies[0])})

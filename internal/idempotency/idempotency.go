@@ -30,7 +30,8 @@ type Response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header"` // only what is to be repeated
 	Body   []byte      `json:"body"`
-	Secret bool        `json:"-"` // it holds a secret: it is kept sealed
+	Read   string      `json:"read,omitempty"` // where the body is to be read again, in place of one that is too large to keep
+	Secret bool        `json:"-"`              // it holds a secret: it is kept sealed
 }
 
 // Options configure a Store.

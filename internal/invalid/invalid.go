@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Field is one thing that is wrong. Field is the path of the offending member
-// ("" for the whole input), Code is stable and upper snake (REQUIRED, INVALID,
+// Field is one thing that is wrong. Field is the offending member: the name of one of
+// the input itself, the JSON pointer (RFC 6901) to a deeper one, or "" for the whole
+// input. Code is stable and upper snake (REQUIRED, INVALID,
 // TOO_LONG, ...), Message is for people and never repeats a secret.
 type Field struct {
 	Field, Code, Message string

@@ -155,7 +155,7 @@ func (j *Job) count(s ItemStatus) {
 func checkItems(requests []Request, currency string) error {
 	var e invalid.Error
 	for i, r := range requests {
-		r.check(&e, fmt.Sprintf("cardsRequests[%d].", i), currency)
+		r.check(&e, fmt.Sprintf("/cardsRequests/%d/", i), currency)
 	}
 	return e.OrNil()
 }

@@ -15,7 +15,7 @@ import (
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
-// field begins with cardsRequests[index]); the rules of business are left to
+// field begins with /cardsRequests/index); the rules of business are left to
 // CreateNextCard. Done again for the same once, it returns the job as it was
 // first stored; another use of the storage.Key is ErrKeyReused.
 func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
@@ -183,7 +183,7 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) error {
 
 func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) error {
 	p, err := cardPolicy(ctx, tx, uuid.UUID(r.CompanyUUID))
-	if err != nil && !errors.Is(err, ErrUserNotFound) {
+	if err != nil {
 		return err
 	}
 	id := storage.Key(cardUUID(uuid.UUID(r.RequestUUID)))

@@ -62,7 +62,7 @@ func TestContractShapeErrorsRefuseTheWholeBulk(t *testing.T) {
 			bad[3].Threshold = dec("1.005")
 			for field, list := range map[string][]cards.Request{
 				"cardsRequests":              {},
-				"cardsRequests[3].threshold": bad,
+				"/cardsRequests/3/threshold": bad,
 			} {
 				_, err := s.CreateCardJob(t.Context(), acme, list, cards.Once{})
 				storagetest.WantInvalid(t, err, field)

@@ -36,6 +36,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 	reimbursement := func(change, to string) string {
 		return strings.Replace(storagetest.FullReimbursement, change, to, 1)
 	}
+	manyLabels := strings.TrimSuffix(strings.Repeat(`{"uuid":"c0000000-0000-4000-8000-000000000001","name":"l"},`, 250), ",")
 	cases := []struct{ line, reason string }{
 		{`nonsense`, "not a JSON object"},
 		{`[1]`, "not a JSON object"},
@@ -53,6 +54,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 		{`{"kind":"company",` + someUUID + `,"name":"x","currency":"JPY","creditLimit":1.5}`, "creditLimit: has more decimals than its currency"},
 		{`{"kind":"company",` + someUUID + `,"name":"x","currency":"JPY","creditLimit":1e30}`, "creditLimit: is too large"},
 		{of("location", `,"name":"x","status":"active"`), "status: must be one of ACTIVE, INACTIVE"},
+		{reimbursement(`"labels":[`, `"labels":[`+manyLabels+`,`), "must have at most 12288 bytes"},
 		{card(`"1234"`, `"12x4"`), "lastFour: must be four digits"},
 		{card(`VISA_VIRTUAL`, `VIRTUAL`), "type: must be one of"},
 		{card(`000001`, `000009`), "holderUuid: is not a user of the company"},

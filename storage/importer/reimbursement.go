@@ -78,8 +78,17 @@ func (r *reimbursementEntry) settle(time.Time) (err error) {
 		Description: r.Description, Labels: r.Labels, Merchant: r.Merchant, Groups: r.Groups, Locations: r.Locations,
 		ValidationStatus: r.ValidationStatus, Attachments: r.Attachments, PaymentDetail: r.PaymentDetail,
 	})
+	if err == nil && len(r.detail) > maxDetail {
+		problems := &invalid.Error{}
+		problems.Add("", "TOO_LONG", "the texts and lists of a reimbursement must have at most %d bytes", maxDetail)
+		return problems
+	}
 	return err
 }
+
+// maxDetail bounds what a list shows of one, so that a page of 100 has about 4 MiB,
+// links included.
+const maxDetail = 12 << 10
 
 func (r *reimbursementEntry) values(k *known) ([]any, error) {
 	if err := r.bringRequester(k); err != nil {

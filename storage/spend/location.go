@@ -25,12 +25,16 @@ type Location struct {
 }
 
 // LocationFilter narrows a list of locations; zero fields do not. A nil Company
-// means all companies, a nil Page the whole list.
+// means all companies. Without a Page the list is read in parts of 1,000, each of
+// which goes on After the last location of the one before.
 type LocationFilter struct {
 	Company *uuid.UUID
 	Status  string
 	Page    *storage.Page
+	After   *Location
 }
+
+const locationPart = 1000
 
 type locationRow struct {
 	bun.BaseModel `bun:"table:locations,alias:l"`
@@ -60,7 +64,8 @@ func (s *Store) Location(ctx context.Context, company, id uuid.UUID) (Location, 
 }
 
 // Locations lists locations, the first created first and then by uuid, with
-// the number of all that pass the filter. The error may be an *invalid.Error.
+// the number of all that pass the filter, but for After, with which they are not
+// counted. The error may be an *invalid.Error.
 func (s *Store) Locations(ctx context.Context, f LocationFilter) (list []Location, total int64, err error) {
 	if err := f.check(); err != nil {
 		return nil, 0, err
@@ -68,10 +73,12 @@ func (s *Store) Locations(ctx context.Context, f LocationFilter) (list []Locatio
 	var rows []locationRow
 	err = s.db.Snapshot(ctx, "list locations", func(ctx context.Context, db bun.IDB) error {
 		q := storage.WhereEqual(storage.InCompany(db.NewSelect().Model(&rows), f.Company), "status", f.Status)
-		if total, err = q.Count(ctx); err != nil {
+		if f.After != nil {
+			q = q.Where("(created_at, uuid) > (?, ?)", f.After.CreatedAt.UnixMilli(), storage.Key(f.After.UUID))
+		} else if total, err = q.Count(ctx); err != nil {
 			return err
 		}
-		q = q.OrderExpr("created_at, uuid")
+		q = q.OrderExpr("created_at, uuid").Limit(locationPart)
 		if f.Page != nil {
 			q = f.Page.Apply(q)
 		}

@@ -1,0 +1,83 @@
+package api
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const errorsFile = "../docs/errors.md"
+
+// TestErrorsAreDocumented writes docs/errors.md when SPENDHOOK_GENERATE is set, as
+// make generate does.
+func TestErrorsAreDocumented(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("SPENDHOOK_GENERATE") != "" {
+		if err := os.WriteFile(errorsFile, errorsText(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(errorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, errorsText()) {
+		t.Error("docs/errors.md is not what codes.go says: run make generate")
+	}
+}
+
+// Every code in the source is explained, and none that is not there.
+func TestEveryCodeIsExplained(t *testing.T) {
+	t.Parallel()
+	places := regexp.MustCompile(`(?:newProblem\([^,]+, |fieldProblem\([^,]+, |\.Add\([^,]+(?:\([^)]*\))?, |\.Err\w+, http\.Status\w+, |keyReused += )"([A-Z][A-Z0-9_]+)"`)
+	used := map[string]bool{}
+	for _, dir := range []string{".", "../subscribers", "../events", "../storage", "../storage/cards", "../storage/spend", "../internal/invalid"} {
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(file, "_test.go") {
+				for _, m := range places.FindAllSubmatch(text, -1) {
+					used[string(m[1])] = true
+				}
+			}
+		}
+	}
+	for _, c := range codes {
+		if !used[c.Code] && !ownCode[c.Code] {
+			t.Errorf("%s is explained but not used", c.Code)
+		}
+		if c.Cause == "" || c.Remedy == "" {
+			t.Errorf("%s has no cause or remedy", c.Code)
+		}
+		delete(used, c.Code)
+	}
+	for code := range used {
+		t.Errorf("%s is not explained", code)
+	}
+	if !slices.IsSortedFunc(codes, func(a, b explained) int { return strings.Compare(a.Code, b.Code) }) {
+		t.Error("the codes are not in order")
+	}
+}
+
+// The type of a problem leads to what is said of its code.
+func TestTypesLeadToTheirExplanation(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	page := h.call("GET", "/docs/errors", "", noToken).want(http.StatusOK).Body.String()
+	problem := as[struct{ Type, Code string }](h.call("GET", "/none", ""))
+	at, anchor, _ := strings.Cut(problem.Type, "#")
+	if at != strings.TrimSuffix(h.options.PublicURL, "/")+"/docs/errors" || !strings.Contains(page, `id="`+anchor+`"`) || problem.Code != "NO_SUCH_ROUTE" {
+		t.Errorf("type %q", problem.Type)
+	}
+}

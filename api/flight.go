@@ -1,0 +1,90 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// flight bounds the bytes of the answers that are under way in this process: from
+// before they are read until they are written. Who holds more than what is left free
+// gets no more for now, so one company may use half of it, and there is always room
+// for the next one. It is safe for concurrent use.
+type flight struct {
+	mu      sync.Mutex
+	free    int64
+	held    map[string]int64
+	waiting []*passenger // the first come first
+}
+
+type passenger struct {
+	who   string
+	bytes int64
+	ready chan struct{} // closed once it has what it asked for
+}
+
+func newFlight(bytes int64) *flight { return &flight{free: bytes, held: map[string]int64{}} }
+
+// take waits for that many bytes, no longer than the patience. What was taken is
+// given back in parts or whole by change, with the bytes that are needed from then on.
+// The error is a 503.
+func (f *flight) take(ctx context.Context, who string, bytes int64, patience time.Duration) (change func(bytes int64), err error) {
+	p := &passenger{who, bytes, make(chan struct{})}
+	f.mu.Lock()
+	f.waiting = append(f.waiting, p)
+	f.admit()
+	f.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.ready:
+	case <-timer.C:
+		err = f.leave(p)
+	case <-ctx.Done():
+		err = f.leave(p)
+	}
+	return func(bytes int64) { f.change(p, bytes) }, err
+}
+
+// leave takes back a request that nobody waits for any more.
+func (f *flight) leave(p *passenger) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.Index(f.waiting, p)
+	if i < 0 {
+		return nil // it got its bytes just now
+	}
+	f.waiting = slices.Delete(f.waiting, i, i+1)
+	return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "As many bytes of answers are under way as there may be; try again.").
+		with("Retry-After", "1")
+}
+
+// change makes what a passenger holds fewer bytes.
+func (f *flight) change(p *passenger, bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if bytes >= p.bytes {
+		return
+	}
+	f.free += p.bytes - bytes
+	if f.held[p.who] -= p.bytes - bytes; f.held[p.who] == 0 {
+		delete(f.held, p.who)
+	}
+	p.bytes = bytes
+	f.admit()
+}
+
+// admit gives out what is free, in the order in which it was asked for.
+func (f *flight) admit() {
+	f.waiting = slices.DeleteFunc(f.waiting, func(p *passenger) bool {
+		if f.held[p.who] > f.free-p.bytes {
+			return false
+		}
+		f.free -= p.bytes
+		f.held[p.who] += p.bytes
+		close(p.ready)
+		return true
+	})
+}

@@ -1,0 +1,170 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"spendhook/events"
+	"spendhook/storage"
+)
+
+// Every list is answered here: its parameters are read by the document
+// (parameter.go), a page has at most maxSize items and pageBytes, and is written as
+// a stream.
+
+const (
+	defaultSize = 20
+	maxSize     = 100
+	pageBytes   = events.PageBytes
+	// itemBytes is what an item of a full page may take. Only events, whose pages are
+	// bounded by their bytes too, may be larger.
+	itemBytes = pageBytes / maxSize
+)
+
+// pageOf is the page that a list of numbered pages is asked for.
+func pageOf(page, size *int) storage.Page {
+	return storage.Page{Number: or(page, 0), Size: or(size, defaultSize)}
+}
+
+// cursorPage is one page of a list that goes on at a cursor.
+type cursorPage[T any] struct {
+	Content    []T    `json:"content"`
+	NextCursor string `json:"nextCursor,omitzero"`
+	Partial    bool   `json:"partial,omitzero"` // the page ends before it is full, and the list goes on
+}
+
+// byCursor answers one page of a list that goes on at next.
+func byCursor[I, T any](r *http.Request, size int, items []I, next string, show func(I) T) reply {
+	rep := listed(cursorPage[T]{showAll(items, show), next, next != "" && len(items) < size}, size, len(items))
+	if next == "" {
+		return rep
+	}
+	query := r.URL.Query()
+	query.Set("cursor", next)
+	return rep.with("Link", link(r.URL, query, "next"))
+}
+
+// numberedPage is one page of a list whose pages are numbered.
+type numberedPage[T any] struct {
+	Content       []T   `json:"content"`
+	Number        int   `json:"number"`
+	Size          int   `json:"size"`
+	TotalElements int64 `json:"totalElements"`
+	TotalPages    int64 `json:"totalPages"`
+}
+
+// byNumber answers one page of a list of total items.
+func byNumber[I, T any](r *http.Request, page storage.Page, items []I, total int64, show func(I) T) reply {
+	content := numberedPage[T]{showAll(items, show), page.Number, page.Size, total, pages(total, page)}
+	return paged(listed(content, page.Size, len(items)), r, &page, total)
+}
+
+// inArray is byNumber for a list that is a bare array.
+func inArray[I, T any](r *http.Request, page storage.Page, items []I, total int64, show func(I) T, links ...string) reply {
+	return paged(listed(showAll(items, show), page.Size, len(items)), r, &page, total, links...)
+}
+
+func showAll[I, T any](items []I, show func(I) T) []T {
+	shown := make([]T, len(items))
+	for i, item := range items {
+		shown[i] = show(item)
+	}
+	return shown
+}
+
+// listed is the answer of a page with that many items.
+func listed(content any, size, items int) reply {
+	rep := ok(content).with("X-Page-Size", strconv.Itoa(size))
+	rep.stream, rep.bytes = true, int64(items)*itemBytes
+	return rep
+}
+
+// sequence is written as an array of all that more returns, until it returns none.
+type sequence[T any] struct {
+	more func() ([]T, error)
+}
+
+// MarshalJSONTo writes the array as it is read.
+func (s sequence[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
+	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
+		return err
+	}
+	for {
+		items, err := s.more()
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			return enc.WriteToken(jsontext.EndArray)
+		}
+		for _, item := range items {
+			if err := json.MarshalEncode(enc, item); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pages is how many pages of that size hold total items.
+func pages(total int64, p storage.Page) int64 {
+	size := int64(p.Limit())
+	return (total + size - 1) / size
+}
+
+// paged adds what leads through the pages of a list: X-Total-Count, and the RFC 8288
+// links beside others. A nil page means the whole list.
+func paged(rep reply, r *http.Request, page *storage.Page, total int64, others ...string) reply {
+	links := append(others, pageLinks(r.URL, page, total)...)
+	return rep.with("X-Total-Count", strconv.FormatInt(total, 10)).with("Link", strings.Join(links, ", "))
+}
+
+func pageLinks(at *url.URL, page *storage.Page, total int64) []string {
+	if page == nil {
+		return []string{link(at, at.Query(), "first"), link(at, at.Query(), "last")}
+	}
+	last, number := max(pages(total, *page)-1, 0), int64(page.Number)
+	to := func(n int64, rel string) string {
+		query := at.Query()
+		query.Set("page", strconv.FormatInt(n, 10))
+		query.Set("size", strconv.Itoa(page.Limit()))
+		return link(at, query, rel)
+	}
+	links := []string{to(0, "first")}
+	if number > 0 {
+		links = append(links, to(min(number-1, last), "prev"))
+	}
+	if number < last {
+		links = append(links, to(number+1, "next"))
+	}
+	return append(links, to(last, "last"))
+}
+
+// link is an RFC 8288 link to the same path with another query.
+func link(at *url.URL, query url.Values, rel string) string {
+	target := url.URL{Path: at.Path, RawQuery: query.Encode()}
+	return "<" + target.String() + `>; rel="` + rel + `"`
+}
+
+// checkPeriod refuses a period that ends before it starts.
+func checkPeriod(from, to *time.Time) error {
+	if from != nil && to != nil && to.Before(*from) {
+		return fieldProblem("to", "INVALID", "must not be before from")
+	}
+	return nil
+}
+
+// or is what a parameter was given, or its default.
+func or[T any](given *T, otherwise T) T {
+	if given == nil {
+		return otherwise
+	}
+	return *given
+}
+
+func text[T ~string](given *T) string { return string(or(given, "")) }

@@ -1,0 +1,156 @@
+package api
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+)
+
+// A DELETE whose body would be left unread is refused, with whatever is in it.
+func TestADeleteWithoutABodyTakesNone(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for _, target := range []string{cardsPath + "/" + uuid.NewString(), "/api/v1/quarantine/e"} {
+		for _, body := range []string{`{"companyUuid":"` + uuid.NewString() + `"}`, "garbage"} {
+			h.call("DELETE", target, body).want(http.StatusBadRequest, "BODY_NOT_ALLOWED")
+			h.call("DELETE", target, body, func(r *http.Request) { r.ContentLength = -1 }).want(http.StatusBadRequest, "BODY_NOT_ALLOWED")
+		}
+		h.call("DELETE", target, "").want(http.StatusNotFound)
+	}
+}
+
+// The company may be named in the query of every operation that has one.
+func TestTheCompanyMayBeInEveryQuery(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	platform := bearer(h.mint(nil, allScopes+" platform"))
+	mine, other := "companyUuid="+h.company.String(), uuid.New()
+	for route, operations := range h.routes() {
+		for method, op := range operations {
+			if !op.public && op.id != "listEventTypes" && op.query["companyUuid"] == nil {
+				t.Errorf("%s %s takes no companyUuid", method, route)
+			}
+		}
+	}
+	body := `{"name":"x","callbackUrl":"` + hooks + `","events":["A"]%s}`
+	made := h.call("POST", "/api/v1/subscribers?"+mine, fmt.Sprintf(body, ""), platform).want(http.StatusCreated)
+	if got := as[gen.SubscriberWithSecret](made).CompanyUUID; got != h.company {
+		t.Errorf("made for %s", got)
+	}
+	both := fmt.Sprintf(body, `,"companyUuid":"`+other.String()+`"`)
+	h.call("POST", "/api/v1/subscribers?"+mine, both, platform).wantField("companyUuid", "INVALID")
+	h.call("POST", "/api/v1/subscribers?"+mine, both).wantField("companyUuid", "INVALID")
+	h.call("POST", "/api/v1/events?"+mine, event("e"), platform).want(http.StatusAccepted)
+	h.call("GET", "/api/v1/events/e", "").want(http.StatusOK)
+	array := h.call("POST", "/api/v1/events?"+mine, "["+event("f")+","+strings.TrimSuffix(event("g"), "}")+`,"companyUuid":"`+other.String()+`"}]`, platform)
+	if got := as[gen.EventBatchResult](array.want(http.StatusAccepted)).Results; got[0].Status != "ACCEPTED" || got[1].Status != "REJECTED" {
+		t.Errorf("%s", array.Body)
+	}
+}
+
+// What was sent is named where it stands, with what is expected there.
+func TestErrorsPointAndSayWhatIsExpected(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks)
+	for _, c := range []struct{ method, target, body, field, says string }{
+		{"POST", "/api/v1/events", `{"id":"e","event":"A","timestamp":"2026-11-20"}`, "/timestamp", "an RFC 3339 date-time such as 2026-11-20T19:00:00Z, or whole epoch milliseconds"},
+		{"POST", "/api/v1/events", `{"id":"e","event":"A","timestamp":"2026-11-20T19:00:00,5Z"}`, "/timestamp", "RFC 3339"},
+		{"POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"https://h/a","events":["a"]}`, "/events/0", "upper-case letter"},
+		{"POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"https://h/a","events":["A"],"headers":{"hoST":"x"}}`, "/headers/hoST", "cannot be set"},
+		{"PATCH", "/api/v1/subscribers/" + sub.UUID.String(), `{"name":null}`, "/name", "must not be null"},
+		{"PATCH", "/api/v1/subscribers/" + sub.UUID.String(), `{"events":null}`, "/events", "must not be null"},
+		{"PATCH", "/api/v1/subscribers/" + sub.UUID.String(), `{"enabled":null}`, "/enabled", "must not be null"},
+		{"GET", "/api/v1/deliveries?status=LOST", "", "/status", "one of PENDING, DELIVERING"},
+	} {
+		a := h.call(c.method, c.target, c.body).want(http.StatusBadRequest)
+		if e := a.problem().Errors; len(e) != 1 || e[0].Field != c.field || !strings.Contains(e[0].Message, c.says) {
+			t.Errorf("%s %s: %s, want %s: %s", c.method, c.target, a.Body, c.field, c.says)
+		}
+	}
+	h.call("PATCH", "/api/v1/subscribers/"+sub.UUID.String(), `{"headers":{"X-A":null}}`).want(http.StatusOK)
+}
+
+// The three spellings of a bare host are one address.
+func TestABareHostHasOneAddress(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	create(h, "https://hooks.example.com")
+	for _, same := range []string{"https://hooks.example.com/", "https://hooks.example.com?"} {
+		h.call("POST", "/api/v1/subscribers", `{"name":"x","callbackUrl":"`+same+`","events":["A"]}`).want(http.StatusConflict, "CALLBACK_URL_TAKEN")
+	}
+}
+
+// The last event may be taken away, and the answer without any is as documented.
+func TestASubscriberMayLoseItsLastEvent(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks, "A")
+	h.call("DELETE", "/api/v1/subscribers/delete-event", `{"callbackUrl":"`+hooks+`","event":"A"}`).want(http.StatusNoContent)
+	if got := as[gen.Subscriber](h.call("GET", "/api/v1/subscribers/"+sub.UUID.String(), "").want(http.StatusOK)); len(got.Events) != 0 {
+		t.Errorf("%v", got.Events)
+	}
+	h.call("PATCH", "/api/v1/subscribers/"+sub.UUID.String(), `{"events":[]}`).wantField("events", "REQUIRED")
+}
+
+// Two lists as long as they may be get an answer, and more than that a problem.
+func TestTheHeadOfARequestHasItsLimit(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	list := strings.TrimSuffix(strings.Repeat(uuid.NewString()+",", 500), ",")
+	h.call("GET", reimbursementsPath+"?uuids="+list+"&requesterUuids="+list, "").want(http.StatusOK)
+	a := h.call("GET", "/api/v1/event-types", "", header("X-Long", strings.Repeat("x", maxHeaderBytes))).want(http.StatusRequestHeaderFieldsTooLarge, "HEADERS_TOO_LARGE")
+	if a.Header().Get("X-Request-Id") == "" {
+		t.Error("no request id")
+	}
+}
+
+type timedOut struct{}
+
+func (timedOut) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+// Every answer is a problem document with a request id.
+func TestEveryAnswerIsAProblem(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	h.call("POST", "/api/v1/events", "x", func(r *http.Request) { r.Body = io.NopCloser(timedOut{}) }).want(http.StatusRequestTimeout, "REQUEST_TIMEOUT")
+	h.call("OPTIONS", "/none", "", func(r *http.Request) { r.URL.Path, r.RequestURI = "*", "*" }).want(http.StatusNotFound, "NO_SUCH_ROUTE")
+}
+
+// A 404 says what is not there.
+func TestNotFoundNamesWhat(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	id := uuid.NewString()
+	for target, what := range map[string]string{
+		cardsPath + "/" + id: "card", bulkPath + "/" + id: "job", "/api/v2/locations/" + id: "location", "/api/v1/locations/" + id: "location",
+		"/api/v2/billing-statements/current": "billing statement", "/api/v1/subscribers/" + id: "subscriber",
+		"/api/v1/subscribers/" + id + "/recover/" + id: "job", "/api/v1/events/e": "event", "/api/v1/deliveries/e." + id: "delivery",
+	} {
+		if detail := h.call("GET", target, "").want(http.StatusNotFound).problem().Detail; !strings.Contains(detail, what) {
+			t.Errorf("%s: %s", target, detail)
+		}
+	}
+}
+
+// What is deprecated says so whatever it answers.
+func TestEveryAnswerOfTheOldLocationsIsDeprecated(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for _, a := range []answer{
+		h.call("GET", "/api/v1/locations", "").want(http.StatusOK), h.call("GET", "/api/v1/locations", "", noToken).want(http.StatusUnauthorized),
+		h.call("POST", "/api/v1/locations", "").want(http.StatusMethodNotAllowed), h.call("GET", "/api/v1/locations?page=x", "").want(http.StatusBadRequest),
+		h.call("GET", "/api/v1/locations/"+uuid.NewString(), "").want(http.StatusNotFound),
+	} {
+		if a.Header().Get("Deprecation") == "" || !strings.Contains(a.Header().Get("Link"), "successor-version") {
+			t.Errorf("%d: %v", a.Code, a.Header())
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// Package cursor writes where a list goes on, as a text that a client hands back.
+package cursor
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/go-json-experiment/json"
+)
+
+// ErrBad says that a text is no cursor of this list under this filter.
+var ErrBad = errors.New("the cursor is not of this list")
+
+const sumLen = 8
+
+// Encode writes a place, which must have a JSON form, as a text of URL-safe
+// characters. The text is bound to the list and its filter, which is anything that
+// prints the same for the same filter. The bond is there to tell a mistake, not to
+// keep a secret: what a list may show is decided by its filter alone. It panics when
+// the place has no JSON form.
+func Encode(list string, filter, place any) string {
+	payload, err := json.Marshal(place)
+	if err != nil {
+		panic(fmt.Sprintf("cursor of %s: %v", list, err)) // a place is a struct of texts and numbers
+	}
+	return base64.RawURLEncoding.EncodeToString(append(sum(list, filter, payload), payload...))
+}
+
+// Decode reads into place what Encode wrote for the same list and filter. An empty
+// text is the start of the list and leaves the place alone; any other is ErrBad.
+func Decode(text, list string, filter, place any) error {
+	if text == "" {
+		return nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(raw) < sumLen || base64.RawURLEncoding.EncodeToString(raw) != text {
+		return ErrBad
+	}
+	payload := raw[sumLen:]
+	if string(sum(list, filter, payload)) != string(raw[:sumLen]) || json.Unmarshal(payload, place) != nil {
+		return ErrBad
+	}
+	return nil
+}
+
+func sum(list string, filter any, payload []byte) []byte {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s\n%v\n", list, filter) // never fails
+	_, _ = h.Write(payload)
+	return binary.BigEndian.AppendUint64(nil, h.Sum64())
+}
