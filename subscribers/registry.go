@@ -216,7 +216,7 @@ func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 // What a copy holds in memory besides its texts, in bytes.
 const (
 	copyBytes        = 280 // the copy of a company itself
-	subscriberBytes  = 290
+	subscriberBytes  = 440
 	eventBytes       = 16
 	secretBytes      = 64
 	certificateBytes = 4 << 10 // a parsed certificate and its key

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
@@ -31,12 +32,12 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 		Events: *in.Events, Enabled: true, Secrets: made.Secrets,
 		CreatedAt: b.clock.Now().UTC(), UpdatedAt: b.clock.Now().UTC(),
 	}
-	if diff := cmp.Diff(want, made); diff != "" {
+	if diff := cmp.Diff(want, made, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)
 	}
 	read, err := b.store.Get(t.Context(), b.company, made.UUID)
 	noErr(t, err)
-	if diff := cmp.Diff(made, read); diff != "" {
+	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("read (-created +read):\n%s", diff)
 	}
 	if made.Secrets[0].Key.Reveal() != read.Secrets[0].Key.Reveal() {
@@ -51,7 +52,7 @@ func TestTimesHaveThePrecisionThatIsKept(t *testing.T) {
 	made := b.create(t, "https://example.com/")
 	read, err := b.store.Get(t.Context(), b.company, made.UUID)
 	noErr(t, err)
-	if diff := cmp.Diff(made, read); diff != "" {
+	if diff := cmp.Diff(made, read, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("read (-created +read):\n%s", diff)
 	}
 }
@@ -289,7 +290,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 	server.Restart()
 	after, err := server.Client().HGetAll(t.Context(), subscribers.CompanyKey(b.company)).Result()
 	noErr(t, err)
-	if diff := cmp.Diff(before, after); diff != "" || len(after) != 2 {
+	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 2 {
 		t.Errorf("stored (-before +after):\n%s", diff)
 	}
 }

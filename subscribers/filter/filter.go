@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// MaxLength is how many characters an expression may have.
-	MaxLength = 2000
+	// maxLength is how many characters an expression may have.
+	maxLength = 2000
 	// costLimit bounds one evaluation, in the units of CEL's cost model.
 	costLimit = 10_000
 )
@@ -51,8 +51,8 @@ type Expression struct{ program cel.Program }
 
 // Compile reads an expression. The error says where it is wrong, by line and column.
 func Compile(text string) (*Expression, error) {
-	if utf8.RuneCountInString(text) > MaxLength {
-		return nil, fmt.Errorf("must be at most %d characters", MaxLength)
+	if utf8.RuneCountInString(text) > maxLength {
+		return nil, fmt.Errorf("must be at most %d characters", maxLength)
 	}
 	env, err := environment()
 	if err != nil {

@@ -236,7 +236,7 @@ func (m *module) enumerations(path string, f *ast.File) {
 			continue
 		}
 		for _, spec := range g.Specs {
-			for _, name := range spec.(*ast.ValueSpec).Names { //nolint:errcheck,forcetypeassert // constants are nothing else
+			for _, name := range spec.(*ast.ValueSpec).Names {
 				m.group[path+"."+name.Name] = g.Pos()
 			}
 		}
