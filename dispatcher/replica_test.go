@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
@@ -139,14 +141,18 @@ func stopAmidst(t *testing.T, hold bool) {
 	client := redistest.New(t)
 	h := build(t, client, hasty)
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
 	answer := func(int, http.ResponseWriter, *http.Request) {
 		if hold {
 			<-gate
 		}
 	}
-	a, b := receive(t, answer), receive(t, answer)
+	a, b, c := receive(t, answer), receive(t, answer), receive(t, answer)
+	t.Cleanup(open)
 	subA, subB := h.subscribe(a.URL), h.subscribe(b.URL)
-	ids := h.emit(2000)
+	other := uuid.New()
+	subC := h.subscribeTo(other, c.URL, "PAYMENT_PAID") // it is alone, so what is more than its limit waits in memory
+	ids, others := h.emit(2000), h.emitOf(other, 200)
 	h.start()
 	eventually(t, func() bool {
 		queued := client.ZCard(t.Context(), workqueue.EndpointQueueKey(h.company, subA.UUID)).Val() +
@@ -155,7 +161,7 @@ func stopAmidst(t *testing.T, hold bool) {
 	}, "some are in flight and others wait")
 	go func() {
 		<-h.intake.Done()
-		close(gate)
+		open()
 	}()
 	h.stop(patience)
 	for _, key := range h.work() {
@@ -168,9 +174,11 @@ func stopAmidst(t *testing.T, hold bool) {
 	next.start()
 	next.reachAll(ids, subA, delivery.StatusDelivered)
 	next.reachAll(ids, subB, delivery.StatusDelivered)
+	next.reachAll(others, subC, delivery.StatusDelivered)
 	next.settled()
 	a.once(t, ids)
 	b.once(t, ids)
+	c.once(t, others)
 }
 
 func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
