@@ -161,8 +161,8 @@ func TestWhatChangesNothingIsNotAudited(t *testing.T) {
 // failing is subscribers that take a change and then lose the connection.
 type failing struct{ Subscribers }
 
-func (f failing) Delete(ctx context.Context, company, id uuid.UUID) error {
-	return errors.Join(f.Subscribers.Delete(ctx, company, id), context.DeadlineExceeded)
+func (f failing) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
+	return errors.Join(f.Subscribers.Delete(ctx, company, id, revisions...), context.DeadlineExceeded)
 }
 
 func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {

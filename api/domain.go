@@ -28,7 +28,7 @@ type Subscribers interface {
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
 	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
-	Delete(ctx context.Context, company, id uuid.UUID) error
+	Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error
 	AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (subscribers.Subscriber, error)
 	RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) error
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)

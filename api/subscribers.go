@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -61,7 +62,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 		// A new subscriber has no health to look up; and were Redis to go away
 		// now, the secret must still be answered.
 		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, subscribers.Health{}), secret: true}
-		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()), nil
+		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`), nil
 	})
 }
 
@@ -105,6 +106,9 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
+		if settings.Revisions, err = revisionsOf(p.IfMatch); err != nil {
+			return reply{}, err
+		}
 		c.changes(company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.Update(ctx, company, id, settings)
 		if err != nil {
@@ -125,8 +129,12 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if err != nil {
 			return reply{}, err
 		}
+		revisions, err := revisionsOf(p.IfMatch)
+		if err != nil {
+			return reply{}, err
+		}
 		c.changes(company, "subscriber", id.String())
-		return noContent(), s.opts.Subscribers.Delete(ctx, company, id)
+		return noContent(), s.opts.Subscribers.Delete(ctx, company, id, revisions...)
 	})
 }
 
@@ -230,7 +238,23 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 // answerWith answers a subscriber with its health.
 func (s *server) answerWith(ctx context.Context, status int, sub subscribers.Subscriber) (reply, error) {
 	health, err := s.opts.Subscribers.Health(ctx, sub.CompanyUUID, sub.UUID)
-	return reply{status: status, content: shownSubscriber(sub, health[sub.UUID])}, err
+	answer := reply{status: status, content: shownSubscriber(sub, health[sub.UUID])}
+	return answer.with("ETag", `"`+sub.Revision+`"`), err
+}
+
+// revisionsOf reads If-Match (RFC 9110, 13.1.1): "*", for any, or entity tags.
+func revisionsOf(ifMatch *string) (revisions []string, err error) {
+	if ifMatch == nil || strings.TrimSpace(*ifMatch) == "*" {
+		return nil, nil
+	}
+	for tag := range strings.SplitSeq(*ifMatch, ",") {
+		tag = strings.TrimSpace(tag)
+		if len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' {
+			return nil, fieldProblem("If-Match", "INVALID", "must be * or entity tags as ETag gives them, with commas between")
+		}
+		revisions = append(revisions, tag[1:len(tag)-1])
+	}
+	return revisions, nil
 }
 
 // shown is the published form of subscribers, with one look-up of health for

@@ -184,6 +184,34 @@ func TestFilterOfASubscriber(t *testing.T) {
 	}
 }
 
+// Two that change a subscriber at the same time do not undo each other's change.
+func TestIfMatch(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	created := h.call("POST", "/api/v1/subscribers", `{"name":"Books","callbackUrl":"`+hooks+`","events":["PAYMENT_PAID"]}`).want(http.StatusCreated)
+	path := "/api/v1/subscribers/" + as[gen.Subscriber](created).UUID.String()
+	tag := created.Header().Get("ETag")
+	if read := h.call("GET", path, "").want(http.StatusOK).Header().Get("ETag"); len(tag) < 10 || read != tag {
+		t.Fatalf("created with ETag %s, read with %s", tag, read)
+	}
+	matching := func(tags string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("If-Match", tags) }
+	}
+	changed := h.call("PATCH", path, `{"name":"Ledger"}`, matching(tag)).want(http.StatusOK).Header().Get("ETag")
+	if changed == tag || h.call("GET", path, "").Header().Get("ETag") != changed {
+		t.Errorf("changed from %s to %s", tag, changed)
+	}
+	h.call("PATCH", path, `{"name":"Books"}`, matching(tag)).want(http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	h.call("DELETE", path, "", matching(tag)).want(http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	h.call("PATCH", path, `{"name":"Books"}`, matching("Books")).wantField("If-Match", "INVALID")
+	if sub := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)); sub.Name != "Ledger" {
+		t.Errorf("the name is %s", sub.Name)
+	}
+	h.call("PATCH", path, `{"name":"Again"}`, matching("*")).want(http.StatusOK)
+	last := h.call("PATCH", path, `{"name":"Last"}`).want(http.StatusOK).Header().Get("ETag")
+	h.call("DELETE", path, "", matching(tag+", "+last)).want(http.StatusNoContent)
+}
+
 func TestListSubscribers(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -23,7 +23,7 @@ const maxRounds = 200
 
 var errContended = errors.New("change subscriber: too many others change it too")
 
-// Update changes what in has. ErrNotFound and ErrConflict change nothing.
+// Update changes what in has. ErrNotFound, ErrChanged and ErrConflict change nothing.
 // Enabling a disabled subscriber forgets why it was disabled and its health;
 // disabling one sets ReasonManual.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
@@ -31,6 +31,9 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) 
 		return Subscriber{}, err
 	}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
+		if len(in.Revisions) > 0 && !slices.Contains(in.Revisions, sub.Revision) {
+			return ErrChanged
+		}
 		var problems invalid.Error
 		in.apply(&problems, sub, s.now())
 		return problems.OrNil()
@@ -244,5 +247,6 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 	case "CHANGED":
 		return reply[1], nil
 	}
+	after.Revision = revisionOf(next)
 	return "", nil
 }

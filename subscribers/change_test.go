@@ -38,6 +38,10 @@ func TestUpdateChangesWhatIsNamed(t *testing.T) {
 		noErr(t, err)
 		step.expect()
 		want.UpdatedAt = b.clock.Now().UTC()
+		if got.Revision == want.Revision {
+			t.Errorf("the revision stays %s", got.Revision)
+		}
+		want.Revision = got.Revision
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 			t.Fatalf("updated (-want +got):\n%s", diff)
 		}

@@ -2,6 +2,8 @@ package subscribers
 
 import (
 	"cmp"
+	"crypto/sha1" //nolint:gosec // see revisionOf
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -69,7 +71,7 @@ func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 		return Subscriber{}, fmt.Errorf("stored subscriber %s is damaged", id) // err may quote a secret
 	}
 	s := r.Subscriber
-	s.UUID, s.CompanyUUID = id, company
+	s.UUID, s.CompanyUUID, s.Revision = id, company, revisionOf(raw)
 	for _, secret := range r.Secrets {
 		key, locked := v.open(secret.Key, secretPlace(company, id))
 		s.Secrets = append(s.Secrets, SigningSecret{
@@ -110,6 +112,12 @@ func (v vault) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscrib
 	}
 	slices.SortFunc(all, byAge)
 	return all, version
+}
+
+// revisionOf is short enough for a header, and delete.lua can compute it too.
+func revisionOf(raw string) string {
+	sum := sha1.Sum([]byte(raw)) //nolint:gosec // it tells changes apart, each of which has a random part
+	return hex.EncodeToString(sum[:8])
 }
 
 func byAge(a, b *Subscriber) int {

@@ -3,6 +3,7 @@ package subscribers
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 )
@@ -49,12 +50,16 @@ func (s *Service) Update(ctx context.Context, company, id uuid.UUID, in Settings
 // Delete is Store.Delete, after it has arranged that what is pending is
 // cancelled. In this order a process that is lost in between leaves no delivery
 // pending for a subscriber that is gone.
-func (s *Service) Delete(ctx context.Context, company, id uuid.UUID) error {
-	if _, err := s.read(ctx, company, id); err != nil { // nothing to cancel for an unknown one
+func (s *Service) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
+	raw, err := s.read(ctx, company, id)
+	if err != nil { // nothing to cancel for an unknown one
 		return err
+	}
+	if len(revisions) > 0 && !slices.Contains(revisions, revisionOf(raw)) {
+		return ErrChanged
 	}
 	if err := s.deliveries.SubscriberDeleting(ctx, company, id); err != nil {
 		return fmt.Errorf("cancel deliveries: %w", err)
 	}
-	return s.Store.Delete(ctx, company, id)
+	return s.Store.Delete(ctx, company, id, revisions...)
 }

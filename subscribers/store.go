@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,7 +93,8 @@ func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Sub
 	if err := problems.OrNil(); err != nil {
 		return Subscriber{}, err
 	}
-	return sub, s.insert(ctx, &sub)
+	err := s.insert(ctx, &sub)
+	return sub, err
 }
 
 func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
@@ -113,6 +115,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	case reply == "QUOTA":
 		return ErrQuota
 	}
+	sub.Revision = revisionOf(raw)
 	return nil
 }
 
@@ -141,18 +144,21 @@ func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error)
 // out an old version again.
 const versionLife = 24 * time.Hour
 
-// Delete removes a subscriber and its health, or returns ErrNotFound. The
-// caller cancels what is pending for it.
-func (s *Store) Delete(ctx context.Context, company, id uuid.UUID) error {
+// Delete removes a subscriber and its health, or returns ErrNotFound; or ErrChanged
+// when revisions are given and it has none of them. The caller cancels what is pending
+// for it.
+func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
 	keys := append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
-		id.String(), company.String(), versionLife.Milliseconds(), partition.Prefix(p)).Bool()
-	if err != nil {
+		id.String(), company.String(), versionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
+	switch {
+	case err != nil:
 		return fmt.Errorf("delete subscriber: %w", err)
-	}
-	if !deleted {
+	case deleted == 0:
 		return ErrNotFound
+	case deleted < 0:
+		return ErrChanged
 	}
 	return nil
 }

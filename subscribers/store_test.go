@@ -30,7 +30,7 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 	want := subscribers.Subscriber{
 		UUID: made.UUID, CompanyUUID: b.company, Name: *in.Name, CallbackURL: "https://example.com/hook",
 		Events: *in.Events, Enabled: true, Secrets: made.Secrets,
-		CreatedAt: b.clock.Now().UTC(), UpdatedAt: b.clock.Now().UTC(),
+		CreatedAt: b.clock.Now().UTC(), UpdatedAt: b.clock.Now().UTC(), Revision: made.Revision,
 	}
 	if diff := cmp.Diff(want, made, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" {
 		t.Errorf("created (-want +got):\n%s", diff)

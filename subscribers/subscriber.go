@@ -23,6 +23,8 @@ var (
 	ErrNotFound = errors.New("subscriber not found")
 	// ErrConflict says that another subscriber of the company has the URL.
 	ErrConflict = errors.New("callback URL already in use")
+	// ErrChanged says that the subscriber has another revision than was asked for.
+	ErrChanged = errors.New("the subscriber was changed meanwhile")
 	// ErrQuota says that the company has as many subscribers as it may.
 	ErrQuota = errors.New("too many subscribers")
 )
@@ -63,6 +65,8 @@ type Subscriber struct {
 	UpdatedAt      time.Time       `json:"updatedAt"`
 	Secrets        []SigningSecret `json:"-"` // newest first
 	Headers        []Header        `json:"-"` // sent with every delivery, by name
+	// Revision names what is stored; another change gives another one.
+	Revision string `json:"-"`
 	// Certificate is the company's, for receivers that ask for one; nil when it
 	// has none. Only Registry sets it.
 	Certificate *Certificate `json:"-"`
@@ -186,12 +190,14 @@ type Settings struct {
 	CallbackURL *string
 	Events      *[]string
 	Enabled     *bool // true by default
-	Headers     map[string]*Secret
-	Filter      *string    // "" removes it
-	Format      *string    // one of the Format constants
-	RateLimit   *RateLimit // the zero value removes it
-	Ordered     *bool
-	OnDead      *string
+	// Revisions are those that the subscriber may have, or ErrChanged; none: any.
+	Revisions []string
+	Headers   map[string]*Secret
+	Filter    *string    // "" removes it
+	Format    *string    // one of the Format constants
+	RateLimit *RateLimit // the zero value removes it
+	Ordered   *bool
+	OnDead    *string
 }
 
 // require makes problems, or has check make them, of what a new subscriber must

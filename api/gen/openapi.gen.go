@@ -1853,6 +1853,9 @@ type From = time.Time
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
+// IfMatch defines model for IfMatch.
+type IfMatch = string
+
 // LocationPath defines model for LocationPath.
 type LocationPath = openapi_types.UUID
 
@@ -1915,6 +1918,9 @@ type OAuthUnauthorized = OAuthError
 
 // PayloadTooLarge RFC 9457 problem details.
 type PayloadTooLarge = Problem
+
+// PreconditionFailed RFC 9457 problem details.
+type PreconditionFailed = Problem
 
 // Refused RFC 9457 problem details.
 type Refused = Problem
@@ -2208,6 +2214,9 @@ type DeleteSubscriberEventParams struct {
 type DeleteSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // GetSubscriberParams defines parameters for GetSubscriber.
@@ -2220,6 +2229,9 @@ type GetSubscriberParams struct {
 type UpdateSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
@@ -4282,6 +4294,27 @@ func (siw *ServerInterfaceWrapper) DeleteSubscriber(w http.ResponseWriter, r *ht
 		return
 	}
 
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DeleteSubscriber(w, r, uuid, params)
 	}))
@@ -4364,6 +4397,27 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
 		}
 		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = &IfMatch
+
 	}
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

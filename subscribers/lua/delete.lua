@@ -3,8 +3,13 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition, 6 subscriber's
 --       health
--- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone, 4 key prefix
--- Returns 1, or 0 when there is no such subscriber.
+-- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone, 4 key prefix,
+--       5 revisions that it may have, with commas between; '' for any
+-- Returns 1, or 0 when there is no such subscriber, or -1 when it has another revision.
+if ARGV[5] ~= '' then
+  local raw = redis.call('HGET', KEYS[3], ARGV[1])
+  if raw and not string.find(ARGV[5], string.sub(redis.sha1hex(raw), 1, 16), 1, true) then return -1 end
+end
 if redis.call('HDEL', KEYS[3], ARGV[1]) == 0 then
   return 0
 end
