@@ -75,11 +75,11 @@ func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 		}
 		defer out.Close()
 		w.WriteHeader(http.StatusOK)
-		in, _, err := w.(http.Hijacker).Hijack()
+		in, read, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return
 		}
-		go func() { _, _ = io.Copy(out, in); out.Close() }()
+		go func() { _, _ = io.Copy(out, read); out.Close() }()
 		_, _ = io.Copy(in, out)
 		in.Close()
 	}))

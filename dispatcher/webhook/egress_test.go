@@ -161,12 +161,12 @@ func tunnel(t *testing.T, to string, answer func(host string) int) *egress.Proxy
 			return
 		}
 		w.WriteHeader(code)
-		in, _, err := w.(http.Hijacker).Hijack()
+		in, read, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			out.Close()
 			return
 		}
-		go func() { _, _ = io.Copy(out, in); out.Close() }()
+		go func() { _, _ = io.Copy(out, read); out.Close() }() // the server may have read a byte already
 		_, _ = io.Copy(in, out)
 		in.Close()
 	}))

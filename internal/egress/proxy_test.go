@@ -40,12 +40,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer out.Close()
 	w.WriteHeader(http.StatusOK)
-	in, _, err := w.(http.Hijacker).Hijack()
+	in, read, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		return
 	}
 	defer in.Close()
-	go func() { _, _ = io.Copy(out, in); out.Close() }()
+	go func() { _, _ = io.Copy(out, read); out.Close() }()
 	_, _ = io.Copy(in, out)
 }
 
