@@ -80,20 +80,20 @@ func companyName(r *http.Request) string {
 	return ""
 }
 
-// readAll is io.ReadAll with room for what is announced, up to a bound: past
+// readAll is io.ReadAll with memory for what is announced, up to a bound: past
 // that memory is for bytes that have come, since announcing costs nothing. It asks
 // grow before it takes more.
 func readAll(from io.Reader, announced int64, grow func(n int) error) (text []byte, err error) {
 	const trusted, spare = 16 << 10, 512
-	room := int(min(max(announced, 0), trusted)) + spare
+	size := int(min(max(announced, 0), trusted)) + spare
 	for err == nil {
 		if len(text) == cap(text) {
-			if err = grow(room - cap(text)); err != nil {
+			if err = grow(size - cap(text)); err != nil {
 				return nil, err
 			}
-			text = append(make([]byte, 0, room), text...)
-			if room *= 2; announced > int64(len(text)) {
-				room = min(room, int(announced)+spare)
+			text = append(make([]byte, 0, size), text...)
+			if size *= 2; announced > int64(len(text)) {
+				size = min(size, int(announced)+spare)
 			}
 		}
 		var n int

@@ -9,17 +9,17 @@ import (
 )
 
 // flight bounds the bytes of the answers that are under way in this process: from
-// before they are read until they are written. Who holds more than what is left free
-// gets no more for now, so one company may use half of it, and there is always room
-// for the next one. It is safe for concurrent use.
+// before they are read until they are written. A company that holds more than what is
+// left free gets no more for now. So one company may use half of it, and some is always
+// left for the next one. It is safe for concurrent use.
 type flight struct {
 	mu      sync.Mutex
 	free    int64
 	held    map[string]int64
-	waiting []*passenger // the first come first
+	waiting []*waiter // the first come first
 }
 
-type passenger struct {
+type waiter struct {
 	who   string
 	bytes int64
 	ready chan struct{} // closed once it has what it asked for
@@ -27,11 +27,11 @@ type passenger struct {
 
 func newFlight(bytes int64) *flight { return &flight{free: bytes, held: map[string]int64{}} }
 
-// take waits for that many bytes, no longer than the patience. What was taken is
-// given back in parts or whole by change, with the bytes that are needed from then on.
+// take waits for that many bytes, no longer than the patience. change releases what is
+// not needed any more: it takes the bytes that are needed from then on, 0 for none.
 // The error is a 503.
 func (f *flight) take(ctx context.Context, who string, bytes int64, patience time.Duration) (change func(bytes int64), err error) {
-	p := &passenger{who, bytes, make(chan struct{})}
+	p := &waiter{who, bytes, make(chan struct{})}
 	f.mu.Lock()
 	f.waiting = append(f.waiting, p)
 	f.admit()
@@ -49,7 +49,7 @@ func (f *flight) take(ctx context.Context, who string, bytes int64, patience tim
 }
 
 // leave takes back a request that nobody waits for any more.
-func (f *flight) leave(p *passenger) error {
+func (f *flight) leave(p *waiter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.Index(f.waiting, p)
@@ -61,8 +61,8 @@ func (f *flight) leave(p *passenger) error {
 		with("Retry-After", "1")
 }
 
-// change makes what a passenger holds fewer bytes.
-func (f *flight) change(p *passenger, bytes int64) {
+// change makes what a waiter holds fewer bytes.
+func (f *flight) change(p *waiter, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if bytes >= p.bytes {
@@ -78,7 +78,7 @@ func (f *flight) change(p *passenger, bytes int64) {
 
 // admit gives out what is free, in the order in which it was asked for.
 func (f *flight) admit() {
-	f.waiting = slices.DeleteFunc(f.waiting, func(p *passenger) bool {
+	f.waiting = slices.DeleteFunc(f.waiting, func(p *waiter) bool {
 		if f.held[p.who] > f.free-p.bytes {
 			return false
 		}
