@@ -120,12 +120,12 @@ func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uu
 }
 
 // Drop starts a job that cancels what waits for a paused subscriber, and then resumes
-// it. What comes meanwhile is kept. subscribers.ErrNotFound.
+// it. What is accepted from this millisecond on is kept. subscribers.ErrNotFound.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
 	if err := s.Subscribers.Pause(ctx, company, subscriber); err != nil {
 		return Job{}, err
 	}
-	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Until: s.Now().UTC()})
+	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Until: s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)})
 }
 
 // cancelAfter is longer than a deletion takes, or is waited for.
