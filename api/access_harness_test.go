@@ -25,6 +25,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/partition"
@@ -176,9 +177,22 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	eventually(w.t, func() bool {
 		return as[gen.Job](do("GET", "/api/v1/subscribers/{subscriber}/recover/{recoverJob}", "")).Status == "COMPLETED"
 	})
+	c.things["consoleSession"] = w.consoleSession(c).String()
 	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
 	c.things["cardJob"] = cards.UUID.String()
 	return c
+}
+
+// consoleSession opens one.
+func (w *twoCompanies) consoleSession(c *tenant) uuid.UUID {
+	w.t.Helper()
+	made := as[gen.ConsoleLink](w.call("POST", "/api/v1/console-links", "", bearer(c.token)).want(http.StatusCreated))
+	_, secret, _ := strings.Cut(made.URL, "?link=")
+	opened, _, err := w.options.Sessions.(*session.Store).Open(w.t.Context(), secret, session.Visitor{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return opened.ID
 }
 
 // quarantine adds an entry.

@@ -37,10 +37,14 @@ type Options struct {
 	Cards       Cards
 	CardJobs    CardJobs
 	Spend       Spend
+	Sessions    Sessions
 	Verifier    *auth.Verifier
 
 	// Audit keeps who changed what; with nil nobody does.
 	Audit Audit
+
+	// Console answers below /console; nil has nothing there.
+	Console http.Handler
 
 	// Keys sign the access tokens that Tokens issues to clients. Both are nil
 	// when only the tokens of other issuers are accepted.
@@ -125,6 +129,7 @@ func newServer(opts Options) (*server, error) {
 	if err := s.router.Walk(s.wrap); err != nil {
 		return nil, fmt.Errorf("openapi.yaml: %w", err)
 	}
+	s.routeConsole()
 	if err := s.routeDocs(); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,8 @@ var actions = map[string]string{
 	"retryDelivery":           "delivery.retry",
 	"retryQuarantined":        "quarantine.retry",
 	"dropQuarantined":         "quarantine.drop",
+	"createConsoleLink":       "console-link.create",
+	"endConsoleSession":       "console-session.end",
 	"createCard":              "card.create",
 	"createCards":             "card.bulk-create",
 	"cancelCard":              "card.delete",

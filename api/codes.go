@@ -78,6 +78,7 @@ var codes = []explained{
 	{"TOO_LONG", 0, "The value is longer than the message says.", "Send a shorter one."},
 	{"TOO_MANY", 0, "There are more values than the message says.", "Send fewer, in several requests."},
 	{"TOO_MANY_BODIES", 503, "The bodies that are being received hold all the memory that they may: of the connection, the address, the company or the daemon.", "Wait as long as `Retry-After` says and send the request again. Send fewer large bodies at once."},
+	{"TOO_MANY_CONSOLE_LINKS", 429, "The company has 500 links into the web console that nobody has opened yet, or as many sessions.", "Wait as long as `Retry-After` says, or end sessions: `DELETE /api/v1/console-sessions/{uuid}`."},
 	{"TOO_MANY_SUBSCRIBERS", 409, "The company has as many subscribers as it may (`subscribers.max_per_company`).", "Delete one that is not needed."},
 	{"UNAVAILABLE", 503, "Redis or the database is away, or the request took too long. It may or may not have been carried out.", "Wait as long as `Retry-After` says and send it again, with the same `Idempotency-Key`."},
 	{"UNKNOWN_EVENT_TYPE", 0, "The event type is not in the catalogue (`events.strict_catalogue`).", "Use one of `/api/v1/event-types`, or have the operator add it."},

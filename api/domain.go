@@ -8,6 +8,7 @@ import (
 	"github.com/shopspring/decimal"
 
 	"spendhook/auth"
+	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
@@ -108,6 +109,13 @@ type Spend interface {
 	Locations(ctx context.Context, f spend.LocationFilter) (list []spend.Location, total int64, err error)
 	CurrentStatement(ctx context.Context, company uuid.UUID) (spend.Statement, error)
 	StatementOf(ctx context.Context, company uuid.UUID, month, year int) (spend.Statement, error)
+}
+
+// Sessions is *session.Store: who may come into the web console.
+type Sessions interface {
+	CreateLink(ctx context.Context, g session.Grant) (session.Link, error)
+	List(ctx context.Context, f session.Filter) (session.Page, error)
+	End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *session.Asker) (session.Session, error)
 }
 
 // Idempotency is *idempotency.Store.

@@ -155,6 +155,8 @@ func samples(name string, s *openapi3.Schema, typed bool) (good, bad []any) {
 		good, bad = append(good, true, false), append(bad, "true", 1)
 	case s.Type.Is(openapi3.TypeBoolean):
 		good, bad = append(good, "true", "false"), append(bad, "1", "TRUE", "yes", "")
+	case s.Type.Is(openapi3.TypeInteger) && typed:
+		good, bad = append(good, *s.Min, *s.Max), append(bad, *s.Min-1, *s.Max+1, "1", 1.5)
 	case s.Type.Is(openapi3.TypeInteger):
 		good = append(good, fmt.Sprintf("%.0f", *s.Min), fmt.Sprintf("%.0f", *s.Max))
 		bad = append(bad, fmt.Sprintf("%.0f", *s.Min-1), fmt.Sprintf("%.0f", *s.Max+1), "x", "1.5", "1e1")
@@ -213,6 +215,8 @@ func sample(s *openapi3.Schema, i int) any {
 		return i
 	case s.Pattern != "":
 		return fmt.Sprint("E", i)
+	case s.Type.Is(openapi3.TypeString):
+		return "x"
 	default:
 		return map[string]any{"type": "VIRTUAL", "alias": "x", "userUuid": uuid.NewString()}
 	}

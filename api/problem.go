@@ -12,6 +12,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
@@ -68,6 +69,7 @@ var known = []struct {
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The subscriber is not the one that If-Match names: it was changed meanwhile."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
+	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
@@ -100,6 +102,9 @@ func problemOf(err error) *problem {
 	if errors.Is(err, events.ErrBacklogFull) {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
+	}
+	if p := tooManySessions(err); p != nil {
+		return p
 	}
 	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))

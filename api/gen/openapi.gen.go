@@ -1029,6 +1029,73 @@ type CompanyScope struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 }
 
+// ConsoleAsker defines model for ConsoleAsker.
+type ConsoleAsker struct {
+	ClientID *string `json:"clientId,omitempty"`
+	Issuer   *string `json:"issuer,omitempty"`
+	Subject  string  `json:"subject"`
+}
+
+// ConsoleLink defines model for ConsoleLink.
+type ConsoleLink struct {
+	// CompanyUUID Null when the session sees all companies.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
+
+	// ExpiresAt Until when the link works. It works once.
+	ExpiresAt       time.Time `json:"expiresAt"`
+	LifetimeSeconds int       `json:"lifetimeSeconds"`
+	ReadOnly        bool      `json:"readOnly"`
+	Scopes          []string  `json:"scopes"`
+	URL             string    `json:"url"`
+}
+
+// ConsoleLinkRequest defines model for ConsoleLinkRequest.
+type ConsoleLinkRequest struct {
+	// AllCompanies The session is tied to no company. Needs a token that is not, with the scope `platform`.
+	AllCompanies *bool               `json:"allCompanies,omitempty"`
+	CompanyUUID  *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// LifetimeSeconds How long the session lasts at most. Unused, it ends after 30 minutes.
+	LifetimeSeconds *int `json:"lifetimeSeconds,omitempty"`
+
+	// ReadOnly The session changes nothing.
+	ReadOnly *bool `json:"readOnly,omitempty"`
+
+	// Scopes Scopes of the session, each one that the token carries; all of them by default.
+	Scopes *[]string `json:"scopes,omitempty"`
+}
+
+// ConsoleSession defines model for ConsoleSession.
+type ConsoleSession struct {
+	// Address Address of the browser that opened it.
+	Address *string      `json:"address,omitempty"`
+	AskedBy ConsoleAsker `json:"askedBy"`
+
+	// CompanyUUID Null when it sees all companies.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid"`
+
+	// ExpiresAt When it ends at the latest.
+	ExpiresAt time.Time `json:"expiresAt"`
+
+	// IdleUntil When it ends if nobody uses it.
+	IdleUntil time.Time          `json:"idleUntil"`
+	OpenedAt  time.Time          `json:"openedAt"`
+	ReadOnly  bool               `json:"readOnly"`
+	Scopes    []string           `json:"scopes"`
+	UUID      openapi_types.UUID `json:"uuid"`
+}
+
+// ConsoleSessionList defines model for ConsoleSessionList.
+type ConsoleSessionList struct {
+	Content []ConsoleSession `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
 // Day defines model for Day.
 type Day = spend.Date
 
@@ -1973,6 +2040,39 @@ type ListAuditParams struct {
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
+// CreateConsoleLinkParams defines parameters for CreateConsoleLink.
+type CreateConsoleLinkParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListConsoleSessionsParams defines parameters for ListConsoleSessions.
+type ListConsoleSessionsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// EndConsoleSessionParams defines parameters for EndConsoleSession.
+type EndConsoleSessionParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// AllCompanies End one that is tied to no company, or to any. Needs the scope `platform`.
+	AllCompanies *bool `form:"allCompanies,omitempty" json:"allCompanies,omitempty"`
+}
+
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
 	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
@@ -2493,6 +2593,9 @@ type ReceiveEventParams struct {
 	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 
+// CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.
+type CreateConsoleLinkJSONRequestBody = ConsoleLinkRequest
+
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
 type RetryDeliveryJSONRequestBody = CompanyScope
 
@@ -2703,6 +2806,15 @@ type ServerInterface interface {
 	// ListAudit List changes, the newest first
 	// (GET /api/v1/audit)
 	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
+	// CreateConsoleLink Make a link into the web console
+	// (POST /api/v1/console-links)
+	CreateConsoleLink(w http.ResponseWriter, r *http.Request, params CreateConsoleLinkParams)
+	// ListConsoleSessions List the sessions of the web console
+	// (GET /api/v1/console-sessions)
+	ListConsoleSessions(w http.ResponseWriter, r *http.Request, params ListConsoleSessionsParams)
+	// EndConsoleSession End a session of the web console
+	// (DELETE /api/v1/console-sessions/{uuid})
+	EndConsoleSession(w http.ResponseWriter, r *http.Request, uuid openapi_types.UUID, params EndConsoleSessionParams)
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
 	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
@@ -3031,6 +3143,174 @@ func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListAudit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateConsoleLink operation middleware
+func (siw *ServerInterfaceWrapper) CreateConsoleLink(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateConsoleLinkParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateConsoleLink(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListConsoleSessions operation middleware
+func (siw *ServerInterfaceWrapper) ListConsoleSessions(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListConsoleSessionsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListConsoleSessions(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// EndConsoleSession operation middleware
+func (siw *ServerInterfaceWrapper) EndConsoleSession(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid openapi_types.UUID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EndConsoleSessionParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "allCompanies" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "allCompanies", r.URL.Query(), &params.AllCompanies, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "allCompanies"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "allCompanies", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EndConsoleSession(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6022,6 +6302,12 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/quarantine/{id}/retry", wrapper.RetryQuarantined).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/audit", wrapper.ListAudit).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/console-links", wrapper.CreateConsoleLink).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/console-sessions", wrapper.ListConsoleSessions).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/console-sessions/{uuid}", wrapper.EndConsoleSession).Methods(http.MethodDelete)
 
 	r.HandleFunc(options.BaseURL+"/.well-known/webhook-keys/{companyUuid}", wrapper.GetWebhookKeys).Methods(http.MethodGet)
 

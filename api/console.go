@@ -1,0 +1,193 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/console/session"
+	"spendhook/internal/clientcert"
+)
+
+// defaultConsoleLifetime is how long a console session lasts when nothing is said.
+const defaultConsoleLifetime = 8 * time.Hour
+
+// CreateConsoleLink is POST /api/v1/console-links.
+func (s *server) CreateConsoleLink(w http.ResponseWriter, r *http.Request, p gen.CreateConsoleLinkParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.ConsoleLinkRequest](r)
+		if err != nil {
+			return reply{}, err
+		}
+		grant, err := s.consoleGrant(r, c, p.CompanyUUID, in)
+		if err != nil {
+			return reply{}, err
+		}
+		link, err := s.opts.Sessions.CreateLink(ctx, grant)
+		c.changesConsole(grant.Company, "console-link", link.ID.String())
+		if err != nil {
+			return reply{}, err
+		}
+		return reply{status: http.StatusCreated, secret: true, content: gen.ConsoleLink{
+			URL: s.opts.PublicURL + "/console/open?link=" + link.Secret, ExpiresAt: link.ExpiresAt, CompanyUUID: grant.Company,
+			Scopes: grant.Scopes, ReadOnly: grant.ReadOnly, LifetimeSeconds: int(grant.Lifetime.Seconds()),
+		}}, nil
+	})
+}
+
+// consoleGrant is what a session may, of what its asker may.
+func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in gen.ConsoleLinkRequest) (session.Grant, error) {
+	company, err := c.consoleCompany(in.AllCompanies, named, in.CompanyUUID)
+	if err != nil {
+		return session.Grant{}, err
+	}
+	g := session.Grant{
+		Company: company, Scopes: c.Scopes, ReadOnly: in.ReadOnly != nil && *in.ReadOnly,
+		Lifetime: defaultConsoleLifetime, Asker: askerOf(r, c),
+	}
+	if in.LifetimeSeconds != nil {
+		if g.Lifetime = time.Duration(*in.LifetimeSeconds) * time.Second; !session.CheckLifetime(g.Lifetime) {
+			return g, fieldProblem("lifetimeSeconds", "OUT_OF_RANGE", "must be 60 to 43,200")
+		}
+	}
+	if in.Scopes != nil {
+		if len(*in.Scopes) == 0 {
+			return g, fieldProblem("scopes", "REQUIRED", "must name a scope; leave it out for all of the token")
+		}
+		if g.Scopes = *in.Scopes; len(g.Scopes) > maxConsoleScopes {
+			return g, fieldProblem("scopes", "TOO_MANY", "must have at most %d scopes", maxConsoleScopes)
+		}
+		if err := authorize(c, g.Scopes); err != nil {
+			return g, newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
+				with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
+		}
+	}
+	g.Scopes = slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(g.Scopes))), func(scope string) bool {
+		return company != nil && scope == "platform"
+	})
+	return g, s.consoleCertificate(r, g.Scopes)
+}
+
+const maxConsoleScopes = 32
+
+// consoleCompany is the company of a session; nil means all, which is only meant
+// when it is said.
+func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, error) {
+	if all == nil || !*all {
+		company, err := c.companyFor(named...)
+		return &company, err
+	}
+	company, err := c.companyIn(named...)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Company != nil:
+		return nil, foreignCompany()
+	case company != nil:
+		return nil, fieldProblem("allCompanies", "CONFLICT", "excludes companyUuid")
+	}
+	return nil, authorize(c, []string{"platform"})
+}
+
+// consoleCertificate asks for a certificate where an operation that the scopes
+// reach needs one.
+func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
+	for _, group := range session.Groups(scopes) {
+		if err := s.checkCertificate(r, &operation{group: group}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func askerOf(r *http.Request, c *caller) session.Asker {
+	asker := session.Asker{Subject: c.Subject, ClientID: c.ClientID, Issuer: c.Issuer}
+	if cert := clientcert.From(r.Context()); cert != nil {
+		asker.Certificate = clientcert.Thumbprint(cert)
+	}
+	return asker
+}
+
+// changesConsole is changes for what may belong to no company.
+func (c *caller) changesConsole(company *uuid.UUID, kind string, ids ...string) {
+	if c.change != nil {
+		c.change.CompanyUUID, c.change.Target.Kind, c.change.Target.IDs = company, kind, ids
+	}
+}
+
+// ListConsoleSessions is GET /api/v1/console-sessions.
+func (s *server) ListConsoleSessions(w http.ResponseWriter, r *http.Request, p gen.ListConsoleSessionsParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		f := session.Filter{Cursor: text(p.Cursor), Size: or(p.Size, defaultSize), Asker: ownSessions(r, c)}
+		var err error
+		if f.Company, err = c.companyOfList(p.CompanyUUID); err != nil {
+			return reply{}, err
+		}
+		page, err := s.opts.Sessions.List(ctx, f)
+		if err != nil {
+			return reply{}, err
+		}
+		return byCursor(r, f.Size, page.Items, page.Next, shownConsoleSession), nil
+	})
+}
+
+// ownSessions is nil for who may see the sessions of others.
+func ownSessions(r *http.Request, c *caller) *session.Asker {
+	if c.May("operator") {
+		return nil
+	}
+	asker := askerOf(r, c)
+	return &asker
+}
+
+// EndConsoleSession is DELETE /api/v1/console-sessions/{uuid}.
+func (s *server) EndConsoleSession(w http.ResponseWriter, r *http.Request, id uuid.UUID, p gen.EndConsoleSessionParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.consoleCompany(p.AllCompanies, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changesConsole(company, "console-session", id.String())
+		ended, err := s.opts.Sessions.End(ctx, company, id, ownSessions(r, c))
+		if err == nil {
+			c.changesConsole(ended.Company, "console-session", id.String())
+		}
+		return noContent(), err
+	})
+}
+
+func shownConsoleSession(s session.Session) gen.ConsoleSession {
+	return gen.ConsoleSession{
+		UUID: s.ID, CompanyUUID: s.Company, Scopes: s.Scopes, ReadOnly: s.ReadOnly, Address: optional(s.Address),
+		AskedBy:  gen.ConsoleAsker{Subject: s.Asker.Subject, ClientID: optional(s.Asker.ClientID), Issuer: optional(s.Asker.Issuer)},
+		OpenedAt: s.OpenedAt, IdleUntil: s.IdleUntil, ExpiresAt: s.ExpiresAt,
+	}
+}
+
+// consoleRoute is how metrics and logs name the pages of the console.
+const consoleRoute = "/console"
+
+// routeConsole has the console answer below /console.
+func (s *server) routeConsole() {
+	if s.opts.Console == nil {
+		return
+	}
+	handler := s.observe(consoleRoute, "any", s.opts.Console)
+	s.router.Handle(consoleRoute, handler)
+	s.router.PathPrefix(consoleRoute + "/").Handler(handler)
+}
+
+// tooManySessions is the answer to session.ErrTooMany; links are gone after a minute.
+func tooManySessions(err error) *problem {
+	if !errors.Is(err, session.ErrTooMany) {
+		return nil
+	}
+	return newProblem(http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has as many links into the console, or sessions, as it may.").
+		with("Retry-After", "60")
+}
+

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"spendhook/api/gen"
+	"spendhook/console/session"
+)
+
+// link asks for a link and opens it.
+func (h *harness) link(body string, options ...option) session.Session {
+	h.t.Helper()
+	made := as[gen.ConsoleLink](h.call("POST", "/api/v1/console-links", body, options...).want(http.StatusCreated))
+	_, secret, _ := strings.Cut(made.URL, "/console/open?link=")
+	opened, _, err := h.options.Sessions.(*session.Store).Open(h.t.Context(), secret, session.Visitor{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return opened
+}
+
+// TestConsoleSessionMayNoMoreThanItsAsker asks for more in every way.
+func TestConsoleSessionMayNoMoreThanItsAsker(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	few := bearer(h.mint(&h.company, "events:read deliveries:read"))
+	got := h.link("", few)
+	if strings.Join(got.Scopes, " ") != "deliveries:read events:read" || *got.Company != h.company || got.ReadOnly {
+		t.Errorf("without a body: %+v", got)
+	}
+	got = h.link(`{"scopes":["events:read"],"readOnly":true,"lifetimeSeconds":60}`, few)
+	if strings.Join(got.Scopes, " ") != "events:read" || !got.ReadOnly || got.Lifetime.Seconds() != 60 {
+		t.Errorf("with fewer: %+v", got)
+	}
+	ask := func(body string, status int, code string, options ...option) {
+		t.Helper()
+		h.call("POST", "/api/v1/console-links", body, options...).want(status, code)
+	}
+	ask(`{"scopes":["events:write"]}`, http.StatusForbidden, "INSUFFICIENT_SCOPE", few)
+	ask(`{"scopes":["events:read","root"]}`, http.StatusForbidden, "INSUFFICIENT_SCOPE", few)
+	ask(`{"scopes":[]}`, http.StatusBadRequest, "VALIDATION_ERROR", few)
+	ask(`{"lifetimeSeconds":59}`, http.StatusBadRequest, "VALIDATION_ERROR", few)
+	ask(`{"lifetimeSeconds":43201}`, http.StatusBadRequest, "VALIDATION_ERROR", few)
+	ask(`{"allCompanies":true}`, http.StatusForbidden, "COMPANY_MISMATCH", few)
+	ask(`{"allCompanies":true}`, http.StatusForbidden, "INSUFFICIENT_SCOPE", bearer(h.mint(nil, "events:read")))
+	platform := bearer(h.mint(nil, "events:read platform"))
+	ask(`{}`, http.StatusBadRequest, "VALIDATION_ERROR", platform)
+	ask(`{"allCompanies":true,"companyUuid":"`+h.company.String()+`"}`, http.StatusBadRequest, "VALIDATION_ERROR", platform)
+	if got = h.link(`{"allCompanies":true}`, platform); got.Company != nil || !got.May("platform") {
+		t.Errorf("of a platform: %+v", got)
+	}
+	if got = h.link(`{"companyUuid":"`+h.company.String()+`"}`, platform); *got.Company != h.company || got.May("platform") {
+		t.Errorf("of a platform for a company: %+v", got)
+	}
+}
+
+// TestConsoleSessionsOfOthers: an operator sees and ends those of the company, any
+// other credential its own.
+func TestConsoleSessionsOfOthers(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	ann, ben := bearer(h.mintAs("ann", &h.company, "events:read")), bearer(h.mintAs("ben", &h.company, "events:read"))
+	mine, other := h.link("", ann), h.link("", ben)
+	listed := func(options ...option) (ids []string) {
+		t.Helper()
+		for _, s := range as[gen.ConsoleSessionList](h.call("GET", "/api/v1/console-sessions", "", options...).want(http.StatusOK)).Content {
+			ids = append(ids, s.UUID.String())
+		}
+		return ids
+	}
+	if got := listed(ann); len(got) != 1 || got[0] != mine.ID.String() {
+		t.Errorf("ann sees %v", got)
+	}
+	if got := listed(); len(got) != 2 {
+		t.Errorf("an operator sees %v", got)
+	}
+	h.call("DELETE", "/api/v1/console-sessions/"+other.ID.String(), "", ann).want(http.StatusNotFound, "NOT_FOUND")
+	h.call("DELETE", "/api/v1/console-sessions/"+mine.ID.String(), "", ann).want(http.StatusNoContent)
+	h.call("DELETE", "/api/v1/console-sessions/"+other.ID.String(), "").want(http.StatusNoContent)
+	if got := listed(); len(got) != 0 {
+		t.Errorf("after their ends: %v", got)
+	}
+	platform := bearer(h.mint(nil, "events:read platform"))
+	all := h.link(`{"allCompanies":true}`, platform)
+	h.call("DELETE", "/api/v1/console-sessions/"+all.ID.String(), "").want(http.StatusNotFound)
+	h.call("DELETE", "/api/v1/console-sessions/"+all.ID.String()+"?allCompanies=true", "", platform).want(http.StatusNoContent)
+}
+
+// TestTooManyConsoleLinks: what nobody opens is bounded.
+func TestTooManyConsoleLinks(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for range 500 {
+		h.call("POST", "/api/v1/console-links", "").want(http.StatusCreated)
+	}
+	h.call("POST", "/api/v1/console-links", "").want(http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS")
+}

@@ -1,0 +1,57 @@
+package session
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+
+	"github.com/google/uuid"
+)
+
+// All keys are in one slot: sessions are as few as the people who look, and one
+// list shows those of all companies.
+const keyPrefix = "sh:{console}:"
+
+// A secret of 32 random bytes is what a link's address, or a cookie, holds. What
+// it opens is kept under its digest, so that what is stored opens nothing.
+func newSecret() string {
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	return base64.RawURLEncoding.EncodeToString(secret)
+}
+
+// idOf is the public name of what a secret opens.
+func idOf(secret string) uuid.UUID {
+	sum := sha256.Sum256([]byte(secret))
+	id := uuid.UUID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8, RFC 9562
+	return id
+}
+
+// linkKey is a link that waits. Type: string, a Grant as JSON. TTL: LinkLife.
+func linkKey(id string) string { return keyPrefix + "link:" + id }
+
+// linksKey is an owner's links. Type: sorted set, id by its end in unix ms. TTL:
+// MaxLifetime after the last.
+func linksKey(owner string) string { return keyPrefix + "links:" + owner }
+
+// sessionKey is a session. Type: string, a Session as JSON. TTL: IdleTime after the
+// last use.
+func sessionKey(id string) string { return keyPrefix + "session:" + id }
+
+// sessionsKey is an owner's sessions, as linksKey.
+func sessionsKey(owner string) string { return keyPrefix + "sessions:" + owner }
+
+// allKey is the sessions of all owners. Type: sorted set, "<owner>/<id>" by its end
+// in unix ms. TTL: as sessionsKey.
+func allKey() string { return keyPrefix + "sessions" }
+
+// nobody owns the sessions that are tied to no company.
+const nobody = "-"
+
+func ownerOf(company *uuid.UUID) string {
+	if company == nil {
+		return nobody
+	}
+	return company.String()
+}

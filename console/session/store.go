@@ -1,0 +1,272 @@
+package session
+
+import (
+	"context"
+	_ "embed" // the script
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/cursor"
+)
+
+// maxOfOwner is how many links, and how many sessions, a company may have.
+const maxOfOwner = 500
+
+//go:embed lua/add.lua
+var addLua string
+
+var addScript = redis.NewScript(addLua)
+
+// Store keeps links and sessions in Redis. It is safe for concurrent use, also by
+// several replicas.
+type Store struct {
+	client redis.UniversalClient
+	now    func() time.Time
+}
+
+// NewStore returns a Store on the client, which it does not close; nil now means
+// time.Now.
+func NewStore(client redis.UniversalClient, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now //nolint:forbidigo // the nil default
+	}
+	return &Store{client: client, now: now}
+}
+
+// CreateLink makes a link that opens one session, within LinkLife. ErrTooMany.
+func (s *Store) CreateLink(ctx context.Context, g Grant) (Link, error) {
+	secret, now := newSecret(), s.now()
+	id, owner := idOf(secret).String(), ownerOf(g.Company)
+	err := s.add(ctx, g, record{
+		key: linkKey(id), owner: linksKey(owner), all: linksKey(owner), name: id, nameOfAll: id,
+		prefix: linkKey(""), now: now, until: now.Add(LinkLife), idle: LinkLife,
+	})
+	if err != nil {
+		return Link{}, fmt.Errorf("store the link: %w", err)
+	}
+	return Link{ID: idOf(secret), Secret: secret, ExpiresAt: now.Add(LinkLife)}, nil
+}
+
+// record is where add puts something, and for how long.
+type record struct {
+	key, owner, all, name, nameOfAll, prefix string
+	now, until                               time.Time
+	idle                                     time.Duration
+}
+
+func (s *Store) add(ctx context.Context, what any, r record) error {
+	text, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	added, err := addScript.Run(ctx, s.client, []string{r.key, r.owner, r.all}, text, r.now.UnixMilli(),
+		r.until.UnixMilli(), r.idle.Milliseconds(), r.name, r.nameOfAll, maxOfOwner, r.prefix, MaxLifetime.Milliseconds()).Int()
+	if err == nil && added == 0 {
+		err = ErrTooMany
+	}
+	return err
+}
+
+// Peek is what the link would open, which stays unused; ErrNotFound when it was
+// used or is too old.
+func (s *Store) Peek(ctx context.Context, secret string) (Grant, error) {
+	return grantOf(s.client.Get(ctx, linkKey(idOf(secret).String())))
+}
+
+func grantOf(reply *redis.StringCmd) (g Grant, err error) {
+	text, err := reply.Bytes()
+	if errors.Is(err, redis.Nil) {
+		return g, ErrNotFound
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &g)
+	}
+	if err != nil {
+		return g, fmt.Errorf("read the link: %w", err)
+	}
+	return g, nil
+}
+
+// Open uses up a link and begins its session. The secret is what a browser shows
+// as its cookie. ErrNotFound when the link was used or is too old: of two who come
+// at once one is let in.
+func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Session, secret string, err error) {
+	g, err := grantOf(s.client.GetDel(ctx, linkKey(idOf(link).String())))
+	if err != nil {
+		return opened, "", err
+	}
+	secret, now := newSecret(), s.now()
+	opened = Session{
+		ID: idOf(secret), OpenedAt: now, ExpiresAt: now.Add(g.Lifetime), IdleUntil: now.Add(IdleTime),
+		Address: v.Address, Certificate: v.Certificate, Grant: g,
+	}
+	id, owner := opened.ID.String(), ownerOf(g.Company)
+	err = s.add(ctx, opened, record{
+		key: sessionKey(id), owner: sessionsKey(owner), all: allKey(), name: id, nameOfAll: owner + "/" + id,
+		prefix: sessionKey(""), now: now, until: opened.ExpiresAt, idle: IdleTime,
+	})
+	if err != nil {
+		return Session{}, "", fmt.Errorf("store the session: %w", err)
+	}
+	return opened, secret, nil
+}
+
+// Find is the session of a cookie. With use it counts as used, else it goes on
+// ageing. ErrNotFound when there is none, or it has ended.
+func (s *Store) Find(ctx context.Context, secret string, use bool) (Session, error) {
+	key := sessionKey(idOf(secret).String())
+	var reply *redis.StringCmd
+	if use {
+		reply = s.client.GetEx(ctx, key, IdleTime)
+	} else {
+		reply = s.client.Get(ctx, key)
+	}
+	text, err := reply.Result()
+	if errors.Is(err, redis.Nil) {
+		return Session{}, ErrNotFound
+	}
+	if err != nil {
+		return Session{}, fmt.Errorf("read the session: %w", err)
+	}
+	return s.decode(text)
+}
+
+func (s *Store) decode(text string) (found Session, err error) {
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return found, fmt.Errorf("read the session: %w", err)
+	}
+	if !s.now().Before(found.ExpiresAt) {
+		return Session{}, ErrNotFound
+	}
+	return found, nil
+}
+
+// End ends a session of a company, or of none; ErrNotFound when there is no such one.
+// One who ends only what it asked for names itself as asker.
+func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *Asker) (Session, error) {
+	text, err := s.client.Get(ctx, sessionKey(id.String())).Result()
+	if errors.Is(err, redis.Nil) {
+		return Session{}, ErrNotFound
+	}
+	if err != nil {
+		return Session{}, fmt.Errorf("end the session: %w", err)
+	}
+	found, err := s.decode(text)
+	if err != nil {
+		return Session{}, err
+	}
+	owner := ownerOf(found.Company)
+	if company != nil && owner != ownerOf(company) || asker != nil && !found.Asker.sameAs(asker) {
+		return Session{}, ErrNotFound
+	}
+	pipe := s.client.TxPipeline()
+	gone := pipe.Del(ctx, sessionKey(id.String()))
+	pipe.ZRem(ctx, sessionsKey(owner), id.String())
+	pipe.ZRem(ctx, allKey(), owner+"/"+id.String())
+	if _, err := pipe.Exec(ctx); err != nil {
+		return Session{}, fmt.Errorf("end the session: %w", err)
+	}
+	if gone.Val() == 0 {
+		return Session{}, ErrNotFound
+	}
+	return found, nil
+}
+
+// place is where a list goes on: after the session that ends then, by its name.
+type place struct {
+	End  int64  `json:"e"`
+	Name string `json:"n"`
+}
+
+const listName = "console-sessions"
+
+// List lists sessions. cursor.ErrBad when the cursor is not of this list.
+func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
+	if f.Size <= 0 {
+		f.Size = 20
+	}
+	var from place
+	bond := [2]string{ownerOf(f.Company), ""}
+	if f.Asker != nil {
+		bond[1] = f.Asker.Issuer + "|" + f.Asker.ClientID + "|" + f.Asker.Subject
+	}
+	if err := cursor.Decode(f.Cursor, listName, bond, &from); err != nil {
+		return Page{}, err
+	}
+	names, last, err := s.names(ctx, f, from)
+	if err != nil {
+		return Page{}, fmt.Errorf("list sessions: %w", err)
+	}
+	var page Page
+	if last != nil {
+		page.Next = cursor.Encode(listName, bond, last)
+	}
+	page.Items, err = s.read(ctx, names, f.Asker)
+	return page, err
+}
+
+// names are the sessions of one page, and where the next begins; nil at the end.
+func (s *Store) names(ctx context.Context, f Filter, from place) (names []string, last *place, err error) {
+	key := allKey()
+	if f.Company != nil {
+		key = sessionsKey(f.Company.String())
+	}
+	top := "+inf"
+	if f.Cursor != "" {
+		top = strconv.FormatInt(from.End, 10)
+	}
+	// Some that end in the very millisecond of the last may come again, and are passed by.
+	found, err := s.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		Key: key, ByScore: true, Rev: true, Start: top, Stop: "(" + strconv.FormatInt(s.now().UnixMilli(), 10), Count: int64(f.Size) + maxOfOwner,
+	}).Result()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, z := range found {
+		name, _ := z.Member.(string)
+		if end := int64(z.Score); f.Cursor != "" && end == from.End && name >= from.Name {
+			continue
+		}
+		if len(names) == f.Size {
+			return names, last, nil
+		}
+		names, last = append(names, name), &place{End: int64(z.Score), Name: name}
+	}
+	return names, nil, nil
+}
+
+// read reads sessions, those of an asker alone when there is one. What ended is
+// left out.
+func (s *Store) read(ctx context.Context, names []string, asker *Asker) ([]Session, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	pipe := s.client.Pipeline()
+	texts, lives := make([]*redis.StringCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	for i, name := range names {
+		id := name[strings.LastIndexByte(name, '/')+1:]
+		texts[i], lives[i] = pipe.Get(ctx, sessionKey(id)), pipe.PTTL(ctx, sessionKey(id))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read sessions: %w", err)
+	}
+	var found []Session
+	for i, text := range texts {
+		one, err := s.decode(text.Val())
+		if text.Err() != nil || err != nil || asker != nil && !one.Asker.sameAs(asker) {
+			continue
+		}
+		if one.IdleUntil = s.now().Add(lives[i].Val()); one.IdleUntil.After(one.ExpiresAt) {
+			one.IdleUntil = one.ExpiresAt
+		}
+		found = append(found, one)
+	}
+	return found, nil
+}
