@@ -201,6 +201,7 @@ func shownEntry(e audit.Entry) gen.AuditEntry {
 		Actor: gen.AuditActor{
 			Kind: gen.AuditActorKind(e.Actor.Kind), Subject: e.Actor.Subject, ClientID: optional(e.Actor.ClientID),
 			Issuer: optional(e.Actor.Issuer), CompanyUUID: e.Actor.CompanyUUID, Certificate: optional(e.Actor.Certificate),
+			Session: e.Actor.Session,
 		},
 		Target:      gen.AuditTarget{Kind: e.Target.Kind, Ids: slices.Concat([]string{}, e.Target.IDs)},
 		CompanyUUID: e.CompanyUUID, Fields: slices.Concat([]string{}, e.Fields), Detail: optional(e.Detail),

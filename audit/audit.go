@@ -39,17 +39,19 @@ type Entry struct {
 
 // Actor is who made a change.
 type Actor struct {
-	Kind        string     `json:"kind"` // client or cli
+	Kind        string     `json:"kind"` // one of the kinds below
 	Subject     string     `json:"subject"`
 	ClientID    string     `json:"clientId,omitempty"`
 	Issuer      string     `json:"issuer,omitempty"`
 	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"`  // of the token
 	Certificate string     `json:"certificate,omitempty"` // x5t#S256, RFC 8705
+	Session     *uuid.UUID `json:"session,omitzero"`      // of the console
 }
 
 // The kinds of actors.
 const (
-	Client      = "client" // with a token, through the API
+	Client      = "client"  // with a token, through the API
+	Console     = "console" // through the web console: who asked for the link that opened the session
 	CommandLine = "cli"    // with access to the machine: Subject is the user of the system
 )
 

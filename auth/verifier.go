@@ -130,6 +130,12 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	return known.caller, nil
 }
 
+// Revoked reports whether the tokens of a client are refused, since it was disabled or
+// deleted not long ago; false for "".
+func (v *Verifier) Revoked(clientID string) bool {
+	return v.clients != nil && v.clients.isRevoked(clientID)
+}
+
 func (v *Verifier) stillGood(known verified) bool {
 	_, ok := known.by.lookup(known.keyID)
 	return ok && v.now().Before(known.caller.Expires)

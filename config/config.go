@@ -34,6 +34,7 @@ type Config struct {
 	HTTP          HTTP          `yaml:"http"`
 	Audit         Audit         `yaml:"audit"`
 	TLS           TLS           `yaml:"tls"`
+	Console       Console       `yaml:"console"`
 }
 
 // Redis says where Redis is, how much memory it has (0: its maxmemory, or half of
@@ -161,6 +162,19 @@ type Audit struct {
 	MaxEntries int           `yaml:"max_entries"`
 }
 
+// Console is who may open the web console.
+type Console struct {
+	// ClientCertificates says whether a browser needs a client certificate: required
+	// or optional. Whoever asks for a link needs one then, too.
+	ClientCertificates string `yaml:"client_certificates"`
+}
+
+// ConsoleCertificateRequired says whether a browser needs a client certificate. Where
+// none can be presented, which is in dev only, it does not.
+func (c *Config) ConsoleCertificateRequired() bool {
+	return c.Console.ClientCertificates == required && c.TLS.mutualTLS()
+}
+
 // HTTP bounds what a client may hold of a listener.
 type HTTP struct {
 	MaxConnections           int           `yaml:"max_connections"`
@@ -212,10 +226,10 @@ func (t TLS) mutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProx
 
 // CertificateRequired says for every group of operations whether a client needs
 // a certificate. Where none can be presented, which is in dev only, none is.
-func (t TLS) CertificateRequired() map[string]bool {
-	groups := map[string]bool{}
-	for group, value := range t.ClientCertificates.byGroup() {
-		groups[group] = value == required && t.mutualTLS()
+func (c *Config) CertificateRequired() map[string]bool {
+	groups := map[string]bool{"console": c.ConsoleCertificateRequired()}
+	for group, value := range c.TLS.ClientCertificates.byGroup() {
+		groups[group] = value == required && c.TLS.mutualTLS()
 	}
 	return groups
 }
@@ -252,7 +266,8 @@ func defaults() Config {
 			Subscribers: required, Reimbursements: required,
 			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional,
 		}},
-		Audit: Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Console: Console{ClientCertificates: optional},
+		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
 	}
 }
 

@@ -316,7 +316,7 @@ func TestCertificateRequired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for group, required := range dev.TLS.CertificateRequired() {
+	for group, required := range dev.CertificateRequired() {
 		if required {
 			t.Errorf("dev in clear asks for a certificate for %s", group)
 		}
@@ -327,9 +327,9 @@ func TestCertificateRequired(t *testing.T) {
 	}
 	want := map[string]bool{
 		"subscribers": true, "reimbursements": true, "cards": true,
-		"events": false, "deliveries": false, "locations": false, "billing": false, "audit": false,
+		"events": false, "deliveries": false, "locations": false, "billing": false, "audit": false, "console": false,
 	}
-	if diff := cmp.Diff(want, proxied.TLS.CertificateRequired()); diff != "" {
+	if diff := cmp.Diff(want, proxied.CertificateRequired()); diff != "" {
 		t.Error(diff)
 	}
 }

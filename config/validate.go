@@ -61,6 +61,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.listeners(c)
 	v.http(c.HTTP)
 	v.tls(c)
+	v.oneOf("console.client_certificates", c.Console.ClientCertificates, required, optional)
 	v.egress(c)
 	v.encryption(c.Encryption)
 	v.between("audit.retention", c.Audit.Retention, day, 3660*day)

@@ -35,8 +35,9 @@ func (e AccessTokenTokenType) Valid() bool {
 
 // Defines values for AuditActorKind.
 const (
-	AuditActorKindCli    AuditActorKind = "cli"
-	AuditActorKindClient AuditActorKind = "client"
+	AuditActorKindCli     AuditActorKind = "cli"
+	AuditActorKindClient  AuditActorKind = "client"
+	AuditActorKindConsole AuditActorKind = "console"
 )
 
 // Valid indicates whether the value is a known member of the AuditActorKind enum.
@@ -45,6 +46,8 @@ func (e AuditActorKind) Valid() bool {
 	case AuditActorKindCli:
 		return true
 	case AuditActorKindClient:
+		return true
+	case AuditActorKindConsole:
 		return true
 	default:
 		return false
@@ -783,12 +786,15 @@ type AuditActor struct {
 	// Issuer Who issued the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `cli` is the daemon's command line; the subject is then the user of its system.
-	Kind    AuditActorKind `json:"kind"`
-	Subject string         `json:"subject"`
+	// Kind `console` is the web console, and the actor then who asked for the link that opened the session; `cli` is the daemon's command line, and the subject then the user of its system.
+	Kind AuditActorKind `json:"kind"`
+
+	// Session The session of the web console.
+	Session *openapi_types.UUID `json:"session,omitempty"`
+	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `cli` is the daemon's command line; the subject is then the user of its system.
+// AuditActorKind `console` is the web console, and the actor then who asked for the link that opened the session; `cli` is the daemon's command line, and the subject then the user of its system.
 type AuditActorKind string
 
 // AuditEntry defines model for AuditEntry.

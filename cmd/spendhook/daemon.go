@@ -13,6 +13,7 @@ import (
 	"spendhook/auth"
 	"spendhook/cardjobs"
 	"spendhook/config"
+	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/events"
 	"spendhook/internal/connlimit"
@@ -61,6 +62,7 @@ type daemon struct {
 	tokens      *auth.Endpoint
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
+	sessions    *session.Store // of the console
 
 	connections           *connlimit.Metrics
 	failed                chan error // a listener that ended by itself

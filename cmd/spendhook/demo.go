@@ -31,13 +31,14 @@ const (
 
 func (d *daemon) developerToken(ctx context.Context) (string, error) {
 	return d.keys.Mint(ctx, auth.Grant{
-		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour,
-		Scopes: []string{
-			"events:read", "events:write", "subscribers:read", "subscribers:write",
-			"deliveries:read", "deliveries:write", "cards:read", "cards:write",
-			"reimbursements:read", "locations:read", "billing:read", "operator",
-		},
+		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes,
 	})
+}
+
+var developerScopes = []string{
+	"events:read", "events:write", "subscribers:read", "subscribers:write",
+	"deliveries:read", "deliveries:write", "cards:read", "cards:write",
+	"reimbursements:read", "locations:read", "billing:read", "operator",
 }
 
 // demo subscribes a receiver of its own, emits a few events, shows what

@@ -48,6 +48,7 @@ type commands struct {
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
+	Console     consoleCmd     `cmd:"" help:"Print a link into the web console."`
 	Audit       auditCmd       `cmd:"" help:"Export who changed what."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`

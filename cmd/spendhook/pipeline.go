@@ -10,6 +10,7 @@ import (
 	"spendhook/audit"
 	"spendhook/cardjobs"
 	"spendhook/config"
+	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
@@ -53,6 +54,7 @@ func (d *daemon) openStores(context.Context) error {
 		d.audit.Close()
 		return nil
 	})
+	d.sessions = session.NewStore(client, nil)
 	d.events = events.NewStore(events.StoreOptions{
 		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog, Memory: d.memory,
 		Operations: operationsCompany(d.cfg),
@@ -144,6 +146,11 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		return err
 	}
 	d.address = l.Addr().String()
+	pages, err := d.webConsole()
+	if err != nil {
+		l.Close()
+		return err
+	}
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
@@ -151,9 +158,9 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
-		Audit:  d.audit,
+		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: requestLimits(d.cfg.Limits, d.limiter),
-		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.TLS.CertificateRequired(),
+		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry),

@@ -84,8 +84,12 @@ func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
 	if err != nil {
 		return err
 	}
+	link, err := d.developerLink(ctx)
+	if err != nil {
+		return err
+	}
 	s := newShow(term.out, d.base(), token)
-	s.welcome(d.adminAddress)
+	s.welcome(d.adminAddress, link)
 	if demo {
 		return d.demo(ctx, s)
 	}

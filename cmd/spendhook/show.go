@@ -22,10 +22,11 @@ func newShow(out io.Writer, base, token string) *show {
 	return &show{out: out, paint: painter(out), base: base, token: token}
 }
 
-func (s *show) welcome(adminAddress string) {
+func (s *show) welcome(adminAddress, consoleLink string) {
 	fmt.Fprintf(s.out, "\n%s\n\n", s.paint(bold, "spendhook is running, for this machine only"))
 	fmt.Fprintf(s.out, "  API    %s   %s\n", s.base, s.paint(dim, "documentation at /docs"))
 	fmt.Fprintf(s.out, "  admin  http://%s   %s\n", adminAddress, s.paint(dim, "/readyz, /metrics, /debug/pprof"))
+	fmt.Fprintf(s.out, "  console, once and within a minute (for another link: spendhook console)\n         %s\n", consoleLink)
 }
 
 func (s *show) heading(text string) {

@@ -361,25 +361,6 @@ type Stats struct {
 	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
 }
 
-// Stats counts a subscriber's deliveries, in one round trip.
-func (s *Store) Stats(ctx context.Context, company, sub uuid.UUID) (Stats, error) {
-	pipe := s.client.Pipeline()
-	all := pipe.ZCard(ctx, allOfSubscriber(company, sub))
-	live := pipe.ZCard(ctx, liveOfSubscriber(company, sub))
-	dead := pipe.ZCard(ctx, deadOfSubscriber(company, sub))
-	waiting := s.askDue(ctx, pipe, company, sub)
-	oldest := pipe.ZRangeWithScores(ctx, liveOfSubscriber(company, sub), 0, 0)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return Stats{}, fmt.Errorf("count deliveries: %w", err)
-	}
-	out := Stats{Total: all.Val(), Live: live.Val(), Dead: dead.Val(), Waiting: waiting()}
-	for _, z := range oldest.Val() {
-		at := msTime(int64(z.Score))
-		out.OldestLiveAt = &at
-	}
-	return out, nil
-}
-
 // purgeMost is how many old dead letters of a partition one call drops.
 const purgeMost = 200
 

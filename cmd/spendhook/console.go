@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	webconsole "spendhook/console"
+	"spendhook/console/session"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
+	"spendhook/internal/redisx"
+)
+
+type consoleCmd struct {
+	clientFlags
+
+	Company      *uuid.UUID    `help:"Company, when the token does not carry one."`
+	AllCompanies bool          `help:"See all companies; the token must not carry one."`
+	Scope        string        `help:"Fewer scopes than the token has, separated by spaces."`
+	ReadOnly     bool          `help:"Change nothing."`
+	Lifetime     time.Duration `default:"8h" help:"How long the session lasts, 1m to 12h."`
+	Open         bool          `help:"Open the link in this machine's browser."`
+}
+
+// Run prints a link into the web console, which opens one session within a minute.
+func (c *consoleCmd) Run(ctx context.Context, term *console) error {
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	request := gen.ConsoleLinkRequest{
+		CompanyUUID: c.Company, AllCompanies: &c.AllCompanies, ReadOnly: &c.ReadOnly, LifetimeSeconds: new(int(c.Lifetime.Seconds())),
+	}
+	if scopes := strings.Fields(c.Scope); len(scopes) > 0 {
+		request.Scopes = &scopes
+	}
+	var link gen.ConsoleLink
+	if err := api.call(ctx, http.MethodPost, "/api/v1/console-links", request, &link); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(term.out, link.URL); err != nil {
+		return err
+	}
+	if c.Open {
+		return openBrowser(ctx, link.URL)
+	}
+	return nil
+}
+
+// openBrowser has the system show an address, which our own daemon gave us.
+func openBrowser(ctx context.Context, url string) error {
+	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
+		return fmt.Errorf("not the address of a page: %q", url)
+	}
+	name, args := "xdg-open", []string{url}
+	switch runtime.GOOS {
+	case "darwin":
+		name = "open"
+	case "windows":
+		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", url}
+	}
+	if err := exec.CommandContext(ctx, name, args...).Run(); err != nil { //nolint:gosec // no shell is between
+		return fmt.Errorf("open the browser (open the link above yourself): %w", err)
+	}
+	return nil
+}
+
+// webConsole is the handler of the web console.
+func (d *daemon) webConsole() (http.Handler, error) {
+	return webconsole.New(webconsole.Options{
+		Sessions: d.sessions, Subscribers: d.service, Events: d.events, Catalogue: d.catalogue,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher,
+		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
+		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.ConsoleCertificateRequired(), Peers: d.peers, Limiter: d.limiter,
+		Unavailable: redisx.Unavailable, Logger: d.log,
+	})
+}
+
+// developerLink is a link for whoever started the daemon on its own machine.
+func (d *daemon) developerLink(ctx context.Context) (string, error) {
+	link, err := d.sessions.CreateLink(ctx, session.Grant{
+		Company: &developerCompany, Scopes: developerScopes, Lifetime: session.MaxLifetime, Asker: session.Asker{Subject: "developer"},
+	})
+	return d.publicURL() + "/console/open?link=" + link.Secret, err
+}
+
+// systemStatus tells the console how the daemon's parts do.
+type systemStatus struct {
+	*daemon
+
+	since time.Time
+}
+
+// Status asks Redis who lives, and takes the rest from those who watch.
+func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
+	redis := s.redis.Check(ctx)
+	memory := s.memory.Fullest()
+	status := webconsole.Status{
+		Version: readBuild().version, Replica: s.replica.id, Since: s.since,
+		Redis:    webconsole.Part{Up: redis.Up, Problems: redis.Problems, Warnings: append(redis.Warnings, s.memory.Warnings()...)},
+		Database: webconsole.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
+		Memory:   webconsole.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
+	}
+	formats, err := workqueue.ReadFormats(ctx, s.redis.Client())
+	if err != nil {
+		return status, err
+	}
+	for _, r := range formats.Readers {
+		status.Replicas = append(status.Replicas, r.Replica)
+	}
+	status.Formats = describeFormats(formats.Partitions)
+	return status, nil
+}
+
+func describeFormats(of [partition.Count]int) string {
+	lowest, highest := of[0], of[0]
+	for _, f := range of {
+		lowest, highest = min(lowest, f), max(highest, f)
+	}
+	text := strconv.Itoa(len(of)) + " in format " + strconv.Itoa(lowest)
+	if highest > lowest {
+		text += " to " + strconv.Itoa(highest)
+	}
+	return text
+}

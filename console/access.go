@@ -1,0 +1,215 @@
+package console
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"spendhook/audit"
+	"spendhook/console/session"
+	"spendhook/internal/clientcert"
+	"spendhook/internal/peer"
+	"spendhook/internal/ratelimit"
+)
+
+// policy lets a page load what is embedded, and talk to this daemon alone.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// protect sets what browsers are to hold to, and refuses changes that another site
+// has a browser send (beside the session's own token, which works in old browsers
+// too).
+func protect(next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "This came from another site.", http.StatusForbidden)
+	}))
+	return origins.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=()")
+		h.Set("X-Frame-Options", "DENY")
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// The names of the session's cookie. Browsers take the first from a page that came
+// by TLS alone, for this host and all of it. In clear, which is answered to this very
+// machine only, not all of them take it: there it has the second.
+const (
+	secureCookie = "__Host-spendhook"
+	clearCookie  = "spendhook-console"
+)
+
+// secure reports whether a request came by TLS, to here or to a proxy in front.
+func (s *server) secure(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && s.opts.Peers.Trusts(from.Addr().Unmap())
+}
+
+func (s *server) cookie(r *http.Request, value string) *http.Cookie {
+	c := &http.Cookie{Name: clearCookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if s.secure(r) {
+		c.Name, c.Secure = secureCookie, true
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// secretOf is what the request's cookie says; "" when there is none, or two.
+func (s *server) secretOf(r *http.Request) string {
+	if cookies := r.CookiesNamed(s.cookie(r, "").Name); len(cookies) == 1 {
+		return cookies[0].Value
+	}
+	return ""
+}
+
+var (
+	errNoSession   = errors.New("no session")
+	errCertificate = errors.New("the session needs a client certificate")
+)
+
+// enter finds the session of a request. errNoSession, errCertificate, or Redis is
+// away.
+func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, string, error) {
+	if s.opts.CertificateRequired && thumbprint(r) == "" {
+		return session.Session{}, "", errCertificate
+	}
+	secret := s.secretOf(r)
+	if secret == "" {
+		return session.Session{}, "", errNoSession
+	}
+	found, err := s.opts.Sessions.Find(ctx, secret, r.Header.Get("X-Refresh") == "")
+	if errors.Is(err, session.ErrNotFound) {
+		err = errNoSession
+	}
+	if err != nil {
+		return session.Session{}, "", err
+	}
+	if found.Certificate != "" && found.Certificate != thumbprint(r) {
+		return session.Session{}, "", errCertificate
+	}
+	if s.opts.Revoked(found.Asker.ClientID) {
+		_, _ = s.opts.Sessions.End(ctx, found.Company, found.ID, nil) // it is refused all the same
+		return session.Session{}, "", errNoSession
+	}
+	return found, secret, nil
+}
+
+func thumbprint(r *http.Request) string {
+	if cert := clientcert.From(r.Context()); cert != nil {
+		return clientcert.Thumbprint(cert)
+	}
+	return ""
+}
+
+// tokenOf is what the forms of a session's pages carry. Who can only send the
+// session's cookie cannot know it.
+func tokenOf(secret string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("form"))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// askToOpen shows what a link opens, and uses it up only when the button is pressed:
+// programs that look at links must not, nor may a page that is somebody else's.
+func (s *server) askToOpen(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
+	defer cancel()
+	v := &visit{w: w, r: r, server: s}
+	if err := s.mayKnock(ctx, r); err != nil {
+		v.fail(err)
+		return
+	}
+	link := r.URL.Query().Get("link")
+	grant, err := s.opts.Sessions.Peek(ctx, link)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	_, _, err = s.enter(ctx, r)
+	v.show("open", "Open the console", openPage{Grant: grant, Link: link, Replaces: err == nil})
+}
+
+type openPage struct {
+	Grant    session.Grant
+	Link     string
+	Replaces bool // the browser has a session, which ends
+}
+
+func (s *server) open(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
+	defer cancel()
+	v := &visit{w: w, r: r, server: s}
+	if err := s.mayKnock(ctx, r); err != nil {
+		v.fail(err)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	visitor := session.Visitor{Certificate: thumbprint(r)}
+	if address := peer.Address(r.Context()); address.IsValid() {
+		visitor.Address = address.String()
+	}
+	opened, secret, err := s.opts.Sessions.Open(ctx, r.PostFormValue("link"), visitor)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	if old, _, err := s.enter(ctx, r); err == nil {
+		_, _ = s.opts.Sessions.End(ctx, old.Company, old.ID, nil) // it ends by itself
+	}
+	v.session = opened
+	v.record("console-session.open", audit.Success, opened.Company, audit.Target{Kind: "console-session", IDs: []string{opened.ID.String()}}, "", nil)
+	http.SetCookie(w, s.cookie(r, secret))
+	http.Redirect(w, r, "/console/", http.StatusSeeOther)
+}
+
+// mayKnock bounds how often an address asks without a session.
+func (s *server) mayKnock(ctx context.Context, r *http.Request) error {
+	if s.opts.CertificateRequired && thumbprint(r) == "" {
+		return errCertificate
+	}
+	return s.take(ctx, ratelimit.Limit{Name: "console-open", PerSecond: 5, Burst: 50}, peer.Network(peer.Address(r.Context())).String())
+}
+
+// perSession bounds the pages of a session.
+var perSession = ratelimit.Limit{Name: "console", PerSecond: 20, Burst: 200}
+
+var errTooOften = errors.New("too many requests")
+
+func (s *server) take(ctx context.Context, limit ratelimit.Limit, key string) error {
+	if s.opts.Limiter != nil && !s.opts.Limiter.Take(ctx, limit, key, 1).OK {
+		return errTooOften
+	}
+	return nil
+}
+
+// leave ends the session.
+func (s *server) leave(ctx context.Context, v *visit) error {
+	v.changes(v.session.Company, "console-session", v.session.ID.String())
+	if _, err := s.opts.Sessions.End(ctx, v.session.Company, v.session.ID, nil); err != nil && !errors.Is(err, session.ErrNotFound) {
+		return err
+	}
+	http.SetCookie(v.w, s.cookie(v.r, ""))
+	v.session = session.Session{}
+	v.show("left", "You have left", nil)
+	return nil
+}
+
+// remaining is how long a session has, for the foot of each page.
+func remaining(s session.Session, now time.Time) time.Duration {
+	return s.ExpiresAt.Sub(now).Round(time.Minute)
+}

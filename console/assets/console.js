@@ -1,0 +1,118 @@
+// What the console adds to its pages, all of which work without it: times in the zone of
+// the viewer, parts that load themselves again, and keys.
+"use strict";
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const year = new Intl.DateTimeFormat(undefined, { year: "numeric" });
+
+// localTimes shows each time as a clock on the viewer's wall would; UTC is the title.
+function localTimes(root) {
+  const now = new Date();
+  for (const t of root.querySelectorAll("time[datetime]:not([data-local])")) {
+    const at = new Date(t.dateTime);
+    let text = clock.format(at);
+    if (at.toDateString() !== now.toDateString()) text = day.format(at) + ", " + text;
+    if (at.getFullYear() !== now.getFullYear()) text = year.format(at) + " " + text;
+    t.textContent = text;
+    t.title += " (shown in " + zone + ")";
+    t.dataset.local = "";
+  }
+}
+
+// refresh loads the live part of the page again, while the page is looked at and nothing
+// in the part is being used.
+function refresh() {
+  const part = document.getElementById("live");
+  if (!part || !part.dataset.refresh) return;
+  const wait = Number(part.dataset.refresh) * 1000;
+  window.setTimeout(() => {
+    const used = part.contains(document.activeElement) && document.activeElement !== document.body;
+    const ticked = part.querySelector("input:checked, details[open]");
+    const selected = window.getSelection() && !window.getSelection().isCollapsed;
+    if (document.hidden || used || ticked || selected || !part.isConnected) return refresh();
+    const url = new URL(location.href);
+    url.searchParams.delete("done");
+    htmx.ajax("GET", url.pathname + url.search, { source: part, target: part, select: "#live", swap: "outerHTML", headers: { "X-Refresh": "1" } })
+      .then(refresh, refresh);
+  }, wait);
+}
+
+// boxes keeps the box that ticks all, and the button that says how many.
+function boxes(root) {
+  for (const all of root.querySelectorAll("[data-all]")) {
+    const form = all.closest("form");
+    if (!form || form.dataset.boxes) continue;
+    form.dataset.boxes = "on";
+    const each = () => [...form.querySelectorAll("input[name=id]")];
+    const button = form.querySelector("[data-selected]");
+    const show = () => {
+      const n = each().filter((box) => box.checked).length;
+      all.checked = n > 0 && n === each().length;
+      all.indeterminate = n > 0 && n < each().length;
+      button.disabled = n === 0;
+      button.textContent = n === 0 ? "Retry the selected" : button.dataset.selected.replace("{n}", n);
+    };
+    all.addEventListener("change", () => { for (const box of each()) box.checked = all.checked; show(); });
+    form.addEventListener("change", show);
+    show();
+  }
+}
+
+function copies(root) {
+  for (const button of root.querySelectorAll("[data-copy]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent).then(() => { button.textContent = "Copied"; });
+    });
+  }
+}
+
+function dress(root) {
+  localTimes(root);
+  boxes(root);
+  copies(root);
+}
+
+// Keys: / to the search, j and k along the rows, Enter to open, g and a letter to a page.
+let going = false;
+let row = -1;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  if (going) {
+    going = false;
+    const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
+    if (link) { event.preventDefault(); link.click(); }
+    return;
+  }
+  const rows = [...document.querySelectorAll("table.rows tbody tr")];
+  switch (event.key) {
+    case "g": going = true; return;
+    case "/": {
+      const search = document.querySelector("[data-search]");
+      if (search) { event.preventDefault(); search.focus(); search.select(); }
+      return;
+    }
+    case "j": case "k": {
+      if (!rows.length) return;
+      row = Math.max(0, Math.min(rows.length - 1, row + (event.key === "j" ? 1 : -1)));
+      for (const r of rows) r.classList.toggle("at", r === rows[row]);
+      const link = rows[row].querySelector("a");
+      if (link) link.focus({ preventScroll: true });
+      rows[row].scrollIntoView({ block: "nearest" });
+    }
+  }
+});
+
+document.addEventListener("htmx:load", (event) => dress(event.detail.elt.parentElement || event.detail.elt));
+// An answer that is an error page shows itself whole.
+document.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.xhr.status === 401 || event.detail.xhr.status === 403) location.reload();
+});
+// What the browser brings back from its memory may be of a session that has ended.
+window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+
+dress(document);
+refresh();

@@ -1,0 +1,113 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/audit"
+	"spendhook/console/session"
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/storage/cards"
+	"spendhook/subscribers"
+)
+
+// What the console asks of the domain. All methods are safe for concurrent use and
+// obey the deadline of their context.
+
+// Sessions is *session.Store.
+type Sessions interface {
+	Peek(ctx context.Context, secret string) (session.Grant, error)
+	Open(ctx context.Context, link string, v session.Visitor) (opened session.Session, secret string, err error)
+	Find(ctx context.Context, secret string, use bool) (session.Session, error)
+	End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *session.Asker) (session.Session, error)
+}
+
+// Subscribers is *subscribers.Service.
+type Subscribers interface {
+	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
+	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
+	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
+	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
+	Pause(ctx context.Context, company, id uuid.UUID) error
+	Resume(ctx context.Context, company, id uuid.UUID) error
+	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
+}
+
+// Events is *events.Store.
+type Events interface {
+	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
+	List(ctx context.Context, f events.Filter) (events.Page, error)
+	Pending(ctx context.Context, company uuid.UUID) (int64, error)
+	Backlogs(ctx context.Context, n int) ([]events.CompanyBacklog, error)
+}
+
+// Deliveries is *delivery.Store.
+type Deliveries interface {
+	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
+	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
+	EventStatus(ctx context.Context, refs []events.Ref) ([]delivery.EventStatus, error)
+	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]delivery.Stats, error)
+	CompanyStats(ctx context.Context, company uuid.UUID) (delivery.Stats, error)
+}
+
+// Redelivery is *redelivery.Service.
+type Redelivery interface {
+	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
+	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
+	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
+	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
+	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+}
+
+// Dispatcher is *dispatcher.Dispatcher.
+type Dispatcher interface {
+	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
+	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+	Backlog(ctx context.Context) (workqueue.Backlog, error)
+	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
+	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
+	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
+}
+
+// CardJobs is *cards.Store; storage.ErrNotFound when there is no such job.
+type CardJobs interface {
+	CardJob(ctx context.Context, company, id uuid.UUID) (cards.Job, error)
+}
+
+// Audit is *audit.Log.
+type Audit interface {
+	Record(e audit.Entry)
+	List(ctx context.Context, f audit.Filter) (audit.Page, error)
+}
+
+// System tells how the parts of the daemon do.
+type System interface {
+	Status(ctx context.Context) (Status, error)
+}
+
+// Status is how the parts of the daemon do.
+type Status struct {
+	Version, Replica string // this one
+	Since            time.Time
+	Replicas         []string // the living ones, of all
+	Redis, Database  Part
+	Memory           Memory
+	Formats          string // that the partitions are stored in
+}
+
+// Part is something that the daemon relies on.
+type Part struct {
+	Up       bool
+	Problems []string
+	Warnings []string
+}
+
+// Memory is what the fullest Redis server uses and has, in bytes. A Limit of 0 is
+// not known.
+type Memory struct{ Used, Limit, HighWater int64 }

@@ -1,0 +1,207 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+)
+
+// eventRow is an event with where its deliveries stand.
+type eventRow struct {
+	ID      string
+	Company uuid.UUID
+	Event   events.Stored
+	Status  delivery.EventStatus
+}
+
+// Path is the address of the event's page.
+func (r eventRow) Path() string { return eventPath(events.Ref{Company: r.Company, ID: r.ID}) }
+
+type eventsPage struct {
+	Rows  []eventRow
+	Next  string
+	Types []events.TypeInfo
+}
+
+// eventStatuses are what an event's deliveries may come to.
+var eventStatuses = []string{
+	string(delivery.EventPending), string(delivery.EventDelivered), string(delivery.EventDead),
+	string(delivery.EventHeld), string(delivery.EventCancelled), string(delivery.EventNoSubscriber),
+}
+
+func (s *server) events(ctx context.Context, v *visit) error {
+	company, err := v.company()
+	if err != nil {
+		return err
+	}
+	if id := strings.TrimSpace(v.text("id")); id != "" {
+		return s.findEvent(v, company, id)
+	}
+	f := events.Filter{Company: company, Type: v.text("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
+	page := eventsPage{Types: s.opts.Catalogue.Types()}
+	if page.Rows, f.Cursor, err = s.eventRows(ctx, f, v.choice("status", eventStatuses...)); err != nil {
+		return err
+	}
+	page.Next = v.next(f.Cursor)
+	v.show("events", "Events", page)
+	return nil
+}
+
+func (s *server) findEvent(v *visit, company *uuid.UUID, id string) error {
+	ref, err := events.ParseRef(events.Ref{ID: id}.String())
+	if err != nil || company == nil {
+		return events.ErrNotFound
+	}
+	ref.Company = *company
+	http.Redirect(v.w, v.r, v.to(eventPath(ref)), http.StatusSeeOther)
+	return nil
+}
+
+// eventRows reads on, a bounded number of times, while the filter of statuses leaves
+// the page short.
+func (s *server) eventRows(ctx context.Context, f events.Filter, status string) (rows []eventRow, next string, err error) {
+	const rounds = 5
+	for range rounds {
+		f.Size = listSize - len(rows)
+		page, err := s.opts.Events.List(ctx, f)
+		if err != nil {
+			return nil, "", err
+		}
+		refs := make([]events.Ref, len(page.Items))
+		for i := range page.Items {
+			refs[i] = page.Items[i].Ref()
+		}
+		statuses, err := s.opts.Deliveries.EventStatus(ctx, refs)
+		if err != nil {
+			return nil, "", err
+		}
+		for i, e := range page.Items {
+			if status == "" || status == string(statuses[i]) {
+				rows = append(rows, eventRow{e.ID, e.CompanyUUID, e, statuses[i]})
+			}
+		}
+		f.Cursor = page.Next
+		if status == "" || page.Next == "" || len(rows) == listSize {
+			break
+		}
+	}
+	return rows, f.Cursor, nil
+}
+
+// event is the event that the address names.
+func (v *visit) event() (events.Ref, error) {
+	company, err := v.oneCompany()
+	if err != nil {
+		return events.Ref{}, err
+	}
+	ref, err := events.ParseRef(events.Ref{Company: company, ID: v.r.PathValue("id")}.String())
+	if err != nil {
+		return ref, events.ErrNotFound
+	}
+	return ref, nil
+}
+
+type eventPage struct {
+	Event     events.Stored
+	Status    delivery.EventStatus
+	Compacted bool
+	Explained []dispatcher.Explanation // nil when the session may not read deliveries
+	Payload   *payload                 // nil until it is asked for
+}
+
+// payload is what an event carries, as far as a page shows it.
+type payload struct {
+	Text  string
+	Bytes int
+	Cut   bool
+	Curl  string
+}
+
+// shownPayload bounds what a page shows of a payload, in bytes.
+const shownPayload = 32 << 10
+
+func (s *server) event(ctx context.Context, v *visit) error {
+	ref, err := v.event()
+	if err != nil {
+		return err
+	}
+	stored, err := s.opts.Events.Get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	page := eventPage{Event: stored, Compacted: stored.State == events.Compacted}
+	statuses, err := s.opts.Deliveries.EventStatus(ctx, []events.Ref{ref})
+	if err != nil {
+		return err
+	}
+	page.Status = statuses[0]
+	if v.session.May(readDeliveries) && !page.Compacted {
+		if page.Explained, err = s.opts.Dispatcher.Explain(ctx, ref); err != nil {
+			return err
+		}
+	}
+	if v.choice("payload", "true") != "" && !page.Compacted {
+		page.Payload = payloadOf(stored)
+	}
+	v.show("event", "Event "+ref.ID, page)
+	return nil
+}
+
+func payloadOf(e events.Stored) *payload {
+	p := &payload{Bytes: len(e.Body)}
+	var pretty bytes.Buffer
+	if json.Indent(&pretty, e.Body, "", "  ") != nil {
+		pretty.Reset()
+		pretty.Write(e.Body)
+	}
+	p.Text = pretty.String()
+	if len(p.Text) > shownPayload {
+		p.Text, p.Cut = strings.ToValidUTF8(p.Text[:shownPayload], ""), true
+	}
+	data := "@" + e.ID + ".json"
+	if len(e.Body) <= 4<<10 {
+		data = string(e.Body)
+	}
+	p.Curl = fmt.Sprintf("curl -i -X POST \"$URL\" \\\n  -H 'Content-Type: application/json' \\\n  -H 'webhook-id: %s' \\\n  --data-binary %s",
+		e.ID, shellQuote(data))
+	return p
+}
+
+// shellQuote makes one word of a text for a shell.
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// eventBody gives out the very bytes that are sent.
+func (s *server) eventBody(ctx context.Context, v *visit) error {
+	ref, err := v.event()
+	if err != nil {
+		return err
+	}
+	stored, err := s.opts.Events.Get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if stored.State == events.Compacted {
+		return events.ErrCompacted
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+ref.ID+`.json"`)
+	h.Set("Content-Length", strconv.Itoa(len(stored.Body)))
+	_, _ = v.w.Write(stored.Body)
+	return nil
+}
+
+func (s *server) eventTypes(_ context.Context, v *visit) error {
+	v.show("event-types", "Event types", s.opts.Catalogue.Types())
+	return nil
+}

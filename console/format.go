@@ -1,0 +1,218 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+)
+
+func (s *server) funcs() template.FuncMap {
+	return template.FuncMap{
+		"asset":    func(name string) string { return s.assets.paths[name] },
+		"num":      number[int64],
+		"numi":     number[int],
+		"bytes":    byteCount,
+		"short":    shortDuration,
+		"ms":       func(n int64) string { return shortDuration(time.Duration(n) * time.Millisecond) },
+		"mstime":   func(ms int64) time.Time { return time.UnixMilli(ms).UTC() },
+		"time":     timeTag,
+		"timep":    func(t *time.Time) template.HTML { return timeTag(*t) },
+		"status":   statusOf,
+		"reason":   reasonOf,
+		"verdict":  verdictOf,
+		"class":    classOf,
+		"clip":     clip,
+		"safetext": func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") },
+		"uuid8":    func(id uuid.UUID) string { return id.String()[:8] },
+		"list":     func(items ...string) []string { return items },
+		"periods":  func() []period { return periods },
+		"join":     strings.Join,
+	}
+}
+
+// number writes an exact number with commas.
+func number[N int | int64](n N) string {
+	text := strconv.FormatInt(int64(n), 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func byteCount(n int64) string {
+	switch {
+	case n < 1<<10:
+		return number(n) + " B"
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// shortDuration is a duration for people, of two units at most.
+func shortDuration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0 s"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < time.Hour:
+		return units(d, time.Minute, "min", time.Second, "s")
+	case d < 24*time.Hour:
+		return units(d, time.Hour, "h", time.Minute, "min")
+	}
+	return units(d, 24*time.Hour, "d", time.Hour, "h")
+}
+
+func units(d, large time.Duration, name string, small time.Duration, rest string) string {
+	text := fmt.Sprintf("%d %s", d/large, name)
+	if n := d % large / small; n > 0 {
+		text += fmt.Sprintf(" %d %s", n, rest)
+	}
+	return text
+}
+
+// timeTag is a time in UTC, which the script shows in the zone of the viewer.
+func timeTag(t time.Time) template.HTML {
+	t = t.UTC()
+	stamp, text := t.Format("2006-01-02T15:04:05.000Z"), t.Format("2006-01-02 15:04:05")
+	return template.HTML(`<time datetime="` + stamp + `" title="` + text + t.Format(".000") + ` UTC">` + text + ` UTC</time>`) //nolint:gosec // digits alone
+}
+
+// clip is the first n characters of a text.
+func clip(n int, text string) string {
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n]) + "…"
+}
+
+// label is a word with a tone, which a page shows by colour and never by it alone.
+type label struct{ Text, Tone string }
+
+// The tones: what is well, what waits, what goes wrong and is tried again, what has
+// failed, and what is over or off.
+const (
+	good  = "good"
+	busy  = "busy"
+	warn  = "warn"
+	bad   = "bad"
+	quiet = "quiet"
+)
+
+var statusLabels = map[string]label{
+	string(delivery.StatusPending):     {"Pending", busy},
+	string(delivery.StatusDelivering):  {"Delivering", busy},
+	string(delivery.StatusRetrying):    {"Retrying", warn},
+	string(delivery.StatusDelivered):   {"Delivered", good},
+	string(delivery.StatusDead):        {"Dead", bad},
+	string(delivery.StatusCancelled):   {"Cancelled", quiet},
+	string(delivery.EventHeld):         {"Held", warn},
+	string(delivery.EventNoSubscriber): {"No subscriber", quiet},
+	"healthy":                          {"Healthy", good},
+	"failing":                          {"Failing", bad},
+	"disabled":                         {"Disabled", quiet},
+	"paused":                           {"Paused", warn},
+	string(redelivery.JobQueued):       {"Queued", busy},
+	string(redelivery.JobRunning):      {"Running", busy},
+	string(redelivery.JobCompleted):    {"Completed", good},
+}
+
+func statusOf(status any) label {
+	text := fmt.Sprint(status)
+	if l, ok := statusLabels[text]; ok {
+		return l
+	}
+	return label{text, quiet}
+}
+
+var reasons = map[string]string{
+	delivery.ReasonExhausted:          "every attempt of the schedule failed",
+	delivery.ReasonGone:               "the endpoint answered 410: it wants no more",
+	delivery.ReasonSubscriberDeleted:  "the subscriber was deleted",
+	delivery.ReasonSubscriberDisabled: "the subscriber is disabled",
+	delivery.ReasonBusy:               "the endpoint has as many attempts under way as it may",
+	delivery.ReasonUnreachable:        "the endpoint cannot be reached; it is probed",
+	delivery.ReasonRetryAfter:         "the endpoint asked to wait",
+	delivery.ReasonRateLimit:          "the subscriber's rate",
+	delivery.ReasonOrder:              "earlier events come first",
+	delivery.ReasonPaused:             "the subscriber is paused",
+	delivery.ReasonInterrupted:        "the attempt was cut short; it is made again",
+	delivery.ReasonLocked:             "a secret of the subscriber does not open",
+	delivery.ReasonExpired:            "the event is not kept any more",
+	delivery.ReasonDropped:            "it was given up by hand",
+	delivery.ReasonReplay:             "it was replayed",
+	delivery.ReasonRecover:            "it was recovered",
+	"MANUAL":                          "it was disabled by hand",
+	"GONE":                            "its endpoint answered 410: it wants no more",
+	"FAILING":                         "it failed for too long without a success",
+}
+
+func reasonOf(reason string) string {
+	if text, ok := reasons[reason]; ok {
+		return text
+	}
+	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
+}
+
+var verdicts = map[dispatcher.Verdict]struct {
+	label
+	detail string
+}{
+	dispatcher.VerdictDelivered:     {label{"Delivered", good}, "The subscriber acknowledged the event."},
+	dispatcher.VerdictPending:       {label{"Pending", busy}, "The event is on its way."},
+	dispatcher.VerdictDead:          {label{"Dead", bad}, "The delivery was given up. Retry it once the endpoint is mended."},
+	dispatcher.VerdictCancelled:     {label{"Cancelled", quiet}, "The delivery was cancelled."},
+	dispatcher.VerdictNotSubscribed: {label{"Not subscribed", quiet}, "Its events do not include this type."},
+	dispatcher.VerdictFiltered:      {label{"Filtered", quiet}, "Its filter does not match the event."},
+	dispatcher.VerdictDisabled:      {label{"Disabled", warn}, "The subscriber is disabled. Enable it and recover what it missed."},
+	dispatcher.VerdictCreatedLater:  {label{"Created later", quiet}, "The subscriber was created after the event. Replay sends it."},
+	dispatcher.VerdictNotMatched:    {label{"Not matched", quiet}, "It did not want this type when the event was dispatched. Replay sends it."},
+}
+
+func verdictOf(v dispatcher.Verdict) struct {
+	Label  label
+	Detail string
+} {
+	found := verdicts[v]
+	return struct {
+		Label  label
+		Detail string
+	}{found.label, found.detail}
+}
+
+var classes = map[string]string{
+	"oversized_response": "delivered; the answer was cut at 16 KiB", "http_3xx": "redirected, which is not followed",
+	"http_4xx": "refused by the receiver", "http_410": "gone: the receiver wants no more", "http_429": "too many requests for the receiver",
+	"http_5xx": "the receiver failed", "protocol": "the answer is not proper HTTP", "timeout": "no answer in time",
+	"connect_timeout": "no connection in time", "connect": "connection refused, or no route", "dns": "the name does not resolve",
+	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address may not be called",
+	"proxy": "the egress proxy is out of reach", "proxy_refused": "the egress proxy made no connection",
+	"aborted": "cut short by the daemon", "locked": "a secret of the subscriber does not open", "panic": "a fault of the daemon",
+}
+
+// classOf is the class of a failed attempt in words.
+func classOf(class string) string {
+	if text, ok := classes[class]; ok {
+		return text
+	}
+	return strings.ReplaceAll(class, "_", " ")
+}
+
+// trimFloat writes a number without zeros at its end.
+func trimFloat(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

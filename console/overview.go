@@ -1,0 +1,191 @@
+package console
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// keepFor is how old what costs more than a page may be when it is shown.
+const keepFor = 5 * time.Second
+
+// cached is a value that is read again when it is old, once for all who wait for it.
+type cached[T any] struct {
+	mu    sync.Mutex
+	value T
+	at    time.Time
+}
+
+func (c *cached[T]) get(now time.Time, read func() (T, error)) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && now.Sub(c.at) < keepFor {
+		return c.value, nil
+	}
+	value, err := read()
+	if err == nil {
+		c.value, c.at = value, now
+	}
+	return value, err
+}
+
+// companyCache has what is known of the companies looked at last.
+type companyCache struct {
+	once sync.Once
+	lru  *lru.Cache[uuid.UUID, *cached[companySummary]]
+}
+
+func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
+	c.once.Do(func() { c.lru, _ = lru.New[uuid.UUID, *cached[companySummary]](256) }) // its only error is a size of 0
+	found, ok, _ := c.lru.PeekOrAdd(company, &cached[companySummary]{})
+	if !ok {
+		found, _ = c.lru.Peek(company)
+	}
+	if found == nil { // pushed out meanwhile
+		return &cached[companySummary]{}
+	}
+	return found
+}
+
+// overviewOfAll is how the whole system does.
+type overviewOfAll struct {
+	Status  Status
+	Backlog workqueue.Backlog
+	Largest []events.CompanyBacklog
+}
+
+// companySummary is how a company does.
+type companySummary struct {
+	Pending int64
+	Stats   delivery.Stats
+	States  subscriberStates
+	Worst   []subscriberRow // failing ones first, then the largest backlogs
+}
+
+type subscriberStates struct{ Total, Healthy, Failing, Disabled, Paused int }
+
+type overviewPage struct {
+	All     *overviewOfAll  // nil for a company
+	Company *companySummary // nil for all
+	Recent  []deliveryRow   // the latest dead letters of a company
+}
+
+// mostExamined bounds the subscribers of a company whose state a page looks at.
+const mostExamined = 10_000
+
+func (s *server) overview(ctx context.Context, v *visit) error {
+	company, err := v.company()
+	if err != nil {
+		return err
+	}
+	if company == nil {
+		all, err := s.system.get(s.opts.Now(), func() (overviewOfAll, error) { return s.readSystem(ctx) })
+		if err != nil {
+			return err
+		}
+		v.show("overview", "Overview", overviewPage{All: &all})
+		return nil
+	}
+	summary, err := s.summary(ctx, *company)
+	if err != nil {
+		return err
+	}
+	page := overviewPage{Company: &summary}
+	if v.session.May(readDeliveries) {
+		found, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: company, Status: delivery.StatusDead, Size: 5})
+		if err != nil {
+			return err
+		}
+		if page.Recent, err = s.deliveryRows(ctx, found.Items); err != nil {
+			return err
+		}
+	}
+	v.show("overview", "Overview", page)
+	return nil
+}
+
+func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) {
+	if all.Status, err = s.opts.System.Status(ctx); err != nil {
+		return all, err
+	}
+	if all.Backlog, err = s.opts.Dispatcher.Backlog(ctx); err != nil {
+		return all, err
+	}
+	all.Largest, err = s.opts.Events.Backlogs(ctx, 10)
+	return all, err
+}
+
+func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary, error) {
+	return s.company.of(company).get(s.opts.Now(), func() (sum companySummary, err error) {
+		if sum.Pending, err = s.opts.Events.Pending(ctx, company); err != nil {
+			return sum, err
+		}
+		if sum.Stats, err = s.opts.Deliveries.CompanyStats(ctx, company); err != nil {
+			return sum, err
+		}
+		subs, _, err := s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &company, Size: mostExamined})
+		if err != nil {
+			return sum, err
+		}
+		rows, err := s.subscriberRows(ctx, subs)
+		if err != nil {
+			return sum, err
+		}
+		sum.States = countStates(rows)
+		sum.Worst = worst(rows)
+		return sum, nil
+	})
+}
+
+func countStates(rows []subscriberRow) (n subscriberStates) {
+	n.Total = len(rows)
+	for _, r := range rows {
+		switch r.State {
+		case "failing":
+			n.Failing++
+		case "disabled":
+			n.Disabled++
+		case "paused":
+			n.Paused++
+		default:
+			n.Healthy++
+		}
+	}
+	return n
+}
+
+// worst are the subscribers that need a look, ten at most.
+func worst(rows []subscriberRow) []subscriberRow {
+	rows = slices.DeleteFunc(rows, func(r subscriberRow) bool {
+		return r.State == "healthy" && r.Stats.Live == 0 && r.Stats.Dead == 0
+	})
+	weight := map[string]int{"failing": 3, "disabled": 2, "paused": 1}
+	slices.SortStableFunc(rows, func(a, b subscriberRow) int {
+		if d := weight[b.State] - weight[a.State]; d != 0 {
+			return d
+		}
+		return int(max(-1, min(1, (b.Stats.Live+b.Stats.Dead)-(a.Stats.Live+a.Stats.Dead))))
+	})
+	return rows[:min(len(rows), 10)]
+}
+
+func (s *server) systemPage(ctx context.Context, v *visit) error {
+	if v.session.Company != nil {
+		return errForbidden
+	}
+	all, err := s.system.get(s.opts.Now(), func() (overviewOfAll, error) { return s.readSystem(ctx) })
+	if err != nil {
+		return err
+	}
+	v.show("system", "System", all)
+	return nil
+}

@@ -1,0 +1,203 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/events"
+	"spendhook/internal/invalid"
+	"spendhook/storage/cards"
+)
+
+// testResult is what came of a test delivery.
+type testResult struct{ dispatcher.TestResult }
+
+// testSubscriber sends a test delivery and shows the exchange.
+func (s *server) testSubscriber(ctx context.Context, v *visit) error {
+	page, err := s.readSubscriber(ctx, v)
+	if err != nil {
+		return err
+	}
+	v.changes(&page.CompanyUUID, "subscriber", page.UUID.String())
+	v.as("subscriber.test", "")
+	result, err := s.opts.Dispatcher.Test(ctx, page.CompanyUUID, page.UUID)
+	if err != nil {
+		return err
+	}
+	page.Test = &testResult{result}
+	v.show("subscriber", page.Name, page)
+	return nil
+}
+
+// recover starts with a job that only counts, whose page then asks whether to go on.
+func (s *server) recover(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	request := redelivery.RecoverRequest{Company: company, Subscriber: id, DryRun: v.choice("confirmed", "true") == ""}
+	if request.Since, request.Until, err = s.window(v); err != nil {
+		return err
+	}
+	if v.choice("what", "retrying") != "" {
+		request.Statuses = []delivery.Status{delivery.StatusDead, delivery.StatusRetrying}
+	}
+	v.changes(&company, "subscriber", id.String())
+	v.as("subscriber.recover", "")
+	if request.DryRun {
+		v.as("subscriber.recover", "dry run")
+	}
+	job, err := s.opts.Redelivery.Recover(ctx, request)
+	if err != nil {
+		return err
+	}
+	return v.done("/console/jobs/"+job.UUID.String(), "started")
+}
+
+// window is the span of time that a form names.
+func (s *server) window(v *visit) (since, until time.Time, err error) {
+	if from := v.since(); from != nil {
+		return from.Truncate(time.Millisecond), time.Time{}, nil
+	}
+	var problems invalid.Error
+	if since, err = time.Parse(time.RFC3339, v.text("from")); err != nil || since.After(s.opts.Now()) {
+		problems.Add("since", "INVALID", "say from when on")
+	}
+	if text := v.text("to"); text != "" {
+		if until, err = time.Parse(time.RFC3339, text); err != nil || until.Before(since) {
+			problems.Add("to", "INVALID", "must be a time after the start")
+		}
+	}
+	return since, until, problems.OrNil()
+}
+
+type jobPage struct {
+	Job   *redelivery.Job
+	Cards *cards.Job
+	Again bool // it has not ended: the page loads itself again
+}
+
+// job shows a job of either kind; its id says not which.
+func (s *server) job(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	if v.session.May(readSubscribers) || v.session.May(readDeliveries) {
+		job, err := s.opts.Redelivery.Job(ctx, company, id)
+		if err == nil {
+			v.show("job", "Job", jobPage{Job: &job, Again: job.FinishedAt == nil})
+			return nil
+		}
+		if !errors.Is(err, delivery.ErrNotFound) {
+			return err
+		}
+	}
+	if !v.session.May(readCards) {
+		return delivery.ErrNotFound
+	}
+	job, err := s.opts.CardJobs.CardJob(ctx, company, id)
+	if err != nil {
+		return err
+	}
+	v.show("job", "Job", jobPage{Cards: &job, Again: job.FinishedAt == nil})
+	return nil
+}
+
+// replay sends an event again, to all of its subscribers or to one.
+func (s *server) replay(ctx context.Context, v *visit) error {
+	ref, err := v.event()
+	if err != nil {
+		return err
+	}
+	var only []uuid.UUID
+	if text := v.text("subscriber"); text != "" {
+		one, err := uuid.Parse(text)
+		if err != nil {
+			return errNoPage
+		}
+		only = append(only, one)
+	}
+	v.changes(&ref.Company, "event", ref.ID)
+	v.as("event.replay", "")
+	list, err := s.opts.Redelivery.Replay(ctx, ref, only)
+	if err != nil {
+		return err
+	}
+	return v.done(eventPath(ref), "replayed", "n", number(len(list)))
+}
+
+func eventPath(ref events.Ref) string {
+	return "/console/events/" + ref.Company.String() + "/" + ref.ID
+}
+
+// retry attempts one delivery again.
+func (s *server) retry(ctx context.Context, v *visit) error {
+	company, err := v.oneCompany()
+	if err != nil {
+		return err
+	}
+	id := v.r.PathValue("id")
+	v.changes(&company, "delivery", id)
+	v.as("delivery.retry", "")
+	if _, err := s.opts.Redelivery.Retry(ctx, company, id); err != nil {
+		return err
+	}
+	return v.done("/console/deliveries/"+id, "retried", "n", "1")
+}
+
+// retrySelected attempts deliveries again that were ticked on a list, and says how
+// many could not be. What names no company is about the one of the session.
+func (s *server) retrySelected(ctx context.Context, v *visit) error {
+	ids := v.r.PostForm["id"]
+	if len(ids) == 0 || len(ids) > 2*listSize {
+		return errForm
+	}
+	retried, refused := 0, 0
+	for _, text := range ids {
+		ref, err := v.ticked(text)
+		if err != nil {
+			return err
+		}
+		v.changes(&ref.Company, "delivery", ref.PublicID())
+		v.as("delivery.retry", "")
+		_, err = s.opts.Redelivery.Retry(ctx, ref.Company, ref.PublicID())
+		v.recorded(err)
+		v.entry = nil
+		switch {
+		case err == nil:
+			retried++
+		case s.problemOf(err).Status >= http.StatusInternalServerError:
+			return err
+		default:
+			refused++
+		}
+	}
+	back := "/console/deliveries"
+	if v.choice("back", "dead") != "" {
+		back = "/console/dead"
+	}
+	return v.done(back, "retried", "n", number(retried), "refused", number(refused))
+}
+
+// ticked is a delivery that a list names as "<company>/<id>".
+func (v *visit) ticked(text string) (ref delivery.Ref, err error) {
+	if len(text) < 37 || text[36] != '/' {
+		return ref, errForm
+	}
+	company, err := uuid.Parse(text[:36])
+	if err != nil {
+		return ref, errForm
+	}
+	if v.session.Company != nil && *v.session.Company != company || v.session.Company == nil && !v.session.May(platform) {
+		return ref, errNoPage
+	}
+	return delivery.ParseID(company, text[37:])
+}

@@ -1,0 +1,127 @@
+package console
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/console/session"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+// loadPages parses each page with the layout and what pages share.
+func (s *server) loadPages() (map[string]*template.Template, error) {
+	files, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		return nil, fmt.Errorf("console templates: %w", err)
+	}
+	pages := map[string]*template.Template{}
+	for _, f := range files {
+		name := strings.TrimSuffix(f.Name(), ".html")
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		t := template.New("layout.html").Funcs(s.funcs()).Option("missingkey=error")
+		if pages[name], err = t.ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+f.Name()); err != nil {
+			return nil, fmt.Errorf("console templates: %w", err)
+		}
+	}
+	return pages, nil
+}
+
+// view is what a template is given.
+type view struct {
+	*visit
+
+	Name, Title string
+	Data        any
+	About       *uuid.UUID // the company that the page is about; nil when it is about all
+	Now         time.Time
+}
+
+// In reports whether the visitor has a session.
+func (v view) In() bool { return v.secret != "" }
+
+// Token is what the forms of the page carry.
+func (v view) Token() string { return tokenOf(v.secret) }
+
+// May and MayChange are those of the session.
+func (v view) May(scope string) bool       { return v.session.May(scope) }
+func (v view) MayChange(scope string) bool { return v.session.MayChange(scope) }
+
+// Session is that of the visitor.
+func (v view) Session() session.Session { return v.session }
+
+// Platform reports whether the session may choose the company.
+func (v view) Platform() bool { return v.session.Company == nil && v.session.May(platform) }
+
+// To and Of are addresses of other pages.
+func (v view) To(path string) string                    { return v.to(path) }
+func (v view) Of(company uuid.UUID, path string) string { return v.of(company, path) }
+
+// Query is a value of the page's query.
+func (v view) Query(name string) string { return v.text(name) }
+
+// Path is that of the page.
+func (v view) Path() string { return v.r.URL.Path }
+
+// Count is a number of the page's query.
+func (v view) Count(name string) string { return number(v.number(name)) }
+
+// With and Without are the address of the page with another value in the query, and
+// with none.
+func (v view) With(name, value string) string { return v.with(name, value) }
+
+// Without see With.
+func (v view) Without(name string) string {
+	query := v.r.URL.Query()
+	query.Del(name)
+	return v.r.URL.Path + "?" + query.Encode()
+}
+
+// Unix is a time of unix milliseconds in seconds, and Stamp one that forms carry.
+func (v view) Unix(ms int64) int64 { return ms / 1000 }
+
+// Stamp see Unix.
+func (v view) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// Rows is what the table of deliveries is given; with tick they can be selected.
+func (v view) Rows(rows []deliveryRow, tick bool) deliveryTable { return deliveryTable{v, rows, tick} }
+
+type deliveryTable struct {
+	View view
+	Rows []deliveryRow
+	Tick bool
+}
+
+// Left is how long the session lasts.
+func (v view) Left() string { return shortDuration(remaining(v.session, v.Now)) }
+
+// show answers with a page.
+func (v *visit) show(name, title string, data any) { v.render(http.StatusOK, name, title, data) }
+
+func (v *visit) render(status int, name, title string, data any) {
+	about, err := v.company()
+	if err != nil {
+		about = nil
+	}
+	var page bytes.Buffer
+	err = v.server.pages[name].Execute(&page, view{visit: v, Name: name, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
+	if err != nil {
+		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page not rendered", slog.String("page", name), slog.Any("error", err))
+		http.Error(v.w, "The page could not be made; the log has the cause.", http.StatusInternalServerError)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	_, _ = page.WriteTo(v.w) // that the visitor has gone is no error of ours
+}

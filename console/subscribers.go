@@ -1,0 +1,225 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/subscribers"
+)
+
+// subscriberRow is a subscriber with how it does.
+type subscriberRow struct {
+	subscribers.Subscriber
+
+	State  string // healthy, failing, paused or disabled
+	Health subscribers.Health
+	Stats  delivery.Stats
+}
+
+type subscribersPage struct {
+	Rows       []subscriberRow
+	Total      int
+	First      int // number of the first row, from 1
+	Back, Next string
+}
+
+func (s *server) subscribers(ctx context.Context, v *visit) error {
+	company, err := v.company()
+	if err != nil {
+		return err
+	}
+	f := subscribers.Filter{Company: company, Name: v.text("name"), Page: v.number("page"), Size: listSize}
+	if strings.Contains(f.Name, "://") {
+		f.Name, f.CallbackURL = "", f.Name
+	}
+	if id, err := uuid.Parse(f.Name); err == nil {
+		f.Name, f.UUID = "", &id
+	}
+	switch v.choice("state", "enabled", "disabled") {
+	case "enabled":
+		f.Enabled = new(true)
+	case "disabled":
+		f.Enabled = new(false)
+	}
+	if event := v.text("event"); event != "" {
+		f.Events = []string{event}
+	}
+	items, total, err := s.opts.Subscribers.List(ctx, f)
+	if err != nil {
+		return err
+	}
+	page := subscribersPage{Total: total, First: f.Page*f.Size + 1}
+	if page.Rows, err = s.subscriberRows(ctx, items); err != nil {
+		return err
+	}
+	if f.Page > 0 {
+		page.Back = v.with("page", number(f.Page-1))
+	}
+	if (f.Page+1)*f.Size < total {
+		page.Next = v.with("page", number(f.Page+1))
+	}
+	v.show("subscribers", "Subscribers", page)
+	return nil
+}
+
+// subscriberRows adds how subscribers do, in two round trips for each company.
+func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscriber) ([]subscriberRow, error) {
+	rows := make([]subscriberRow, len(items))
+	places := map[uuid.UUID][]int{}
+	for i, sub := range items {
+		rows[i].Subscriber = sub
+		places[sub.CompanyUUID] = append(places[sub.CompanyUUID], i)
+	}
+	for company, at := range places {
+		ids := make([]uuid.UUID, len(at))
+		for i, place := range at {
+			ids[i] = rows[place].UUID
+		}
+		health, err := s.opts.Subscribers.Health(ctx, company, ids...)
+		if err != nil {
+			return nil, err
+		}
+		stats, err := s.opts.Deliveries.StatsOf(ctx, company, ids...)
+		if err != nil {
+			return nil, err
+		}
+		for i, place := range at {
+			rows[place].Health, rows[place].Stats = health[ids[i]], stats[i]
+			rows[place].State = stateOf(&rows[place].Subscriber, rows[place].Health)
+		}
+	}
+	return rows, nil
+}
+
+func stateOf(sub *subscribers.Subscriber, health subscribers.Health) string {
+	switch {
+	case !sub.Enabled:
+		return "disabled"
+	case health.PausedAt != nil:
+		return "paused"
+	case health.State == "failing":
+		return "failing"
+	}
+	return "healthy"
+}
+
+type subscriberPage struct {
+	subscriberRow
+
+	Recent []deliveryRow
+	Test   *testResult
+	Secret string // just rotated
+}
+
+func (s *server) subscriber(ctx context.Context, v *visit) error {
+	page, err := s.readSubscriber(ctx, v)
+	if err != nil {
+		return err
+	}
+	v.show("subscriber", page.Name, page)
+	return nil
+}
+
+func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberPage, err error) {
+	company, id, err := v.thing()
+	if err != nil {
+		return page, err
+	}
+	sub, err := s.opts.Subscribers.Get(ctx, company, id)
+	if err != nil {
+		return page, err
+	}
+	rows, err := s.subscriberRows(ctx, []subscribers.Subscriber{sub})
+	if err != nil {
+		return page, err
+	}
+	page.subscriberRow = rows[0]
+	if v.session.May(readDeliveries) {
+		recent, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: &company, Subscriber: &id, Size: 10})
+		if err != nil {
+			return page, err
+		}
+		page.Recent, err = s.deliveryRows(ctx, recent.Items)
+		return page, err
+	}
+	return page, nil
+}
+
+type editPage struct {
+	subscribers.Subscriber
+
+	EventList string
+	Known     []string // event types
+	Problem   *problem
+	Tried     *filterTrial
+}
+
+func (s *server) editSubscriber(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	sub, err := s.opts.Subscribers.Get(ctx, company, id)
+	if err != nil {
+		return err
+	}
+	v.show("edit", "Edit "+sub.Name, s.newEditPage(sub))
+	return nil
+}
+
+func (s *server) newEditPage(sub subscribers.Subscriber) editPage {
+	page := editPage{Subscriber: sub, EventList: strings.Join(sub.Events, "\n")}
+	for _, t := range s.opts.Catalogue.Types() {
+		page.Known = append(page.Known, t.Name)
+	}
+	return page
+}
+
+// Rate and Burst are those of the subscriber's rate limit, as its form shows them.
+func (p editPage) Rate() string {
+	if p.RateLimit == nil {
+		return ""
+	}
+	return trimFloat(p.RateLimit.PerSecond)
+}
+
+// Burst is empty without a limit.
+func (p editPage) Burst() string {
+	if p.RateLimit == nil {
+		return ""
+	}
+	return number(p.RateLimit.Burst)
+}
+
+func (s *server) updateSubscriber(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	settings, fields, err := v.settings()
+	if err == nil {
+		v.changes(&company, "subscriber", id.String())
+		v.as("subscriber.update", "", fields...)
+		_, err = s.opts.Subscribers.Update(ctx, company, id, settings.Settings)
+	}
+	if err == nil {
+		return v.done("/console/subscribers/"+id.String(), "updated")
+	}
+	p := s.problemOf(err)
+	if p.Status >= http.StatusInternalServerError || p.Status == http.StatusNotFound {
+		return err
+	}
+	sub, readErr := s.opts.Subscribers.Get(ctx, company, id)
+	if readErr != nil {
+		return readErr
+	}
+	v.entry = nil // it was refused
+	page := s.newEditPage(settings.appliedTo(sub))
+	page.EventList, page.Problem, page.Revision = v.r.PostFormValue("events"), &p, v.r.PostFormValue("revision")
+	v.render(p.Status, "edit", "Edit "+sub.Name, page)
+	return nil
+}
