@@ -28,10 +28,23 @@ build: ## Build bin/spendhook
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spendhook ./cmd/spendhook
 
 .PHONY: test
-test: ## Run the tests with the race detector (installs redis-server and postgresql if they are missing)
+test: ## Run the tests with the race detector (installs redis-server, postgresql and chromium if they are missing)
 	@scripts/ensure redis
 	@scripts/ensure postgresql
+	@scripts/ensure chromium
 	$(GO) test $(RACE) -timeout 15m ./...
+
+.PHONY: test-console
+test-console: ## Run the long stories of the web console in a browser (build tag browser)
+	@scripts/ensure redis
+	@scripts/ensure chromium
+	$(GO) test -tags browser -timeout 15m -run '^TestConsole' ./cmd/spendhook
+
+.PHONY: screenshots
+screenshots: ## Write the pages of the web console to docs/console/, light and dark
+	@scripts/ensure redis
+	@scripts/ensure chromium
+	SPENDHOOK_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestScreenshots$$' ./cmd/spendhook
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)

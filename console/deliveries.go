@@ -124,6 +124,6 @@ func (s *server) delivery(ctx context.Context, v *visit) error {
 	case !errors.Is(err, events.ErrNotFound):
 		return err
 	}
-	v.show("delivery", "Delivery of "+found.EventType, page)
+	v.show("delivery", "Delivery of "+found.EventType, &page) // its methods need an address
 	return nil
 }

@@ -42,7 +42,7 @@ func (s *server) loadPages() (map[string]*template.Template, error) {
 type view struct {
 	*visit
 
-	Name, Title string
+	Title string
 	Data        any
 	About       *uuid.UUID // the company that the page is about; nil when it is about all
 	Now         time.Time
@@ -70,6 +70,12 @@ func (v view) Of(company uuid.UUID, path string) string { return v.of(company, p
 
 // Query is a value of the page's query.
 func (v view) Query(name string) string { return v.text(name) }
+
+// Part is the first part of the page's path: what the navigation marks as current.
+func (v view) Part() string {
+	part, _, _ := strings.Cut(strings.TrimPrefix(v.r.URL.Path, "/console/"), "/")
+	return part
+}
 
 // Path is that of the page.
 func (v view) Path() string { return v.r.URL.Path }
@@ -115,7 +121,7 @@ func (v *visit) render(status int, name, title string, data any) {
 		about = nil
 	}
 	var page bytes.Buffer
-	err = v.server.pages[name].Execute(&page, view{visit: v, Name: name, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
+	err = v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
 	if err != nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page not rendered", slog.String("page", name), slog.Any("error", err))
 		http.Error(v.w, "The page could not be made; the log has the cause.", http.StatusInternalServerError)

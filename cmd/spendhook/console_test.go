@@ -1,0 +1,408 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// TestConsoleStory: a receiver fails; its cause is found in three clicks; it is
+// mended; the dead letters are retried; all is well.
+func TestConsoleStory(t *testing.T) {
+	w := newStory(t)
+	w.failing = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID")
+	w.emit("evt_1", "PAYMENT_PAID", nil)
+	w.emit("evt_2", "PAYMENT_PAID", nil)
+	w.awaitDead("evt_1." + w.failing)
+	w.awaitDead("evt_2." + w.failing)
+	b := openBrowserAt(t, w.daemon.api)
+	b.enter(w.daemon)
+	b.eventually("the overview shows it", func() bool {
+		b.visit("/console/")
+		return strings.Contains(b.text(), "Failing")
+	})
+	b.goes("Ledger")     // 1: the subscriber
+	b.goes("All of its") // 2: its deliveries
+	b.open("tbody a")    // 3: one of them
+	b.says("the ledger is closed: no connection to ledger-db-2")
+
+	w.broken.Store(false)
+	b.visit("/console/subscribers/" + w.failing)
+	b.goes("Send a test delivery")
+	b.says("The test delivery arrived")
+	b.goes("Dead letters")
+	b.says("evt_2")
+	b.eventually("all are ticked", func() bool {
+		return b.is(`(document.querySelector("[data-all]").checked || document.querySelector("[data-all]").click(), document.querySelector("[data-selected]").innerText.includes("(2)"))`)
+	})
+	b.goes("Retry the selected")
+	b.says("2 deliveries are attempted again")
+	b.eventually("the overview is well", func() bool {
+		b.visit("/console/")
+		return strings.Contains(b.text(), "All is well")
+	})
+	b.visit("/console/audit")
+	b.says("delivery.retry")
+	b.goes("Leave")
+	b.says("You have left")
+	b.expect("401")
+	if status := b.visit("/console/"); status != http.StatusUnauthorized {
+		t.Errorf("after leaving: %d", status)
+	}
+	b.says("You are not let in")
+}
+
+// visitor is a browser without one: cookies, and no scripts.
+type visitor struct {
+	t    *testing.T
+	base string
+	http *http.Client
+}
+
+func newVisitor(t *testing.T, base string) *visitor {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &visitor{t, base, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// get and post return the status, the headers and the page.
+func (v *visitor) get(path string) (int, http.Header, string) {
+	v.t.Helper()
+	return v.send(http.MethodGet, path, nil)
+}
+
+func (v *visitor) post(path string, form url.Values, headers ...string) (int, http.Header, string) {
+	v.t.Helper()
+	return v.send(http.MethodPost, path, form, headers...)
+}
+
+func (v *visitor) send(method, path string, form url.Values, headers ...string) (int, http.Header, string) {
+	v.t.Helper()
+	req, err := http.NewRequestWithContext(v.t.Context(), method, v.base+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := v.http.Do(req)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, string(page)
+}
+
+// enter opens a session by a link, which is the address or its secret.
+func (v *visitor) enter(link string) (int, http.Header) {
+	v.t.Helper()
+	_, secret, _ := strings.Cut(link, "?link=")
+	status, header, _ := v.post("/console/open", url.Values{"link": {secret}})
+	return status, header
+}
+
+var tokenField = regexp.MustCompile(`name="token" value="([^"]+)"`)
+
+// token is what the forms of the session carry.
+func (v *visitor) token() string {
+	v.t.Helper()
+	_, _, page := v.get("/console/")
+	found := tokenField.FindStringSubmatch(page)
+	if found == nil {
+		v.t.Fatalf("no token in %s", page)
+	}
+	return found[1]
+}
+
+// TestConsoleLetsInByLinkAlone: a link opens one session, the cookie is what it
+// should be, and what a visitor brings opens nothing.
+func TestConsoleLetsInByLinkAlone(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	link := w.daemon.consoleLink(t)
+	v := newVisitor(t, w.daemon.api)
+	for _, path := range []string{"/console/", "/console/subscribers", "/console/no-such-page"} {
+		if status, _, page := v.get(path); status != http.StatusUnauthorized || !strings.Contains(page, "You are not let in") {
+			t.Errorf("%s without a session: %d", path, status)
+		}
+	}
+	for range 3 { // looking does not use it up
+		if status, _, page := v.get(strings.TrimPrefix(link, w.daemon.api)); status != http.StatusOK || !strings.Contains(page, developerCompany.String()) {
+			t.Fatalf("the link: %d %s", status, page)
+		}
+	}
+	// A session that the attacker knows is not the one that the victim gets.
+	address, _ := url.Parse(w.daemon.api)
+	v.http.Jar.SetCookies(address, []*http.Cookie{{Name: "spendhook-console", Value: "known-to-me", Path: "/"}})
+	status, header := v.enter(link)
+	cookie := header.Get("Set-Cookie")
+	if status != http.StatusSeeOther || header.Get("Location") != "/console/" {
+		t.Fatalf("open: %d %v", status, header)
+	}
+	for _, attribute := range []string{"spendhook-console=", "Path=/", "HttpOnly", "SameSite=Strict"} {
+		if !strings.Contains(cookie, attribute) {
+			t.Errorf("the cookie lacks %s: %s", attribute, cookie)
+		}
+	}
+	if strings.Contains(cookie, "known-to-me") || strings.Contains(cookie, "Domain") {
+		t.Errorf("cookie %s", cookie)
+	}
+	status, header, _ = v.get("/console/")
+	policy := header.Get("Content-Security-Policy")
+	if status != http.StatusOK || header.Get("Cache-Control") != "no-store" || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "default-src 'none'") {
+		t.Errorf("the overview: %d %v", status, header)
+	}
+	if status, _ := newVisitor(t, w.daemon.api).enter(link); status != http.StatusNotFound {
+		t.Errorf("the link again: %d", status)
+	}
+	if status, _ := newVisitor(t, w.daemon.api).enter("?link="); status != http.StatusNotFound {
+		t.Errorf("no link: %d", status)
+	}
+	// Opening another one ends the session that the browser had.
+	old := v.http.Jar.Cookies(address)
+	if status, _ := v.enter(w.daemon.consoleLink(t)); status != http.StatusSeeOther {
+		t.Fatalf("another link: %d", status)
+	}
+	v.http.Jar.SetCookies(address, old)
+	if status, _, _ := v.get("/console/"); status != http.StatusUnauthorized {
+		t.Errorf("with the former session: %d", status)
+	}
+}
+
+// TestConsoleSessionIsEnded by the API, and then shows nothing.
+func TestConsoleSessionIsEnded(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	var list struct {
+		Content []struct {
+			UUID string `json:"uuid"`
+		} `json:"content"`
+	}
+	w.daemon.read(t, "/api/v1/console-sessions", &list)
+	if len(list.Content) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	if status, _, text := w.daemon.do(t, http.MethodDelete, "/api/v1/console-sessions/"+list.Content[0].UUID, ""); status != http.StatusNoContent {
+		t.Fatalf("%d %s", status, text)
+	}
+	if status, _, _ := v.get("/console/"); status != http.StatusUnauthorized {
+		t.Errorf("an ended session: %d", status)
+	}
+}
+
+// TestConsoleChangesNeedTheirForm: another site, another session and no token at all
+// change nothing, nor does a session that is read-only or lacks the scope.
+func TestConsoleChangesNeedTheirForm(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	id := w.subscribe("Ledger", "/well/ledger", "PAYMENT_PAID")
+	path := "/console/subscribers/" + id + "/pause"
+	v, other := newVisitor(t, w.daemon.api), newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	other.enter(w.daemon.consoleLink(t))
+	refused := func(what string, who *visitor, token string, headers ...string) {
+		t.Helper()
+		if status, _, _ := who.post(path, url.Values{"token": {token}}, headers...); status != http.StatusForbidden {
+			t.Errorf("%s: %d", what, status)
+		}
+		var sub struct{ Paused bool }
+		w.daemon.read(t, "/api/v1/subscribers/"+id, &sub)
+		if sub.Paused {
+			t.Fatalf("%s has paused it", what)
+		}
+	}
+	refused("no token", v, "")
+	refused("another session's token", v, other.token())
+	refused("another site", v, v.token(), "Sec-Fetch-Site", "cross-site")
+	refused("another origin", v, v.token(), "Origin", "https://evil.example")
+	readOnly, few := newVisitor(t, w.daemon.api), newVisitor(t, w.daemon.api)
+	readOnly.enter(w.daemon.consoleLink(t, "--read-only"))
+	refused("a read-only session", readOnly, readOnly.token())
+	few.enter(w.daemon.consoleLink(t, "--scope", "subscribers:read"))
+	refused("a session without the scope", few, few.token())
+	if _, _, page := readOnly.get("/console/subscribers/" + id); !strings.Contains(page, "Ledger") || strings.Contains(page, "Pause") || strings.Contains(page, "/edit") {
+		t.Error("a read-only session sees buttons")
+	}
+	for _, path := range []string{"/console/audit", "/console/events", "/console/dead", "/console/system"} {
+		if status, _, page := few.get(path); status != http.StatusForbidden || !strings.Contains(page, "Not with this session") {
+			t.Errorf("%s without the scope: %d", path, status)
+		}
+	}
+	if status, _, page := v.post(path, url.Values{"token": {v.token()}}, "Sec-Fetch-Site", "same-origin"); status != http.StatusSeeOther {
+		t.Fatalf("with the right form: %d %s", status, page)
+	}
+	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=subscriber.pause", "")
+	if !strings.Contains(log, `"kind":"console"`) || !strings.Contains(log, `"subject":"developer"`) || strings.Count(log, "subscriber.pause") != 1 {
+		t.Errorf("the audit log: %s", log)
+	}
+}
+
+// TestConsoleShowsNoOtherCompany: a company's session reaches nothing of another's by
+// any address.
+func TestConsoleShowsNoOtherCompany(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.failing = w.subscribe("Secret ledger of ours", "/broken/ledger", "PAYMENT_PAID")
+	w.emit("evt_ours", "PAYMENT_PAID", map[string]any{"our": "secret"})
+	w.awaitDead("evt_ours." + w.failing)
+	ours, theirs := developerCompany.String(), uuid.NewString()
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.linkFor(theirs))
+	token := v.token()
+	for _, base := range []string{
+		"/console/", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit",
+		"/console/events", "/console/events/" + ours + "/evt_ours", "/console/events/" + ours + "/evt_ours/body", "/console/events/" + theirs + "/evt_ours",
+		"/console/events?id=evt_ours", "/console/deliveries", "/console/deliveries?subscriber=" + w.failing, "/console/dead",
+		"/console/deliveries/evt_ours." + w.failing, "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
+	} {
+		for _, query := range []string{"", "company=" + ours, "company=" + strings.ToUpper(ours), "company=", "company=" + theirs + "&company=" + ours} {
+			path := base
+			if strings.Contains(path, "?") {
+				path += "&" + query
+			} else {
+				path += "?" + query
+			}
+			status, _, page := v.get(path)
+			if strings.Contains(page, "Secret ledger") || strings.Contains(page, `"our"`) || strings.Contains(page, "evt_ours</code>") || status >= 500 {
+				t.Errorf("%s: %d shows %s", path, status, page)
+			}
+			if strings.Contains(query, "company="+ours) && !strings.Contains(query, theirs) && status != http.StatusNotFound && status != http.StatusSeeOther {
+				t.Errorf("%s: %d", path, status)
+			}
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/console/subscribers/" + w.failing + "/pause":                         {"company": {ours}},
+		"/console/subscribers/" + w.failing + "/rotate-secret":                 {},
+		"/console/deliveries/evt_ours." + w.failing + "/retry":                 {},
+		"/console/deliveries/evt_ours." + w.failing + "/retry?company=" + ours: {},
+		"/console/deliveries/retry":                                            {"id": {ours + "/evt_ours." + w.failing}},
+		"/console/events/" + ours + "/evt_ours/replay":                         {},
+		"/console/quarantine/drop":                                             {"of": {ours}, "id": {"evt_ours"}},
+	} {
+		form.Set("token", token)
+		if status, _, page := v.post(path, form); status != http.StatusNotFound {
+			t.Errorf("POST %s: %d %s", path, status, page)
+		}
+	}
+	if n := w.came.Load(); n != 0 {
+		t.Errorf("%d deliveries were made", n)
+	}
+}
+
+// linkFor is a link for another company.
+func (w *story) linkFor(company string) string {
+	w.t.Helper()
+	token := w.mint(company)
+	printed := command(w.t, "", "console", "--url", w.daemon.api, "--token", token)
+	printed.want(w.t, exitOK, "/console/open?link=", "")
+	return strings.TrimSpace(printed.stdout)
+}
+
+// mint makes a token of a company, or of none for "".
+func (w *story) mint(company string) string {
+	w.t.Helper()
+	scopes := "subscribers:read subscribers:write events:read events:write deliveries:read deliveries:write cards:read operator"
+	args := []string{"token", "--data-dir", w.home.dir, "--scope", scopes}
+	if company != "" {
+		args = append(args, "--company", company)
+	} else {
+		args[len(args)-1] += " platform"
+	}
+	printed := command(w.t, "", args...)
+	printed.want(w.t, exitOK, "", "")
+	return strings.TrimSpace(printed.stdout)
+}
+
+// TestConsoleOfAllCompanies: a platform's session chooses.
+func TestConsoleOfAllCompanies(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.well = w.subscribe("Ours", "/well/x", "PAYMENT_PAID")
+	w.emit("evt_1", "PAYMENT_PAID", nil)
+	printed := command(t, "", "console", "--url", w.daemon.api, "--token", w.mint(""), "--all-companies")
+	printed.want(t, exitOK, "/console/open?link=", "")
+	v := newVisitor(t, w.daemon.api)
+	v.enter(strings.TrimSpace(printed.stdout))
+	query := "company=" + developerCompany.String()
+	for path, says := range map[string]string{
+		"/console/":            "Companies with the largest backlog",
+		"/console/?" + query:   "Subscribers that need a look",
+		"/console/system":      "Replicas",
+		"/console/subscribers": "Ours",
+		"/console/subscribers/" + w.well + "?" + query: "Ours",
+		"/console/events": "evt_1",
+		"/console/events/" + developerCompany.String() + "/evt_1": "What became of it",
+		"/console/deliveries?" + query:                            "Deliveries",
+		"/console/dead":                                           "Dead letters",
+		"/console/audit":                                          "console-session.open",
+		"/console/quarantine":                                     "The quarantine is empty",
+		"/console/event-types":                                    "PAYMENT_PAID",
+	} {
+		if status, _, page := v.get(path); status != http.StatusOK || !strings.Contains(page, says) {
+			t.Errorf("%s: %d does not say %q:\n%s", path, status, says, page)
+		}
+	}
+	form := url.Values{"token": {v.token()}, "company": {developerCompany.String()}}
+	if status, header, page := v.post("/console/subscribers/"+w.well+"/pause", form); status != http.StatusSeeOther || !strings.Contains(header.Get("Location"), query) {
+		t.Errorf("pause: %d %v %s", status, header, page)
+	}
+}
+
+// TestConsoleJobs: what a subscriber missed is counted first, and sent when that is
+// confirmed.
+func TestConsoleJobs(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.failing = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID")
+	for i := range 3 {
+		w.emit(fmt.Sprintf("evt_%d", i), "PAYMENT_PAID", nil)
+		w.awaitDead(fmt.Sprintf("evt_%d.%s", i, w.failing))
+	}
+	w.broken.Store(false)
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	start := func(form url.Values) string {
+		t.Helper()
+		form.Set("token", v.token())
+		status, header, page := v.post("/console/subscribers/"+w.failing+"/recover", form)
+		if status != http.StatusSeeOther || !strings.HasPrefix(header.Get("Location"), "/console/jobs/") {
+			t.Fatalf("recover: %d %v %s", status, header, page)
+		}
+		return header.Get("Location")
+	}
+	var page string
+	counted := start(url.Values{"since": {"1h"}})
+	eventually(t, browserPatience, "it is counted", func() bool {
+		_, _, page = v.get(counted)
+		return strings.Contains(page, "Send 3 deliveries again")
+	})
+	if w.came.Load() != 0 {
+		t.Fatal("counting has sent something")
+	}
+	hidden := func(name string) string {
+		found := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
+		if found == nil {
+			t.Fatalf("no %s in %s", name, page)
+		}
+		return found[1]
+	}
+	start(url.Values{"confirmed": {"true"}, "from": {hidden("from")}, "to": {hidden("to")}})
+	eventually(t, browserPatience, "all three are sent", func() bool { return w.came.Load() == 3 })
+}
