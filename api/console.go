@@ -190,4 +190,3 @@ func tooManySessions(err error) *problem {
 	return newProblem(http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS", "The company has as many links into the console, or sessions, as it may.").
 		with("Retry-After", "60")
 }
-

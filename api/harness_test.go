@@ -122,7 +122,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
-		Sessions: session.NewStore(client, nil),
+		Sessions:   session.NewStore(client, nil),
 		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})

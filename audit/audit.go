@@ -52,7 +52,7 @@ type Actor struct {
 const (
 	Client      = "client"  // with a token, through the API
 	Console     = "console" // through the web console: who asked for the link that opened the session
-	CommandLine = "cli"    // with access to the machine: Subject is the user of the system
+	CommandLine = "cli"     // with access to the machine: Subject is the user of the system
 )
 
 // Target is what was changed.

@@ -34,7 +34,7 @@ type Config struct {
 	HTTP          HTTP          `yaml:"http"`
 	Audit         Audit         `yaml:"audit"`
 	TLS           TLS           `yaml:"tls"`
-	Console       Console       `yaml:"console"`
+	Console       console       `yaml:"console"`
 }
 
 // Redis says where Redis is, how much memory it has (0: its maxmemory, or half of
@@ -162,8 +162,8 @@ type Audit struct {
 	MaxEntries int           `yaml:"max_entries"`
 }
 
-// Console is who may open the web console.
-type Console struct {
+// console is who may open the web console.
+type console struct {
 	// ClientCertificates says whether a browser needs a client certificate: required
 	// or optional. Whoever asks for a link needs one then, too.
 	ClientCertificates string `yaml:"client_certificates"`
@@ -266,7 +266,7 @@ func defaults() Config {
 			Subscribers: required, Reimbursements: required,
 			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional,
 		}},
-		Console: Console{ClientCertificates: optional},
+		Console: console{ClientCertificates: optional},
 		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
 	}
 }

@@ -79,10 +79,10 @@ func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([
 	read := map[key]*subscribers.Subscriber{}
 	rows := make([]deliveryRow, len(items))
 	for i, d := range items {
-		at := key{d.Company, d.Ref.Subscriber}
+		at := key{d.Company, d.Subscriber}
 		sub, known := read[at]
 		if !known {
-			switch found, err := s.opts.Subscribers.Get(ctx, d.Company, d.Ref.Subscriber); {
+			switch found, err := s.opts.Subscribers.Get(ctx, d.Company, d.Subscriber); {
 			case err == nil:
 				sub = &found
 			case s.unavailable(err):

@@ -43,9 +43,9 @@ type view struct {
 	*visit
 
 	Title string
-	Data        any
-	About       *uuid.UUID // the company that the page is about; nil when it is about all
-	Now         time.Time
+	Data  any
+	About *uuid.UUID // the company that the page is about; nil when it is about all
+	Now   time.Time
 }
 
 // In reports whether the visitor has a session.

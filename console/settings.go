@@ -158,7 +158,7 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 }
 
 // subscriberChange is a change of a subscriber that its page has a button for.
-func (s *server) subscriberChange(ctx context.Context, v *visit, action, detail, done string, change func(company, id uuid.UUID) error) error {
+func (s *server) subscriberChange(v *visit, action, detail, done string, change func(company, id uuid.UUID) error) error {
 	company, id, err := v.thing()
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *server) subscriberChange(ctx context.Context, v *visit, action, detail,
 }
 
 func (s *server) pause(ctx context.Context, v *visit) error {
-	return s.subscriberChange(ctx, v, "subscriber.pause", "", "paused", func(company, id uuid.UUID) error {
+	return s.subscriberChange(v, "subscriber.pause", "", "paused", func(company, id uuid.UUID) error {
 		return s.opts.Subscribers.Pause(ctx, company, id)
 	})
 }
@@ -191,7 +191,7 @@ func (s *server) resume(ctx context.Context, v *visit) error {
 		}
 		return v.done("/console/jobs/"+job.UUID.String(), "started")
 	}
-	return s.subscriberChange(ctx, v, "subscriber.resume", "", "resumed", func(company, id uuid.UUID) error {
+	return s.subscriberChange(v, "subscriber.resume", "", "resumed", func(company, id uuid.UUID) error {
 		return s.opts.Subscribers.Resume(ctx, company, id)
 	})
 }
@@ -199,12 +199,13 @@ func (s *server) resume(ctx context.Context, v *visit) error {
 func (s *server) enable(ctx context.Context, v *visit) error {
 	return s.switched(ctx, v, true, "enabled")
 }
+
 func (s *server) disable(ctx context.Context, v *visit) error {
 	return s.switched(ctx, v, false, "disabled")
 }
 
 func (s *server) switched(ctx context.Context, v *visit, on bool, done string) error {
-	return s.subscriberChange(ctx, v, "subscriber.update", done, done, func(company, id uuid.UUID) error {
+	return s.subscriberChange(v, "subscriber.update", done, done, func(company, id uuid.UUID) error {
 		_, err := s.opts.Subscribers.Update(ctx, company, id, subscribers.Settings{Enabled: &on})
 		return err
 	})

@@ -40,7 +40,7 @@ type handle func(ctx context.Context, v *visit) error
 // page answers a path to sessions with the scope.
 func (s *server) page(pattern, scope string, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		s.visited(w, r, s.opts.Timeout, scope, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
+		s.visited(w, r, s.opts.Timeout, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
 	})
 }
 
@@ -56,7 +56,7 @@ func (s *server) change(pattern, scope string, h handle) {
 	}
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		s.visited(w, r, limit, scope, may, func(ctx context.Context, v *visit) error {
+		s.visited(w, r, limit, may, func(ctx context.Context, v *visit) error {
 			if err := r.ParseForm(); err != nil {
 				return errForm
 			}
@@ -79,7 +79,7 @@ var (
 )
 
 // visited lets a visitor in and answers, within the limit.
-func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Duration, scope string, may func(*session.Grant) bool, h handle) {
+func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Duration, may func(*session.Grant) bool, h handle) {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	v := &visit{w: w, r: r, server: s}

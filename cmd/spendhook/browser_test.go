@@ -61,14 +61,6 @@ func openBrowserAt(t *testing.T, base string) *browser {
 	return newTab(ctx, t, base)
 }
 
-// tab is another tab of the same browser.
-func (b *browser) tab() *browser {
-	b.t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
-	b.t.Cleanup(cancel)
-	return newTab(ctx, b.t, b.base)
-}
-
 // newTab starts the browser if it is the first.
 func newTab(ctx context.Context, t *testing.T, base string) *browser {
 	t.Helper()
@@ -99,7 +91,7 @@ func (b *browser) note(event any) {
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == "error" || e.Type == "warning" {
 			for _, a := range e.Args {
-				text += string(a.Value) + " " + a.Description
+				text = fmt.Sprint(text, string(a.Value), " ", a.Description)
 			}
 		}
 	case *cdplog.EventEntryAdded:
@@ -259,7 +251,7 @@ func (r *running) consoleLink(t *testing.T, flags ...string) string {
 
 func writeFile(t *testing.T, name string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(name, data, 0o644); err != nil { //nolint:gosec // for people to look at
+	if err := os.WriteFile(name, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
