@@ -119,8 +119,8 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
-		PublicURL: d.publicURL(),
-		Logger:    d.log, Registerer: d.registry,
+		PublicURL:   d.publicURL(),
+		Logger:      d.log, Registerer: d.registry,
 	})
 }
 

@@ -2,6 +2,7 @@ package workqueue_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func TestEndpointQueuesShareTheirHost(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	q, company := b.queue("a"), companies(testPartition, 1)[0] // 4 at a host, 3 at an endpoint
 	for n, host := range []string{"h", "h", "h", "other"} {
-		b.do("HSET", "s:"+company.String(), subscriber(company, n).String(), `{"name":"\"callbackUrl\":\"https://x/","callbackUrl":"https://`+host+`/`+fmt.Sprint(n)+`"}`)
+		b.do("HSET", "s:"+company.String(), subscriber(company, n).String(), `{"name":"\"callbackUrl\":\"https://x/","callbackUrl":"https://`+host+`/`+strconv.Itoa(n)+`"}`)
 	}
 	b.accept(company, ids("e", 20)...)
 	var writes []delivery.Write
