@@ -203,7 +203,7 @@ func TestAPageLooksAtABoundedNumberOfDeliveries(t *testing.T) {
 	if most := maxExamined * perEntry; pages < fanout*count/(most+fanout) {
 		t.Errorf("%d deliveries in %d pages, of at most %d", fanout*count, pages+1, most)
 	}
-	sums, err := s.SumUp(t.Context(), []events.Ref{events.Ref{Company: s.company, ID: "evt-000"}, events.Ref{Company: s.company, ID: "none"}}, f)
+	sums, err := s.SumUp(t.Context(), []events.Ref{{Company: s.company, ID: "evt-000"}, {Company: s.company, ID: "none"}}, f)
 	if err != nil || sums[0] != (EventSummary{Status: EventDelivered, Work: fanout / perEntry}) || sums[1] != (EventSummary{Status: EventNoSubscriber}) {
 		t.Errorf("summed up: %+v, %v", sums, err)
 	}
