@@ -118,8 +118,9 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
-		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,
-		PublicURL: d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
+		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
+		SignEd25519: d.cfg.Delivery.SignEd25519,
+		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
 		Logger: d.log, Registerer: d.registry,
 	})
 }
