@@ -183,7 +183,7 @@ func (d *Dispatcher) heldBy(o *outcome) string {
 		return heldRate
 	case delivery.ReasonPaused:
 		return heldPaused
-	case delivery.ReasonBusy, delivery.ReasonOrder, delivery.ReasonRetryAfter, delivery.ReasonUnreachable:
+	case delivery.ReasonBusy, delivery.ReasonHostBusy, delivery.ReasonOrder, delivery.ReasonRetryAfter, delivery.ReasonUnreachable:
 		return heldReceiver
 	}
 	return heldNone
