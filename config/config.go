@@ -33,6 +33,7 @@ type Config struct {
 	Limits        Limits        `yaml:"limits"`
 	HTTP          HTTP          `yaml:"http"`
 	Audit         Audit         `yaml:"audit"`
+	Metrics       Metrics       `yaml:"metrics"`
 	TLS           TLS           `yaml:"tls"`
 	Console       console       `yaml:"console"`
 }
@@ -116,6 +117,7 @@ type Delivery struct {
 	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
 	Concurrency         int             `yaml:"concurrency"`
 	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
+	HostConcurrency     int             `yaml:"host_concurrency"`
 	DeadRetention       time.Duration   `yaml:"dead_retention"`
 	FailingAfter        int             `yaml:"failing_after"`
 	DisableAfter        time.Duration   `yaml:"disable_after"`
@@ -173,6 +175,11 @@ type console struct {
 // none can be presented, which is in dev only, it does not.
 func (c *Config) ConsoleCertificateRequired() bool {
 	return c.Console.ClientCertificates == required && c.TLS.mutualTLS()
+}
+
+// Metrics says what metrics show: the backlog of so many companies, 0 for none.
+type Metrics struct {
+	TopCompanies int `yaml:"top_companies"`
 }
 
 // HTTP bounds what a client may hold of a listener.
@@ -268,6 +275,7 @@ func defaults() Config {
 		}},
 		Console: console{ClientCertificates: optional},
 		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Metrics: Metrics{TopCompanies: 10},
 	}
 }
 
@@ -283,6 +291,7 @@ func defaultDelivery() Delivery {
 		RetryAfterMax:       24 * time.Hour,
 		Concurrency:         2048,
 		EndpointConcurrency: 64,
+		HostConcurrency:     256,
 		DeadRetention:       30 * 24 * time.Hour,
 		FailingAfter:        4,
 		DisableAfter:        5 * 24 * time.Hour,

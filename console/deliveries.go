@@ -49,7 +49,14 @@ func (s *server) listDeliveries(ctx context.Context, v *visit, status string, de
 	if err != nil {
 		return err
 	}
-	f := delivery.Filter{Company: company, Status: delivery.Status(status), EventType: v.text("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
+	f := delivery.Filter{
+		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.text("cursor"), Size: listSize,
+	}
+	if status != "" {
+		f.Statuses = []delivery.Status{delivery.Status(status)}
+	}
+	f.CodeFrom = v.number("code")
+	f.CodeTo = f.CodeFrom
 	if text := v.text("subscriber"); text != "" {
 		id, err := uuid.Parse(text)
 		if err != nil || company == nil {

@@ -51,7 +51,7 @@ type Events interface {
 type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
-	EventStatus(ctx context.Context, refs []events.Ref) ([]delivery.EventStatus, error)
+	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
 	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]delivery.Stats, error)
 	CompanyStats(ctx context.Context, company uuid.UUID) (delivery.Stats, error)
 }

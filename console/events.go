@@ -47,7 +47,7 @@ func (s *server) events(ctx context.Context, v *visit) error {
 	if id := strings.TrimSpace(v.text("id")); id != "" {
 		return s.findEvent(v, company, id)
 	}
-	f := events.Filter{Company: company, Type: v.text("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
+	f := events.Filter{Company: company, Types: v.list("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
 	page := eventsPage{Types: s.opts.Catalogue.Types()}
 	if page.Rows, f.Cursor, err = s.eventRows(ctx, f, v.choice("status", eventStatuses...)); err != nil {
 		return err
@@ -67,35 +67,39 @@ func (s *server) findEvent(v *visit, company *uuid.UUID, id string) error {
 	return nil
 }
 
-// eventRows reads on, a bounded number of times, while the filter of statuses leaves
-// the page short.
+// eventRows reads one page, of events with the status if there is one.
 func (s *server) eventRows(ctx context.Context, f events.Filter, status string) (rows []eventRow, next string, err error) {
-	const rounds = 5
-	for range rounds {
-		f.Size = listSize - len(rows)
-		page, err := s.opts.Events.List(ctx, f)
-		if err != nil {
-			return nil, "", err
-		}
-		refs := make([]events.Ref, len(page.Items))
-		for i := range page.Items {
-			refs[i] = page.Items[i].Ref()
-		}
-		statuses, err := s.opts.Deliveries.EventStatus(ctx, refs)
-		if err != nil {
-			return nil, "", err
-		}
-		for i, e := range page.Items {
-			if status == "" || status == string(statuses[i]) {
-				rows = append(rows, eventRow{e.ID, e.CompanyUUID, e, statuses[i]})
+	if status != "" {
+		f.OnlyKey = status
+		f.Only = func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
+			sums, err := s.opts.Deliveries.SumUp(ctx, refs, delivery.Filter{})
+			if err != nil {
+				return nil, 0, err
 			}
-		}
-		f.Cursor = page.Next
-		if status == "" || page.Next == "" || len(rows) == listSize {
-			break
+			on = make([]bool, len(sums))
+			for i, sum := range sums {
+				on[i] = string(sum.Status) == status
+				work += sum.Work
+			}
+			return on, work, nil
 		}
 	}
-	return rows, f.Cursor, nil
+	page, err := s.opts.Events.List(ctx, f)
+	if err != nil {
+		return nil, "", err
+	}
+	refs := make([]events.Ref, len(page.Items))
+	for i := range page.Items {
+		refs[i] = page.Items[i].Ref()
+	}
+	sums, err := s.opts.Deliveries.SumUp(ctx, refs, delivery.Filter{})
+	if err != nil {
+		return nil, "", err
+	}
+	for i, e := range page.Items {
+		rows = append(rows, eventRow{e.ID, e.CompanyUUID, e, sums[i].Status})
+	}
+	return rows, page.Next, nil
 }
 
 // event is the event that the address names.
@@ -140,11 +144,11 @@ func (s *server) event(ctx context.Context, v *visit) error {
 		return err
 	}
 	page := eventPage{Event: stored, Compacted: stored.State == events.Compacted}
-	statuses, err := s.opts.Deliveries.EventStatus(ctx, []events.Ref{ref})
+	sums, err := s.opts.Deliveries.SumUp(ctx, []events.Ref{ref}, delivery.Filter{})
 	if err != nil {
 		return err
 	}
-	page.Status = statuses[0]
+	page.Status = sums[0].Status
 	if v.session.May(readDeliveries) && !page.Compacted {
 		if page.Explained, err = s.opts.Dispatcher.Explain(ctx, ref); err != nil {
 			return err

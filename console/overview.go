@@ -101,7 +101,7 @@ func (s *server) overview(ctx context.Context, v *visit) error {
 	}
 	page := overviewPage{Company: &summary}
 	if v.session.May(readDeliveries) {
-		found, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: company, Status: delivery.StatusDead, Size: 5})
+		found, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
 			return err
 		}

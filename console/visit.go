@@ -287,6 +287,14 @@ func (v *visit) text(name string) string {
 	return text[:min(len(text), 300)]
 }
 
+// list is a value of the query as a list of one; nil when it is empty.
+func (v *visit) list(name string) []string {
+	if text := v.text(name); text != "" {
+		return []string{text}
+	}
+	return nil
+}
+
 // choice is a value of the query that must be one of some, or "".
 func (v *visit) choice(name string, of ...string) string {
 	if text := v.text(name); slices.Contains(of, text) {

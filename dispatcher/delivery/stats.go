@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
 )
 
 // Stats counts a subscriber's deliveries, in one round trip.
@@ -26,7 +28,7 @@ func (s *Store) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUI
 	pipe := s.client.Pipeline()
 	answers := make([]func() Stats, len(subs))
 	for i, sub := range subs {
-		all := pipe.ZCard(ctx, allOfSubscriber(company, sub))
+		all := pipe.ZCard(ctx, events.OfSubscriberKey(company, sub))
 		rest := askStats(ctx, pipe, liveOfSubscriber(company, sub), deadOfSubscriber(company, sub))
 		waiting := s.askDue(ctx, pipe, company, sub)
 		answers[i] = func() Stats {
