@@ -7,12 +7,10 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"database/sql"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
@@ -31,6 +30,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
@@ -127,19 +127,27 @@ func newSigner(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// keysOf is a key store that signs with key.
+// keysOf are keys of which the one that signs is key.
 func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := os.WriteFile(filepath.Join(dir, "token-key.pem"), text, 0o600); err != nil {
+	public, err := jwk.Import(key.Public())
+	if err == nil {
+		err = jwk.AssignKeyID(public)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return openKeysIn(t, dir, &memoryKeys{})
+	id, _ := public.KeyID()
+	sealed, err := sealtest.Keyring().Seal(der, "token key "+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []auth.TokenKey{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now, TokensUntil: now}}})
 }
 
 // tenant makes a company and waits until nothing moves by itself any more.
@@ -175,9 +183,17 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
 	c.things["recoverJob"] = job.UUID.String()
 	eventually(w.t, func() bool {
-		return as[gen.Job](do("GET", "/api/v1/subscribers/{subscriber}/recover/{recoverJob}", "")).Status == "COMPLETED"
+		return as[gen.Job](do("GET", "/api/v1/jobs/{recoverJob}", "")).Status == "COMPLETED"
 	})
 	c.things["consoleSession"] = w.consoleSession(c).String()
+	more := as[gen.Job](do("POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
+	c.things["job"] = more.UUID.String()
+	// Nobody claims what is not in the queue: it stays as it is.
+	c.things["waitingJob"] = uuid.NewString()
+	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"redelivered":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`
+	if err := w.client.Set(w.t.Context(), partition.Key(c.company, "job:"+c.company.String()+"/"+c.things["waitingJob"]), text, 0).Err(); err != nil {
+		w.t.Fatal(err)
+	}
 	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
 	c.things["cardJob"] = cards.UUID.String()
 	return c

@@ -71,6 +71,8 @@ var known = []struct {
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
+	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
+	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of a change of a subscriber."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
@@ -105,6 +107,10 @@ func problemOf(err error) *problem {
 	}
 	if p := tooManySessions(err); p != nil {
 		return p
+	}
+	if errors.Is(err, redelivery.ErrTooManyJobs) {
+		return newProblem(http.StatusTooManyRequests, "TOO_MANY_JOBS", "Too many jobs of the company are not finished; try again once some are, or cancel some.").
+			with("Retry-After", backlogRetryAfter)
 	}
 	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
