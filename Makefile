@@ -28,10 +28,12 @@ build: ## Build bin/spendhook
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spendhook ./cmd/spendhook
 
 .PHONY: test
-test: ## Run the tests with the race detector (installs redis-server and postgresql if they are missing)
+test: ## Run the tests with the race detector (installs redis-server, postgresql and prometheus if they are missing)
 	@scripts/ensure redis
 	@scripts/ensure postgresql
+	@scripts/ensure prometheus
 	$(GO) test $(RACE) -timeout 15m ./...
+	cd deploy/monitoring/dashboards && $(GO) test ./...
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
@@ -67,11 +69,12 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	scripts/fuzz $(FUZZTIME)
 
 .PHONY: generate
-generate: ## Rewrite what is generated: API types from the OpenAPI document, docs/errors.md, docs/metrics.md
+generate: ## Rewrite what is generated: API types from the OpenAPI document, docs/errors.md, docs/metrics.md, dashboards
 	@scripts/ensure redis
 	$(GO) generate ./...
 	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
 	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestMetricsAreDocumented ./cmd/spendhook
+	cd deploy/monitoring/dashboards && $(GO) run .
 
 .PHONY: docker
 docker: ## Build the container image
