@@ -10,6 +10,8 @@ TOOL    := $(GO) tool -modfile=tools.mod
 # The race detector watches our code and all that it shares with libraries, but not
 # the inside of SQLite: that is C, translated, and ten times slower under watch.
 RACE    := -race -gcflags='modernc.org/...=-race=false'
+# The dashboards and what they are made with, which the daemon does without.
+DASHBOARDS := -modfile=monitoring.mod -tags dashboards ./deploy/monitoring/dashboards
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .DEFAULT_GOAL := help
@@ -33,7 +35,7 @@ test: ## Run the tests with the race detector (installs redis-server, postgresql
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
 	$(GO) test $(RACE) -timeout 15m ./...
-	cd deploy/monitoring/dashboards && $(GO) test ./...
+	$(GO) test $(DASHBOARDS)
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
@@ -74,7 +76,7 @@ generate: ## Rewrite what is generated: API types from the OpenAPI document, doc
 	$(GO) generate ./...
 	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
 	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestMetricsAreDocumented ./cmd/spendhook
-	cd deploy/monitoring/dashboards && $(GO) run .
+	$(GO) run $(DASHBOARDS) deploy/monitoring/dashboards
 
 .PHONY: docker
 docker: ## Build the container image

@@ -1,10 +1,13 @@
-// Dashboards writes the Grafana dashboards of deploy/monitoring/dashboards: go run .
+//go:build dashboards
+
+// Dashboards writes the Grafana dashboards into the directory that is named.
 package main
 
 import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/common"
@@ -18,7 +21,7 @@ func main() {
 	for _, b := range boards {
 		text, err := b.render()
 		if err == nil {
-			err = os.WriteFile(b.path(), text, 0o644) //nolint:gosec // to be read by all
+			err = os.WriteFile(filepath.Join(os.Args[1], b.path()), text, 0o644) //nolint:gosec // to be read by all
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

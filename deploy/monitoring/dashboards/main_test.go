@@ -1,3 +1,5 @@
+//go:build dashboards
+
 package main
 
 import (

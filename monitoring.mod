@@ -1,4 +1,4 @@
-module spendhook/deploy/monitoring/dashboards
+module spendhook
 
 go 1.26
 
