@@ -2701,7 +2701,7 @@ type ListReimbursementsParams struct {
 	// Statuses Validation statuses.
 	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
-	// RequesterName A part of the requester's name, whatever letter case and accents.
+	// RequesterName A part of the requester's name, whatever letter case and accents, Latin letters with a stroke and ligatures included (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.

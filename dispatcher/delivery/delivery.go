@@ -39,6 +39,7 @@ const (
 	ReasonSubscriberDeleted  = "SUBSCRIBER_DELETED"
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonBusy               = "ENDPOINT_BUSY"
+	ReasonHostBusy           = "HOST_BUSY"
 	ReasonUnreachable        = "ENDPOINT_UNREACHABLE"
 	ReasonRetryAfter         = "RETRY_AFTER"
 	ReasonRateLimit          = "RATE_LIMIT"
