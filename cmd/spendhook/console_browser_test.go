@@ -71,14 +71,6 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// tab is another tab of the same browser.
-func (b *browser) tab() *browser {
-	b.t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
-	b.t.Cleanup(cancel)
-	return newTab(ctx, b.t, b.base)
-}
-
 // paletted makes a picture small: of the 256 colours that it has most of, each pixel
 // gets the nearest.
 func paletted(t *testing.T, picture []byte) []byte {
