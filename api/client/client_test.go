@@ -205,6 +205,17 @@ func TestTokens(t *testing.T) {
 	ask(4, "token-IIII")
 }
 
+// What else answers at an address is never taken for a success.
+func TestAnotherServer(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))
+	t.Cleanup(s.Close)
+	_, err := open(t, s.URL, client.Options{}).ListEventTypesWithResponse(t.Context())
+	if e := asError(t, err); e.Status != http.StatusOK {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "localhost:8080", "ftp://localhost", "http://", "://"} {

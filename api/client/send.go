@@ -3,8 +3,8 @@ package client
 import (
 	"errors"
 	"math/rand/v2"
+	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,8 +76,12 @@ func (s *sender) once(req *http.Request) (*http.Response, error) {
 		defer resp.Body.Close()
 		return nil, newError(resp, s.now())
 	}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+	switch mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); {
+	case mediaType == "application/json":
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	case mediaType != "application/x-ndjson" && resp.StatusCode != http.StatusNoContent:
+		resp.Body.Close()
+		return nil, &Error{Status: resp.StatusCode, Code: "HTTP_ERROR", Detail: "the answer is not of a Spendhook daemon; is the address right?"}
 	}
 	return resp, nil
 }
