@@ -115,6 +115,7 @@ type Delivery struct {
 	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
 	Concurrency         int             `yaml:"concurrency"`
 	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
+	HostConcurrency     int             `yaml:"host_concurrency"`
 	DeadRetention       time.Duration   `yaml:"dead_retention"`
 	FailingAfter        int             `yaml:"failing_after"`
 	DisableAfter        time.Duration   `yaml:"disable_after"`
@@ -268,6 +269,7 @@ func defaultDelivery() Delivery {
 		RetryAfterMax:       24 * time.Hour,
 		Concurrency:         2048,
 		EndpointConcurrency: 64,
+		HostConcurrency:     256,
 		DeadRetention:       30 * 24 * time.Hour,
 		FailingAfter:        4,
 		DisableAfter:        5 * 24 * time.Hour,

@@ -123,6 +123,7 @@ func (v checker) delivery(d Delivery) {
 	v.between("delivery.retry_after_max", d.RetryAfterMax, 0, 7*day)
 	v.number("delivery.concurrency", d.Concurrency, 1, 100_000)
 	v.number("delivery.endpoint_concurrency", d.EndpointConcurrency, 1, max(d.Concurrency, 1))
+	v.number("delivery.host_concurrency", d.HostConcurrency, 1, 100_000)
 	v.between("delivery.dead_retention", d.DeadRetention, time.Hour, 365*day)
 	v.number("delivery.failing_after", d.FailingAfter, 1, 1000)
 	v.between("delivery.disable_after", d.DisableAfter, time.Minute, 365*day)

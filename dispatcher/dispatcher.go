@@ -38,6 +38,7 @@ type Options struct {
 	Replica             string        // this process among its peers; the same after a restart, if possible
 	Concurrency         int           // deliveries in memory, in flight or waiting; default 2,048
 	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
+	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
 	SignEd25519         bool          // add v1a signatures
@@ -56,6 +57,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.EndpointConcurrency <= 0 {
 		o.EndpointConcurrency = 64
+	}
+	if o.HostConcurrency <= 0 {
+		o.HostConcurrency = 256
 	}
 	if o.BreakerFailures <= 0 {
 		o.BreakerFailures = 10
@@ -112,7 +116,7 @@ func New(o Options) (*Dispatcher, error) {
 	d := &Dispatcher{
 		opts: o,
 		admission: endpoint.New(endpoint.Options{
-			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency,
+			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency, PerHost: o.HostConcurrency,
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
 		deliveries: delivery.NewStore(delivery.StoreOptions{
@@ -128,7 +132,8 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
-	q.EndpointLimit, q.BreakerFailures, q.AttemptTimeout = o.EndpointConcurrency, o.BreakerFailures, o.Sender.Timeout()
+	q.EndpointLimit, q.HostLimit = o.EndpointConcurrency, o.HostConcurrency
+	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
 	d.redelivery = redelivery.New(redelivery.Options{

@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 		duration: histogram("spendhook_delivery_duration_seconds", "How long one delivery attempt took."),
 		latency:  histogram("spendhook_delivery_latency_seconds", "From an event's acceptance to the first successful attempt of a delivery."),
 		wait: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
-			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
+			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit) or of its host (host_limit), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
 		queued: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_queued_total", Help: "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach.",
 		}),
@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 			Name: "spendhook_quarantined", Help: "Events and deliveries in the quarantine, in the partitions this replica owns.",
 		}),
 	}
-	for _, reason := range []string{waitQueue, waitLimit, waitRate, waitBreaker, waitPaused, waitSchedule} {
+	for _, reason := range []string{waitQueue, waitLimit, waitHost, waitRate, waitBreaker, waitPaused, waitSchedule} {
 		m.wait.WithLabelValues(reason)
 	}
 	for _, c := range webhook.ErrorClasses() {
@@ -116,6 +116,7 @@ func histogramOpts(name, help string) prometheus.HistogramOpts {
 const (
 	waitQueue    = "queue"
 	waitLimit    = "endpoint_limit"
+	waitHost     = "host_limit"
 	waitRate     = "rate_limit"
 	waitPaused   = "paused"
 	waitBreaker  = "breaker"
@@ -133,6 +134,8 @@ func (m *metrics) waited(w *work, now time.Time) {
 	switch w.base.Reason {
 	case delivery.ReasonBusy, delivery.ReasonOrder:
 		reason = waitLimit
+	case delivery.ReasonHostBusy:
+		reason = waitHost
 	case delivery.ReasonRateLimit, delivery.ReasonRetryAfter:
 		reason = waitRate
 	case delivery.ReasonPaused:

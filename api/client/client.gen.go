@@ -249,6 +249,69 @@ func (e DeliveryStatus) Valid() bool {
 	}
 }
 
+// Defines values for ErrorClass.
+const (
+	ErrorClassConnect           ErrorClass = "connect"
+	ErrorClassConnectTimeout    ErrorClass = "connect_timeout"
+	ErrorClassDNS               ErrorClass = "dns"
+	ErrorClassHttp3Xx           ErrorClass = "http_3xx"
+	ErrorClassHttp410           ErrorClass = "http_410"
+	ErrorClassHttp429           ErrorClass = "http_429"
+	ErrorClassHttp4Xx           ErrorClass = "http_4xx"
+	ErrorClassHttp5Xx           ErrorClass = "http_5xx"
+	ErrorClassOversizedResponse ErrorClass = "oversized_response"
+	ErrorClassPanic             ErrorClass = "panic"
+	ErrorClassProtocol          ErrorClass = "protocol"
+	ErrorClassProxy             ErrorClass = "proxy"
+	ErrorClassProxyRefused      ErrorClass = "proxy_refused"
+	ErrorClassRefusedAddress    ErrorClass = "refused_address"
+	ErrorClassReset             ErrorClass = "reset"
+	ErrorClassTLS               ErrorClass = "tls"
+	ErrorClassTimeout           ErrorClass = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the ErrorClass enum.
+func (e ErrorClass) Valid() bool {
+	switch e {
+	case ErrorClassConnect:
+		return true
+	case ErrorClassConnectTimeout:
+		return true
+	case ErrorClassDNS:
+		return true
+	case ErrorClassHttp3Xx:
+		return true
+	case ErrorClassHttp410:
+		return true
+	case ErrorClassHttp429:
+		return true
+	case ErrorClassHttp4Xx:
+		return true
+	case ErrorClassHttp5Xx:
+		return true
+	case ErrorClassOversizedResponse:
+		return true
+	case ErrorClassPanic:
+		return true
+	case ErrorClassProtocol:
+		return true
+	case ErrorClassProxy:
+		return true
+	case ErrorClassProxyRefused:
+		return true
+	case ErrorClassRefusedAddress:
+		return true
+	case ErrorClassReset:
+		return true
+	case ErrorClassTLS:
+		return true
+	case ErrorClassTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EventItemResultStatus.
 const (
 	EventItemResultStatusACCEPTED  EventItemResultStatus = "ACCEPTED"
@@ -710,8 +773,11 @@ type Attachment struct {
 type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
-	// Error The class of what went wrong; absent on success.
-	Error          *string           `json:"error,omitempty"`
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error          *ErrorClass       `json:"error,omitempty"`
 	Number         int               `json:"number"`
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
@@ -979,6 +1045,12 @@ type Delivery struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error *ErrorClass `json:"error,omitempty"`
+
 	// Event Example: PAYMENT_PAID
 	Event         EventName  `json:"event"`
 	EventID       string     `json:"eventId"`
@@ -986,8 +1058,11 @@ type Delivery struct {
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
 	// Reason Why it is in this status.
-	Reason         *string            `json:"reason,omitempty"`
-	Status         DeliveryStatus     `json:"status"`
+	Reason *string        `json:"reason,omitempty"`
+	Status DeliveryStatus `json:"status"`
+
+	// StatusCode Of the answer to the last attempt; absent when there was none.
+	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
@@ -999,6 +1074,12 @@ type DeliveryDetail struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error *ErrorClass `json:"error,omitempty"`
+
 	// Event Example: PAYMENT_PAID
 	Event         EventName  `json:"event"`
 	EventID       string     `json:"eventId"`
@@ -1006,8 +1087,11 @@ type DeliveryDetail struct {
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
 	// Reason Why it is in this status.
-	Reason         *string            `json:"reason,omitempty"`
-	Status         DeliveryStatus     `json:"status"`
+	Reason *string        `json:"reason,omitempty"`
+	Status DeliveryStatus `json:"status"`
+
+	// StatusCode Of the answer to the last attempt; absent when there was none.
+	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
@@ -1050,6 +1134,12 @@ type EgressCertificateInput struct {
 	// PrivateKey PEM, PKCS 8, not encrypted; ECDSA, Ed25519 or RSA of 2,048 to 8,192 bits.
 	PrivateKey string `json:"privateKey"`
 }
+
+// ErrorClass How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+// refused, `panic` an error of this service.
+type ErrorClass string
 
 // Event Example: {"acceptedAt":"2026-11-20T19:00:00.412Z","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"status":"PENDING","timestamp":"2026-11-20T19:00:00.000Z"}
 type Event struct {
@@ -1730,8 +1820,11 @@ type Cursor = string
 // DeliveryPath defines model for DeliveryPath.
 type DeliveryPath = string
 
-// EventFilter Example: PAYMENT_PAID
-type EventFilter = EventName
+// ErrorClassFilter defines model for ErrorClassFilter.
+type ErrorClassFilter = []ErrorClass
+
+// EventFilter defines model for EventFilter.
+type EventFilter = []EventName
 
 // EventPath defines model for EventPath.
 type EventPath = string
@@ -1759,6 +1852,15 @@ type QuarantinePath = string
 
 // Size defines model for Size.
 type Size = int
+
+// StatusCodeFrom defines model for StatusCodeFrom.
+type StatusCodeFrom = int
+
+// StatusCodeTo defines model for StatusCodeTo.
+type StatusCodeTo = int
+
+// SubscriberFilter defines model for SubscriberFilter.
+type SubscriberFilter = openapi_types.UUID
 
 // SubscriberPath defines model for SubscriberPath.
 type SubscriberPath = openapi_types.UUID
@@ -1798,14 +1900,26 @@ type ListAuditParams struct {
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
-	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only this event type.
-	Event  *EventFilter    `form:"event,omitempty" json:"event,omitempty"`
-	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Event Only these event types.
+	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
+
+	// Status Only deliveries in one of these statuses.
+	Status *[]DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
+	ErrorClass *ErrorClassFilter `form:"errorClass,omitempty" json:"errorClass,omitempty"`
+
+	// StatusCodeFrom Only deliveries whose last attempt was answered with this status code or a higher one.
+	StatusCodeFrom *StatusCodeFrom `form:"statusCodeFrom,omitempty" json:"statusCodeFrom,omitempty"`
+
+	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
+	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
 	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
@@ -1861,7 +1975,7 @@ type ListEventsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only this event type.
+	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
 	// From Not before this time. RFC 3339, or epoch milliseconds.
@@ -1870,8 +1984,20 @@ type ListEventsParams struct {
 	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
-	// Status Only events whose deliveries, taken together, have this status.
-	Status *EventStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Status Only events whose deliveries, taken together, have one of these statuses.
+	Status *[]EventStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+
+	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
+	ErrorClass *ErrorClassFilter `form:"errorClass,omitempty" json:"errorClass,omitempty"`
+
+	// StatusCodeFrom Only deliveries whose last attempt was answered with this status code or a higher one.
+	StatusCodeFrom *StatusCodeFrom `form:"statusCodeFrom,omitempty" json:"statusCodeFrom,omitempty"`
+
+	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
+	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2305,7 +2431,7 @@ type ListReimbursementsParams struct {
 	// Statuses Validation statuses.
 	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
-	// RequesterName A part of the requester's name, whatever letter case and accents.
+	// RequesterName A part of the requester's name, whatever letter case and accents, Latin letters with a stroke and ligatures included (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.
@@ -2471,6 +2597,8 @@ type ClientInterface interface {
 
 	// ListDeliveries List deliveries, the newest first
 	//
+	// Filters combine with AND, the values of one with OR.
+	//
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveries(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2530,6 +2658,9 @@ type ClientInterface interface {
 	ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEvents List events, the newest first
+	//
+	// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
+	// status codes are about deliveries: events are listed of which one delivery meets them all.
 	//
 	// Corresponds with GET /api/v1/events (the `ListEvents` operationId).
 	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3094,6 +3225,8 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 
 // ListDeliveries List deliveries, the newest first
 //
+// Filters combine with AND, the values of one with OR.
+//
 // Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListDeliveriesRequest(c.Server, params)
@@ -3233,6 +3366,9 @@ func (c *Client) ListEventTypes(ctx context.Context, reqEditors ...RequestEditor
 }
 
 // ListEvents List events, the newest first
+//
+// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
+// status codes are about deliveries: events are listed of which one delivery meets them all.
 //
 // Corresponds with GET /api/v1/events (the `ListEvents` operationId).
 func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4560,7 +4696,7 @@ func NewListDeliveriesRequest(server string, params *ListDeliveriesParams) (*htt
 
 		if params.Event != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "event", *params.Event, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "event", *params.Event, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -4572,7 +4708,43 @@ func NewListDeliveriesRequest(server string, params *ListDeliveriesParams) (*htt
 
 		if params.Status != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ErrorClass != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "errorClass", *params.ErrorClass, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StatusCodeFrom != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "statusCodeFrom", *params.StatusCodeFrom, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StatusCodeTo != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "statusCodeTo", *params.StatusCodeTo, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5025,7 +5197,7 @@ func NewListEventsRequest(server string, params *ListEventsParams) (*http.Reques
 
 		if params.Event != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "event", *params.Event, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "event", *params.Event, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -5061,7 +5233,55 @@ func NewListEventsRequest(server string, params *ListEventsParams) (*http.Reques
 
 		if params.Status != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.SubscriberUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "subscriberUuid", *params.SubscriberUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ErrorClass != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "errorClass", *params.ErrorClass, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StatusCodeFrom != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "statusCodeFrom", *params.StatusCodeFrom, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.StatusCodeTo != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "statusCodeTo", *params.StatusCodeTo, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -8441,6 +8661,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListDeliveriesWithResponse List deliveries, the newest first
 	//
+	// Filters combine with AND, the values of one with OR.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
@@ -8512,6 +8734,9 @@ type ClientWithResponsesInterface interface {
 	ListEventTypesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEventTypesResponse, error)
 
 	// ListEventsWithResponse List events, the newest first
+	//
+	// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
+	// status codes are about deliveries: events are listed of which one delivery meets them all.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -10759,6 +10984,8 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 
 // ListDeliveriesWithResponse List deliveries, the newest first
 //
+// Filters combine with AND, the values of one with OR.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
@@ -10878,6 +11105,9 @@ func (c *ClientWithResponses) ListEventTypesWithResponse(ctx context.Context, re
 }
 
 // ListEventsWithResponse List events, the newest first
+//
+// Filters combine with AND, the values of one with OR. `subscriberUuid`, `errorClass` and the
+// status codes are about deliveries: events are listed of which one delivery meets them all.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -117,9 +117,10 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
-		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, SignEd25519: d.cfg.Delivery.SignEd25519,
-		PublicURL: d.publicURL(),
-		Logger:    d.log, Registerer: d.registry,
+		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
+		SignEd25519: d.cfg.Delivery.SignEd25519,
+		PublicURL:   d.publicURL(),
+		Logger:      d.log, Registerer: d.registry,
 	})
 }
 

@@ -47,6 +47,7 @@ type Options struct {
 	Take func(ctx context.Context, replica string, batches []Batch)
 
 	EndpointLimit   int           // deliveries of one endpoint queue in flight, over all replicas; default 64
+	HostLimit       int           // the same of all endpoint queues of one company on one host; default 256
 	BreakerFailures int           // unreachable attempts in a row after which an endpoint queue is only probed; default 10
 	AttemptTimeout  time.Duration // the longest that an attempt takes; default 15 s
 
@@ -63,6 +64,9 @@ func (o Options) withDefaults() Options {
 	o.EndpointLimit = max(o.EndpointLimit, 0)
 	if o.EndpointLimit == 0 {
 		o.EndpointLimit = 64
+	}
+	if o.HostLimit <= 0 {
+		o.HostLimit = 256
 	}
 	if o.BreakerFailures <= 0 {
 		o.BreakerFailures = 10
