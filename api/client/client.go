@@ -66,7 +66,7 @@ func New(server string, o Options) (*ClientWithResponses, error) {
 		return nil, errors.New("give a token or credentials, not both")
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = time.Now //nolint:forbidigo // the nil default
 	}
 	plain := &sender{
 		http: &http.Client{
@@ -82,7 +82,7 @@ func New(server string, o Options) (*ClientWithResponses, error) {
 	with := *plain
 	switch {
 	case o.Credentials != nil:
-		issuer, err := NewClient(server, WithHTTPClient(plain))
+		issuer, err := NewClientWithResponses(server, WithHTTPClient(plain))
 		if err != nil {
 			return nil, err
 		}

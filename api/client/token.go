@@ -44,14 +44,14 @@ func (fixed) renew(string) bool { return false }
 // for concurrent use: one caller asks, the others wait.
 type tokens struct {
 	credentials Credentials
-	issuer      *Client
+	issuer      *ClientWithResponses
 	now         func() time.Time
 	turn        chan struct{} // holds one, for whoever reads or writes what follows
 	current     Token
 	renewAt     time.Time
 }
 
-func newTokens(c Credentials, issuer *Client, now func() time.Time) *tokens {
+func newTokens(c Credentials, issuer *ClientWithResponses, now func() time.Time) *tokens {
 	t := &tokens{credentials: c, issuer: issuer, now: now, turn: make(chan struct{}, 1)}
 	t.set(c.Token)
 	t.turn <- struct{}{}
@@ -103,16 +103,12 @@ func (t *tokens) issue(ctx context.Context) (Token, error) {
 	if c.Secret == "" {
 		request.ClientID = &c.ID
 	}
-	resp, err := t.issuer.IssueTokenWithFormdataBody(ctx, request, func(_ context.Context, req *http.Request) error {
+	answer, err := t.issuer.IssueTokenWithFormdataBodyWithResponse(ctx, request, func(_ context.Context, req *http.Request) error {
 		if c.Secret != "" { // each is encoded as in a form first (RFC 6749 section 2.3.1)
 			req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))
 		}
 		return nil
 	})
-	if err != nil {
-		return Token{}, err
-	}
-	answer, err := ParseIssueTokenResponse(resp)
 	if err != nil {
 		return Token{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"spendhook/api/client"
 )
@@ -81,13 +82,14 @@ func whyRefused(r client.EventItemResult) string {
 	if r.Error == nil {
 		return id + ": " + string(r.Status)
 	}
-	why := fmt.Sprintf("%s: %s: %s", id, r.Error.Code, r.Error.Message)
+	var why strings.Builder
+	fmt.Fprintf(&why, "%s: %s: %s", id, r.Error.Code, r.Error.Message)
 	if r.Error.Errors != nil {
 		for _, f := range *r.Error.Errors {
-			why += fmt.Sprintf("; %s: %s", f.Field, f.Message)
+			fmt.Fprintf(&why, "; %s: %s", f.Field, f.Message)
 		}
 	}
-	return why
+	return why.String()
 }
 
 // refuse tells why a record was refused; number is its line, 0 for none.
