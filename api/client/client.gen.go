@@ -414,6 +414,7 @@ const (
 	JobKindDROP    JobKind = "DROP"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
+	JobKindRETRY   JobKind = "RETRY"
 )
 
 // Valid indicates whether the value is a known member of the JobKind enum.
@@ -427,6 +428,8 @@ func (e JobKind) Valid() bool {
 		return true
 	case JobKindRELEASE:
 		return true
+	case JobKindRETRY:
+		return true
 	default:
 		return false
 	}
@@ -434,6 +437,7 @@ func (e JobKind) Valid() bool {
 
 // Defines values for JobStatus.
 const (
+	JobStatusCANCELLED JobStatus = "CANCELLED"
 	JobStatusCOMPLETED JobStatus = "COMPLETED"
 	JobStatusQUEUED    JobStatus = "QUEUED"
 	JobStatusRUNNING   JobStatus = "RUNNING"
@@ -442,6 +446,8 @@ const (
 // Valid indicates whether the value is a known member of the JobStatus enum.
 func (e JobStatus) Valid() bool {
 	switch e {
+	case JobStatusCANCELLED:
+		return true
 	case JobStatusCOMPLETED:
 		return true
 	case JobStatusQUEUED:
@@ -1298,25 +1304,51 @@ type ItemError struct {
 
 // Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
 type Job struct {
-	CompanyUUID    openapi_types.UUID `json:"companyUuid"`
-	CreatedAt      time.Time          `json:"createdAt"`
-	DryRun         bool               `json:"dryRun"`
-	Examined       int64              `json:"examined"`
-	FinishedAt     *time.Time         `json:"finishedAt,omitempty"`
-	Kind           JobKind            `json:"kind"`
-	Redelivered    int64              `json:"redelivered"`
-	Since          *time.Time         `json:"since,omitempty"`
-	Status         JobStatus          `json:"status"`
-	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
-	Until          *time.Time         `json:"until,omitempty"`
-	UpdatedAt      time.Time          `json:"updatedAt"`
-	UUID           openapi_types.UUID `json:"uuid"`
+	CompanyUUID openapi_types.UUID `json:"companyUuid"`
+	CreatedAt   time.Time          `json:"createdAt"`
+	DryRun      bool               `json:"dryRun"`
+
+	// Examined Deliveries and events looked at; by a RETRY those that pass its filters.
+	Examined   int64      `json:"examined"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+
+	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
+	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
+	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+	Kind JobKind `json:"kind"`
+
+	// Redelivered Deliveries changed, or that a dry run would change.
+	Redelivered int64 `json:"redelivered"`
+
+	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+	Retry  *RetryRequest `json:"retry,omitempty"`
+	Since  *time.Time    `json:"since,omitempty"`
+	Status JobStatus     `json:"status"`
+
+	// SubscriberUUID Absent when it is about all of the company.
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+	Until          *time.Time          `json:"until,omitempty"`
+	UpdatedAt      time.Time           `json:"updatedAt"`
+	UUID           openapi_types.UUID  `json:"uuid"`
 }
 
-// JobKind defines model for Job.Kind.
+// JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
+// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
+// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
 type JobKind string
 
-// JobStatus defines model for Job.Status.
+// JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
+type JobList struct {
+	Content []Job `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor *string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
+// JobStatus defines model for JobStatus.
 type JobStatus string
 
 // Jwk defines model for Jwk.
@@ -1531,6 +1563,22 @@ type ResumeRequest struct {
 
 	// Drop Cancel what waits.
 	Drop *bool `json:"drop,omitempty"`
+}
+
+// RetryRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+type RetryRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// DryRun Count only.
+	DryRun         *bool               `json:"dryRun,omitempty"`
+	ErrorClass     *[]ErrorClass       `json:"errorClass,omitempty"`
+	Event          *[]EventName        `json:"event,omitempty"`
+	From           *time.Time          `json:"from,omitempty"`
+	Status         *[]DeliveryStatus   `json:"status,omitempty"`
+	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
+	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+	To             *time.Time          `json:"to,omitempty"`
 }
 
 // Statement Example: {"closingDate":"2026-11-30","currency":"EUR","month":11,"statementUuid":"77b0c1d2-5e6f-4a70-8b91-a2b3c4d5e6f7","status":"OPEN","totalAmount":1834.25,"year":2026}
@@ -1838,6 +1886,9 @@ type IdempotencyKey = string
 // IfMatch defines model for IfMatch.
 type IfMatch = string
 
+// JobPath defines model for JobPath.
+type JobPath = openapi_types.UUID
+
 // LocationPath defines model for LocationPath.
 type LocationPath = openapi_types.UUID
 
@@ -1932,6 +1983,18 @@ type ListDeliveriesParams struct {
 
 	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// RetryDeliveriesParams defines parameters for RetryDeliveries.
+type RetryDeliveriesParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetDeliveryParams defines parameters for GetDelivery.
@@ -2041,6 +2104,41 @@ type ExplainEventParams struct {
 
 // ReplayEventParams defines parameters for ReplayEvent.
 type ReplayEventParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListJobsParams defines parameters for ListJobs.
+type ListJobsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// SubscriberUUID Only jobs about this subscriber alone.
+	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
+	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// GetJobParams defines parameters for GetJob.
+type GetJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// CancelJobParams defines parameters for CancelJob.
+type CancelJobParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
@@ -2213,12 +2311,6 @@ type RecoverSubscriberParams struct {
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
 	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
-}
-
-// GetRecoverJobParams defines parameters for GetRecoverJob.
-type GetRecoverJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
@@ -2441,6 +2533,9 @@ type ListReimbursementsParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// RetryDeliveriesJSONRequestBody defines body for RetryDeliveries for application/json ContentType.
+type RetryDeliveriesJSONRequestBody = RetryRequest
+
 // SetEgressCertificateJSONRequestBody defines body for SetEgressCertificate for application/json ContentType.
 type SetEgressCertificateJSONRequestBody = EgressCertificateInput
 
@@ -2602,6 +2697,40 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveries(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RetryDeliveriesWithBody Attempt again all deliveries that pass filters
+	//
+	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+	// there are so many that a job counts them.
+	//
+	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+	RetryDeliveriesWithBody(ctx context.Context, params *RetryDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryDeliveries Attempt again all deliveries that pass filters
+	//
+	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+	// there are so many that a job counts them.
+	//
+	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+	RetryDeliveries(ctx context.Context, params *RetryDeliveriesParams, body RetryDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetDelivery Read a delivery with its attempts
 	//
 	// Corresponds with GET /api/v1/deliveries/{id} (the `GetDelivery` operationId).
@@ -2741,6 +2870,29 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/events/{id}/replay (the `ReplayEvent` operationId).
 	ReplayEvent(ctx context.Context, id EventPath, params *ReplayEventParams, body ReplayEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListJobs List the jobs of a company, the newest first
+	//
+	// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
+	// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+	//
+	// Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
+	ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetJob Watch a job
+	//
+	// Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
+	GetJob(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelJob Cancel a job
+	//
+	// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
+	// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
+	// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
+	// one that has completed (409 `JOB_FINISHED`).
+	//
+	// Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
+	CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListLocationsV1 List locations (deprecated)
 	//
@@ -2921,11 +3073,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/recover (the `RecoverSubscriber` operationId).
 	RecoverSubscriber(ctx context.Context, uuid SubscriberPath, params *RecoverSubscriberParams, body RecoverSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// GetRecoverJob Watch a recover job
-	//
-	// Corresponds with GET /api/v1/subscribers/{uuid}/recover/{jobUuid} (the `GetRecoverJob` operationId).
-	GetRecoverJob(ctx context.Context, uuid SubscriberPath, jobUUID openapi_types.UUID, params *GetRecoverJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ResumeSubscriberWithBody Resume a paused subscriber
 	//
@@ -3240,6 +3387,60 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 	return c.Client.Do(req)
 }
 
+// RetryDeliveriesWithBody Attempt again all deliveries that pass filters
+//
+// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+// there are so many that a job counts them.
+//
+// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+func (c *Client) RetryDeliveriesWithBody(ctx context.Context, params *RetryDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryDeliveriesRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryDeliveries Attempt again all deliveries that pass filters
+//
+// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+// there are so many that a job counts them.
+//
+// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+func (c *Client) RetryDeliveries(ctx context.Context, params *RetryDeliveriesParams, body RetryDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryDeliveriesRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetDelivery Read a delivery with its attempts
 //
 // Corresponds with GET /api/v1/deliveries/{id} (the `GetDelivery` operationId).
@@ -3520,6 +3721,59 @@ func (c *Client) ReplayEventWithBody(ctx context.Context, id EventPath, params *
 // Corresponds with POST /api/v1/events/{id}/replay (the `ReplayEvent` operationId).
 func (c *Client) ReplayEvent(ctx context.Context, id EventPath, params *ReplayEventParams, body ReplayEventJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplayEventRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListJobs List the jobs of a company, the newest first
+//
+// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
+// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+//
+// Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
+func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListJobsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetJob Watch a job
+//
+// Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
+func (c *Client) GetJob(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetJobRequest(c.Server, jobUUID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelJob Cancel a job
+//
+// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
+// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
+// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
+// one that has completed (409 `JOB_FINISHED`).
+//
+// Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
+func (c *Client) CancelJob(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelJobRequest(c.Server, jobUUID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3908,21 +4162,6 @@ func (c *Client) RecoverSubscriberWithBody(ctx context.Context, uuid SubscriberP
 // Corresponds with POST /api/v1/subscribers/{uuid}/recover (the `RecoverSubscriber` operationId).
 func (c *Client) RecoverSubscriber(ctx context.Context, uuid SubscriberPath, params *RecoverSubscriberParams, body RecoverSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRecoverSubscriberRequest(c.Server, uuid, params, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// GetRecoverJob Watch a recover job
-//
-// Corresponds with GET /api/v1/subscribers/{uuid}/recover/{jobUuid} (the `GetRecoverJob` operationId).
-func (c *Client) GetRecoverJob(ctx context.Context, uuid SubscriberPath, jobUUID openapi_types.UUID, params *GetRecoverJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetRecoverJobRequest(c.Server, uuid, jobUUID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4816,6 +5055,88 @@ func NewListDeliveriesRequest(server string, params *ListDeliveriesParams) (*htt
 	return req, nil
 }
 
+// NewRetryDeliveriesRequest calls the generic RetryDeliveries builder with application/json body
+func NewRetryDeliveriesRequest(server string, params *RetryDeliveriesParams, body RetryDeliveriesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRetryDeliveriesRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewRetryDeliveriesRequestWithBody constructs an http.Request for the RetryDeliveries method, with any body, and a specified content type
+func NewRetryDeliveriesRequestWithBody(server string, params *RetryDeliveriesParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/deliveries/retry")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetDeliveryRequest constructs an http.Request for the GetDelivery method
 func NewGetDeliveryRequest(server string, id DeliveryPath, params *GetDeliveryParams) (*http.Request, error) {
 	var err error
@@ -5664,6 +5985,257 @@ func NewReplayEventRequestWithBody(server string, id EventPath, params *ReplayEv
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewListJobsRequest constructs an http.Request for the ListJobs method
+func NewListJobsRequest(server string, params *ListJobsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/jobs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.SubscriberUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "subscriberUuid", *params.SubscriberUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Size != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "size", *params.Size, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetJobRequest constructs an http.Request for the GetJob method
+func NewGetJobRequest(server string, jobUUID JobPath, params *GetJobParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "jobUuid", jobUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/jobs/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCancelJobRequest constructs an http.Request for the CancelJob method
+func NewCancelJobRequest(server string, jobUUID JobPath, params *CancelJobParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "jobUuid", jobUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/jobs/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	if params != nil {
 
@@ -6902,74 +7474,6 @@ func NewRecoverSubscriberRequestWithBody(server string, uuid SubscriberPath, par
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
-	}
-
-	return req, nil
-}
-
-// NewGetRecoverJobRequest constructs an http.Request for the GetRecoverJob method
-func NewGetRecoverJobRequest(server string, uuid SubscriberPath, jobUUID openapi_types.UUID, params *GetRecoverJobParams) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
-	if err != nil {
-		return nil, err
-	}
-
-	var pathParam1 string
-
-	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "jobUuid", jobUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/api/v1/subscribers/%s/recover/%s", pathParam0, pathParam1)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.CompanyUUID != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
 	}
 
 	return req, nil
@@ -8668,6 +9172,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/deliveries (the `ListDeliveries` operationId).
 	ListDeliveriesWithResponse(ctx context.Context, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*ListDeliveriesResponse, error)
 
+	// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that pass filters
+	//
+	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+	// there are so many that a job counts them.
+	//
+	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+	RetryDeliveriesWithBodyWithResponse(ctx context.Context, params *RetryDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryDeliveriesResponse, error)
+
+	// RetryDeliveriesWithResponse Attempt again all deliveries that pass filters
+	//
+	// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+	// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+	// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+	// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+	// there are so many that a job counts them.
+	//
+	// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+	// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+	// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+	RetryDeliveriesWithResponse(ctx context.Context, params *RetryDeliveriesParams, body RetryDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryDeliveriesResponse, error)
+
 	// GetDeliveryWithResponse Read a delivery with its attempts
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -8825,6 +9363,35 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/events/{id}/replay (the `ReplayEvent` operationId).
 	ReplayEventWithResponse(ctx context.Context, id EventPath, params *ReplayEventParams, body ReplayEventJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplayEventResponse, error)
+
+	// ListJobsWithResponse List the jobs of a company, the newest first
+	//
+	// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
+	// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
+	ListJobsWithResponse(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*ListJobsResponse, error)
+
+	// GetJobWithResponse Watch a job
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
+	GetJobWithResponse(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*GetJobResponse, error)
+
+	// CancelJobWithResponse Cancel a job
+	//
+	// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
+	// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
+	// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
+	// one that has completed (409 `JOB_FINISHED`).
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
+	CancelJobWithResponse(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*CancelJobResponse, error)
 
 	// ListLocationsV1WithResponse List locations (deprecated)
 	//
@@ -9023,13 +9590,6 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/recover (the `RecoverSubscriber` operationId).
 	RecoverSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *RecoverSubscriberParams, body RecoverSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*RecoverSubscriberResponse, error)
-
-	// GetRecoverJobWithResponse Watch a recover job
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /api/v1/subscribers/{uuid}/recover/{jobUuid} (the `GetRecoverJob` operationId).
-	GetRecoverJobWithResponse(ctx context.Context, uuid SubscriberPath, jobUUID openapi_types.UUID, params *GetRecoverJobParams, reqEditors ...RequestEditorFn) (*GetRecoverJobResponse, error)
 
 	// ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 	//
@@ -9434,6 +9994,39 @@ func (r ListDeliveriesResponse) ContentType() string {
 	return ""
 }
 
+type RetryDeliveriesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Job
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Job
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryDeliveriesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryDeliveriesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryDeliveriesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetDeliveryResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -9805,6 +10398,99 @@ func (r ReplayEventResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReplayEventResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListJobsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *JobList
+}
+
+// Status returns HTTPResponse.Status
+func (r ListJobsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListJobsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListJobsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetJobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Job
+}
+
+// Status returns HTTPResponse.Status
+func (r GetJobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetJobResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelJobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Job
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelJobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelJobResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -10285,37 +10971,6 @@ func (r RecoverSubscriberResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RecoverSubscriberResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type GetRecoverJobResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Job
-}
-
-// Status returns HTTPResponse.Status
-func (r GetRecoverJobResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r GetRecoverJobResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetRecoverJobResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -10997,6 +11652,52 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 	return ParseListDeliveriesResponse(rsp)
 }
 
+// RetryDeliveriesWithBodyWithResponse Attempt again all deliveries that pass filters
+//
+// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+// there are so many that a job counts them.
+//
+// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+func (c *ClientWithResponses) RetryDeliveriesWithBodyWithResponse(ctx context.Context, params *RetryDeliveriesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryDeliveriesResponse, error) {
+	rsp, err := c.RetryDeliveriesWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryDeliveriesResponse(rsp)
+}
+
+// RetryDeliveriesWithResponse Attempt again all deliveries that pass filters
+//
+// The filters are those of the list; without `status`, only what is `DEAD`. A job attempts what
+// passes them now again, each with a fresh schedule, whatever its status, as the retry of one does.
+// Left out are deliveries with an attempt under way, and those to a subscriber that is disabled or
+// was deleted. With `dryRun` they are only counted (`redelivered`): 200 when that is done, 202 when
+// there are so many that a job counts them.
+//
+// The job makes no more deliveries due to a subscriber that has 1,000 due already. One over all
+// subscribers goes on after 30 s, since an endpoint that is down must not hold up the others.
+// Watch it with `GET /api/v1/jobs/{jobUuid}`; it can be cancelled.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/deliveries/retry (the `RetryDeliveries` operationId).
+func (c *ClientWithResponses) RetryDeliveriesWithResponse(ctx context.Context, params *RetryDeliveriesParams, body RetryDeliveriesJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryDeliveriesResponse, error) {
+	rsp, err := c.RetryDeliveries(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryDeliveriesResponse(rsp)
+}
+
 // GetDeliveryWithResponse Read a delivery with its attempts
 //
 // Returns a wrapper object for the known response body format(s).
@@ -11243,6 +11944,53 @@ func (c *ClientWithResponses) ReplayEventWithResponse(ctx context.Context, id Ev
 		return nil, err
 	}
 	return ParseReplayEventResponse(rsp)
+}
+
+// ListJobsWithResponse List the jobs of a company, the newest first
+//
+// Retries of many deliveries, recoveries, and what the change of a subscriber starts. Jobs are kept
+// for 7 days after their last step, the newest 2,000 of a company. Filters combine with AND.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/jobs (the `ListJobs` operationId).
+func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*ListJobsResponse, error) {
+	rsp, err := c.ListJobs(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListJobsResponse(rsp)
+}
+
+// GetJobWithResponse Watch a job
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
+func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*GetJobResponse, error) {
+	rsp, err := c.GetJob(ctx, jobUUID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetJobResponse(rsp)
+}
+
+// CancelJobWithResponse Cancel a job
+//
+// What it has done already stays, and a page of it that is under way is finished. A `DROP` leaves its
+// subscriber paused. A job that was cancelled stays so. Those of the kinds `RELEASE` and `CANCEL`
+// are part of a change of a subscriber and cannot be cancelled (409 `JOB_NOT_CANCELLABLE`), nor can
+// one that has completed (409 `JOB_FINISHED`).
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/jobs/{jobUuid}/cancel (the `CancelJob` operationId).
+func (c *ClientWithResponses) CancelJobWithResponse(ctx context.Context, jobUUID JobPath, params *CancelJobParams, reqEditors ...RequestEditorFn) (*CancelJobResponse, error) {
+	rsp, err := c.CancelJob(ctx, jobUUID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelJobResponse(rsp)
 }
 
 // ListLocationsV1WithResponse List locations (deprecated)
@@ -11567,19 +12315,6 @@ func (c *ClientWithResponses) RecoverSubscriberWithResponse(ctx context.Context,
 		return nil, err
 	}
 	return ParseRecoverSubscriberResponse(rsp)
-}
-
-// GetRecoverJobWithResponse Watch a recover job
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /api/v1/subscribers/{uuid}/recover/{jobUuid} (the `GetRecoverJob` operationId).
-func (c *ClientWithResponses) GetRecoverJobWithResponse(ctx context.Context, uuid SubscriberPath, jobUUID openapi_types.UUID, params *GetRecoverJobParams, reqEditors ...RequestEditorFn) (*GetRecoverJobResponse, error) {
-	rsp, err := c.GetRecoverJob(ctx, uuid, jobUUID, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseGetRecoverJobResponse(rsp)
 }
 
 // ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
@@ -12118,6 +12853,39 @@ func ParseListDeliveriesResponse(rsp *http.Response) (*ListDeliveriesResponse, e
 	return response, nil
 }
 
+// ParseRetryDeliveriesResponse parses an HTTP response from a RetryDeliveriesWithResponse call
+func ParseRetryDeliveriesResponse(rsp *http.Response) (*RetryDeliveriesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryDeliveriesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetDeliveryResponse parses an HTTP response from a GetDeliveryWithResponse call
 func ParseGetDeliveryResponse(rsp *http.Response) (*GetDeliveryResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12427,6 +13195,84 @@ func ParseReplayEventResponse(rsp *http.Response) (*ReplayEventResponse, error) 
 			return nil, err
 		}
 		response.JSON202 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListJobsResponse parses an HTTP response from a ListJobsWithResponse call
+func ParseListJobsResponse(rsp *http.Response) (*ListJobsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListJobsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest JobList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetJobResponse parses an HTTP response from a GetJobWithResponse call
+func ParseGetJobResponse(rsp *http.Response) (*GetJobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetJobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCancelJobResponse parses an HTTP response from a CancelJobWithResponse call
+func ParseCancelJobResponse(rsp *http.Response) (*CancelJobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelJobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	}
 
@@ -12826,32 +13672,6 @@ func ParseRecoverSubscriberResponse(rsp *http.Response) (*RecoverSubscriberRespo
 			return nil, err
 		}
 		response.JSON202 = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseGetRecoverJobResponse parses an HTTP response from a GetRecoverJobWithResponse call
-func ParseGetRecoverJobResponse(rsp *http.Response) (*GetRecoverJobResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &GetRecoverJobResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Job
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
 
 	}
 

@@ -103,7 +103,7 @@ func (c *replayCmd) watch(ctx context.Context, api *client.ClientWithResponses, 
 		if !pause.For(ctx, 300*time.Millisecond) {
 			return job, ctx.Err()
 		}
-		answer, err := api.GetRecoverJobWithResponse(ctx, *c.Subscriber, job.UUID, &client.GetRecoverJobParams{CompanyUUID: c.Company})
+		answer, err := api.GetJobWithResponse(ctx, job.UUID, &client.GetJobParams{CompanyUUID: c.Company})
 		if err != nil {
 			return job, err
 		}
