@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/api/gen"
+	"spendhook/api/client"
 	webconsole "spendhook/console"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue"
@@ -37,21 +37,22 @@ func (c *consoleCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	request := gen.ConsoleLinkRequest{
+	request := client.ConsoleLinkRequest{
 		CompanyUUID: c.Company, AllCompanies: &c.AllCompanies, ReadOnly: &c.ReadOnly, LifetimeSeconds: new(int(c.Lifetime.Seconds())),
 	}
 	if scopes := strings.Fields(c.Scope); len(scopes) > 0 {
 		request.Scopes = &scopes
 	}
-	var link gen.ConsoleLink
-	if err := api.call(ctx, http.MethodPost, "/api/v1/console-links", request, &link); err != nil {
+	answer, err := api.CreateConsoleLinkWithResponse(ctx, &client.CreateConsoleLinkParams{}, request)
+	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(term.out, link.URL); err != nil {
+	link := answer.JSON201.URL
+	if _, err := fmt.Fprintln(term.out, link); err != nil {
 		return err
 	}
 	if c.Open {
-		return openBrowser(ctx, link.URL)
+		return openBrowser(ctx, link)
 	}
 	return nil
 }
