@@ -59,6 +59,7 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 			d.requeueLater(replica, b, loaded.Err)
 			continue
 		}
+		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
 		d.admission.SetQueued(b.Company, b.Backlogged)
 		for _, e := range b.Events {
 			if err := d.takeEvent(ctx, replica, b, e, loaded.Subscribers); err != nil {

@@ -1533,9 +1533,11 @@ type Problem struct {
 // QuarantineEntry defines model for QuarantineEntry.
 type QuarantineEntry struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
-	EventID     string             `json:"eventId"`
 
-	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`.
+	// EventID Absent when it is the subscriber itself.
+	EventID string `json:"eventId,omitempty"`
+
+	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`, or of a subscriber `.<subscriber uuid>`.
 	ID            string    `json:"id"`
 	QuarantinedAt time.Time `json:"quarantinedAt"`
 
