@@ -1435,9 +1435,11 @@ type Periodicity string
 // QuarantineEntry defines model for QuarantineEntry.
 type QuarantineEntry struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
-	EventID     string             `json:"eventId"`
 
-	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`.
+	// EventID Absent when it is the subscriber itself.
+	EventID *string `json:"eventId,omitempty"`
+
+	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`, or of a subscriber `.<subscriber uuid>`.
 	ID            string    `json:"id"`
 	QuarantinedAt time.Time `json:"quarantinedAt"`
 
@@ -2916,8 +2918,9 @@ type ClientInterface interface {
 
 	// ListQuarantine List what could not be read
 	//
-	// Events and deliveries whose stored form is damaged. Each was put aside when it was to be
-	// delivered, so that nothing else waits for it, and stays here until it is retried or dropped.
+	// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
+	// to be delivered, so that nothing else waits for it, and stays here until it is retried or
+	// dropped. What a damaged subscriber is to have waits until its record is mended.
 	// For each company the oldest come first.
 	//
 	// Corresponds with GET /api/v1/quarantine (the `ListQuarantine` operationId).
@@ -2926,7 +2929,8 @@ type ClientInterface interface {
 	// DropQuarantined Give up what could not be read
 	//
 	// An event is pending no more: its id stays known, and reading it is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read.
+	// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+	// subscriber is deleted.
 	//
 	// Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 	DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3824,8 +3828,9 @@ func (c *Client) GetLocationV1(ctx context.Context, uuid LocationPath, params *G
 
 // ListQuarantine List what could not be read
 //
-// Events and deliveries whose stored form is damaged. Each was put aside when it was to be
-// delivered, so that nothing else waits for it, and stays here until it is retried or dropped.
+// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
+// to be delivered, so that nothing else waits for it, and stays here until it is retried or
+// dropped. What a damaged subscriber is to have waits until its record is mended.
 // For each company the oldest come first.
 //
 // Corresponds with GET /api/v1/quarantine (the `ListQuarantine` operationId).
@@ -3844,7 +3849,8 @@ func (c *Client) ListQuarantine(ctx context.Context, params *ListQuarantineParam
 // DropQuarantined Give up what could not be read
 //
 // An event is pending no more: its id stays known, and reading it is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read.
+// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+// subscriber is deleted.
 //
 // Corresponds with DELETE /api/v1/quarantine/{id} (the `DropQuarantined` operationId).
 func (c *Client) DropQuarantined(ctx context.Context, id QuarantinePath, params *DropQuarantinedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9419,8 +9425,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListQuarantineWithResponse List what could not be read
 	//
-	// Events and deliveries whose stored form is damaged. Each was put aside when it was to be
-	// delivered, so that nothing else waits for it, and stays here until it is retried or dropped.
+	// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
+	// to be delivered, so that nothing else waits for it, and stays here until it is retried or
+	// dropped. What a damaged subscriber is to have waits until its record is mended.
 	// For each company the oldest come first.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -9431,7 +9438,8 @@ type ClientWithResponsesInterface interface {
 	// DropQuarantinedWithResponse Give up what could not be read
 	//
 	// An event is pending no more: its id stays known, and reading it is answered 410
-	// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read.
+	// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+	// subscriber is deleted.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12031,8 +12039,9 @@ func (c *ClientWithResponses) GetLocationV1WithResponse(ctx context.Context, uui
 
 // ListQuarantineWithResponse List what could not be read
 //
-// Events and deliveries whose stored form is damaged. Each was put aside when it was to be
-// delivered, so that nothing else waits for it, and stays here until it is retried or dropped.
+// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
+// to be delivered, so that nothing else waits for it, and stays here until it is retried or
+// dropped. What a damaged subscriber is to have waits until its record is mended.
 // For each company the oldest come first.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -12049,7 +12058,8 @@ func (c *ClientWithResponses) ListQuarantineWithResponse(ctx context.Context, pa
 // DropQuarantinedWithResponse Give up what could not be read
 //
 // An event is pending no more: its id stays known, and reading it is answered 410
-// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read.
+// `EVENT_COMPACTED`. A delivery is cancelled, or forgotten when nothing of it can be read. A
+// subscriber is deleted.
 //
 // Returns a wrapper object for the known response body format(s).
 //
