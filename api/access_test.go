@@ -53,6 +53,7 @@ var table = []access{
 	{route: "GET /api/v1/subscribers", kind: list, status: 200, shows: []string{"subscriber", "callback"}, filter: "uuid={subscriber}"},
 	{route: "GET /api/v1/subscribers/{uuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}", status: 200, shows: []string{"subscriber", "callback"}},
 	{route: "GET /api/v1/subscribers/{uuid}/stats", kind: thing, target: "/api/v1/subscribers/{subscriber}/stats", status: 200, shows: []string{"subscriber"}},
+	{route: "GET /api/v1/subscribers/{uuid}/feed", kind: thing, target: "/api/v1/subscribers/{subscriber}/feed", status: 200, shows: []string{"event"}},
 	{route: "GET /api/v1/subscribers/{uuid}/recover/{jobUuid}", kind: thing, target: "/api/v1/subscribers/{subscriber}/recover/{recoverJob}", status: 200, shows: []string{"recoverJob"}},
 	{route: "GET /api/v1/events", kind: list, status: 200, shows: []string{"event", "company"}, filter: "event=PAYMENT_PAID"},
 	{route: "GET /api/v1/events/{id}", kind: thing, target: "/api/v1/events/{event}", status: 200, shows: []string{"event", "name"}},

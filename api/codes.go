@@ -79,6 +79,7 @@ var codes = []explained{
 	{"TOO_MANY", 0, "There are more values than the message says.", "Send fewer, in several requests."},
 	{"TOO_MANY_BODIES", 503, "The bodies that are being received hold all the memory that they may: of the connection, the address, the company or the daemon.", "Wait as long as `Retry-After` says and send the request again. Send fewer large bodies at once."},
 	{"TOO_MANY_SUBSCRIBERS", 409, "The company has as many subscribers as it may (`subscribers.max_per_company`).", "Delete one that is not needed."},
+	{"TOO_MANY_WAITING", 429, "As many requests wait for new events as may, of the company or of the replica.", "Wait as long as `Retry-After` says. Let fewer readers of a feed wait at once, or read without `wait`."},
 	{"UNAVAILABLE", 503, "Redis or the database is away, or the request took too long. It may or may not have been carried out.", "Wait as long as `Retry-After` says and send it again, with the same `Idempotency-Key`."},
 	{"UNKNOWN_EVENT_TYPE", 0, "The event type is not in the catalogue (`events.strict_catalogue`).", "Use one of `/api/v1/event-types`, or have the operator add it."},
 	{"UNKNOWN_FIELD", 0, "The operation does not know the field.", "Check its spelling; names are case-sensitive."},

@@ -70,10 +70,12 @@ type Redelivery interface {
 	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
-// Dispatcher explains and tests; it is *dispatcher.Dispatcher.
+// Dispatcher explains, tests and reads feeds; it is *dispatcher.Dispatcher.
 type Dispatcher interface {
 	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+	Feed(ctx context.Context, q dispatcher.FeedRequest) (dispatcher.FeedPage, error)
+	AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // Quarantine is what could not be read; it is *dispatcher.Dispatcher.

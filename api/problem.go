@@ -101,6 +101,12 @@ func problemOf(err error) *problem {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
 	}
+	if errors.Is(err, events.ErrTooManyWaiting) {
+		return newProblem(http.StatusTooManyRequests, "TOO_MANY_WAITING", "As many requests wait for new events as may.").with("Retry-After", "1")
+	}
+	if errors.Is(err, events.ErrAhead) {
+		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))
+	}
 	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}

@@ -53,7 +53,7 @@ const (
 // position is where a page ended.
 type position struct {
 	Company uuid.UUID `json:"c"`
-	Score   int64     `json:"s"`
+	Score   float64   `json:"s"`
 	Member  string    `json:"m"`
 	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
 }
@@ -171,7 +171,7 @@ func (l *lister) company(ctx context.Context, at position) error {
 			return err
 		}
 		for i, e := range entries {
-			if l.filter.From != nil && e.score < l.filter.From.UnixMilli() {
+			if l.filter.From != nil && e.score < float64(l.filter.From.UnixMilli()) {
 				return nil
 			}
 			after := ""
@@ -235,7 +235,7 @@ func (l *lister) highest() string {
 	if l.filter.To == nil || l.filter.Status == StatusDead {
 		return "+inf"
 	}
-	return strconv.FormatInt(l.filter.To.UnixMilli(), 10)
+	return strconv.FormatInt(l.filter.To.UnixMilli(), 10) + ".9999" // the whole millisecond
 }
 
 func (l *lister) matches(d Delivery) bool {
@@ -249,7 +249,7 @@ func (l *lister) matches(d Delivery) bool {
 // entry is a member of an index.
 type entry struct {
 	member string
-	score  int64
+	score  float64 // ms; of an event with a fraction, see events.IndexKey
 }
 
 func (s *Store) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
@@ -263,7 +263,7 @@ func (s *Store) entries(ctx context.Context, key string, at position, highest st
 	}
 	out := make([]entry, 0, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
-		score, err := strconv.ParseInt(flat[i+1], 10, 64)
+		score, err := strconv.ParseFloat(flat[i+1], 64)
 		if err != nil {
 			return nil, fmt.Errorf("list deliveries: %w", err)
 		}
