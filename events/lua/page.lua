@@ -1,5 +1,5 @@
 -- Reads one page of a company's index, by (score, member). A cursor whose
--- member is gone goes on at its score, which no other member has:
+-- member is gone goes on at its score, which no other member has,
 -- so none is missed and none comes twice.
 -- The score is a millisecond and a fraction; low and high are whole.
 -- KEYS: 1 index
