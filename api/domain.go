@@ -57,7 +57,7 @@ type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
-	EventStatus(ctx context.Context, refs []events.Ref) ([]delivery.EventStatus, error)
+	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
 	Stats(ctx context.Context, company, subscriber uuid.UUID) (delivery.Stats, error)
 }
 
@@ -67,7 +67,10 @@ type Redelivery interface {
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
 	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
 	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
+	RetryAll(ctx context.Context, in redelivery.RetryRequest) (redelivery.Job, error)
 	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
+	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
 // Dispatcher explains, tests and reads feeds; it is *dispatcher.Dispatcher.

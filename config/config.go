@@ -33,6 +33,7 @@ type Config struct {
 	Limits        Limits        `yaml:"limits"`
 	HTTP          HTTP          `yaml:"http"`
 	Audit         Audit         `yaml:"audit"`
+	Metrics       Metrics       `yaml:"metrics"`
 	TLS           TLS           `yaml:"tls"`
 }
 
@@ -115,6 +116,7 @@ type Delivery struct {
 	RetryAfterMax       time.Duration   `yaml:"retry_after_max"`
 	Concurrency         int             `yaml:"concurrency"`
 	EndpointConcurrency int             `yaml:"endpoint_concurrency"`
+	HostConcurrency     int             `yaml:"host_concurrency"`
 	DeadRetention       time.Duration   `yaml:"dead_retention"`
 	FailingAfter        int             `yaml:"failing_after"`
 	DisableAfter        time.Duration   `yaml:"disable_after"`
@@ -159,6 +161,11 @@ type Limits struct {
 type Audit struct {
 	Retention  time.Duration `yaml:"retention"`
 	MaxEntries int           `yaml:"max_entries"`
+}
+
+// Metrics says what metrics show: the backlog of so many companies, 0 for none.
+type Metrics struct {
+	TopCompanies int `yaml:"top_companies"`
 }
 
 // HTTP bounds what a client may hold of a listener.
@@ -252,7 +259,8 @@ func defaults() Config {
 			Subscribers: required, Reimbursements: required,
 			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional,
 		}},
-		Audit: Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Metrics: Metrics{TopCompanies: 10},
 	}
 }
 
@@ -268,6 +276,7 @@ func defaultDelivery() Delivery {
 		RetryAfterMax:       24 * time.Hour,
 		Concurrency:         2048,
 		EndpointConcurrency: 64,
+		HostConcurrency:     256,
 		DeadRetention:       30 * 24 * time.Hour,
 		FailingAfter:        4,
 		DisableAfter:        5 * 24 * time.Hour,

@@ -16,7 +16,7 @@ import (
 func (d *Dispatcher) enter(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
-		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
+		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
 		Decided: func(what endpoint.Decision, notBefore time.Time) { d.decided(w, what, notBefore) },
 	}
 	if what, notBefore := d.admission.Enter(&w.place); what != endpoint.Wait {
@@ -29,7 +29,7 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 	switch what {
 	case endpoint.Start:
 		d.working.Go(func() { d.attempt(w) })
-	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowPause, endpoint.OverflowShare:
+	case endpoint.OverflowQueue, endpoint.OverflowBreaker, endpoint.OverflowPause, endpoint.OverflowHost, endpoint.OverflowShare:
 		d.metrics.queued.Inc()
 		o := &outcome{work: w, backlog: true, open: what == endpoint.OverflowBreaker}
 		if !notBefore.IsZero() {
@@ -50,6 +50,8 @@ func (w *work) waitsFor(what endpoint.Decision) string {
 		return delivery.ReasonUnreachable
 	case what == endpoint.OverflowPause:
 		return delivery.ReasonRetryAfter
+	case what == endpoint.OverflowHost:
+		return delivery.ReasonHostBusy
 	case slices.Contains(w.event.paused, w.ref.Subscriber):
 		return delivery.ReasonPaused
 	case w.to.sub.RateLimit != nil:

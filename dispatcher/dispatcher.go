@@ -38,10 +38,12 @@ type Options struct {
 	Replica             string        // this process among its peers; the same after a restart, if possible
 	Concurrency         int           // deliveries in memory, in flight or waiting; default 2,048
 	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
+	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
 	SignEd25519         bool          // add v1a signatures
 	PublicURL           string        // of the API, for links and as the source of CloudEvents
+	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
 
 	// Queue tunes the work queue; what it shares with these Options is set by New.
 	Queue workqueue.Options
@@ -56,6 +58,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.EndpointConcurrency <= 0 {
 		o.EndpointConcurrency = 64
+	}
+	if o.HostConcurrency <= 0 {
+		o.HostConcurrency = 256
 	}
 	if o.BreakerFailures <= 0 {
 		o.BreakerFailures = 10
@@ -113,7 +118,7 @@ func New(o Options) (*Dispatcher, error) {
 	d := &Dispatcher{
 		opts: o,
 		admission: endpoint.New(endpoint.Options{
-			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency,
+			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency, PerHost: o.HostConcurrency,
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
 		deliveries: delivery.NewStore(delivery.StoreOptions{
@@ -130,7 +135,8 @@ func New(o Options) (*Dispatcher, error) {
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
-	q.EndpointLimit, q.BreakerFailures, q.AttemptTimeout = o.EndpointConcurrency, o.BreakerFailures, o.Sender.Timeout()
+	q.EndpointLimit, q.HostLimit = o.EndpointConcurrency, o.HostConcurrency
+	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
 	d.redelivery = redelivery.New(redelivery.Options{
@@ -138,11 +144,11 @@ func New(o Options) (*Dispatcher, error) {
 		Queue: d.queue,
 		Now:   o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
-	d.metrics = newMetrics(o.Registerer, d.admission)
+	d.records = newRecorders(d)
+	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
 	if d.after, err = newConsequences(d); err != nil {
 		return nil, err
 	}
-	d.records = newRecorders(d)
 	d.intake, d.endIntake = context.WithCancel(context.Background())
 	d.sending, d.endSending = context.WithCancelCause(context.Background())
 	return d, nil
@@ -156,6 +162,9 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 
 // Wake has partitions with new events served; it is the publisher's Wake.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
+
+// Owned lists the partitions that this replica schedules now; none before Start.
+func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
 
 // Refused says why this replica does nothing: the format of what is stored is
 // not one that it reads. It is nil while all is well.

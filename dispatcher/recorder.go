@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,6 +94,20 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	return r.byShard[shard]
 }
 
+// lag is for how long the slowest recorder has tried to write what it has; 0: none
+// is writing.
+func (r *recorders) lag() (longest time.Duration) {
+	now := r.d.opts.Now()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, one := range r.byShard {
+		if since := one.since.Load(); since != 0 {
+			longest = max(longest, now.Sub(time.Unix(0, since)))
+		}
+	}
+	return longest
+}
+
 // close writes what is left and reports whether all of it was taken before ctx
 // ended. Nothing may be recorded any more.
 func (r *recorders) close(ctx context.Context) bool {
@@ -113,8 +128,9 @@ func (r *recorders) giveUp() { r.end() }
 // recorder gathers outcomes and writes them in one pipeline: whatever came while
 // the last write was under way. Its run method owns it.
 type recorder struct {
-	d  *Dispatcher
-	in chan *outcome
+	d     *Dispatcher
+	in    chan *outcome
+	since atomic.Int64 // unix ns at which the write under way began; 0: none is
 }
 
 // run writes until in is closed. Once ctx has ended it takes what comes but
@@ -122,7 +138,9 @@ type recorder struct {
 // again by whoever takes it over.
 func (r *recorder) run(ctx context.Context) {
 	for o := range r.in {
+		r.since.Store(r.d.opts.Now().UnixNano())
 		r.write(ctx, r.gather(o))
+		r.since.Store(0)
 	}
 }
 
@@ -243,6 +261,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 				failed, again = answer.Err, append(again, mine[i])
 				continue
 			}
+			r.quarantine(mine[i], answer.Found)
 			rest, written := mine[i].settle(answer.Found)
 			done = append(done, written...)
 			if rest != nil {
@@ -252,6 +271,20 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 	}
 	return again, done, failed
 }
+
+// quarantine moves an event to the quarantine whose deliveries cannot be read. One
+// that was claimed from its endpoint queue is there again, and is quarantined when it is
+// claimed.
+func (r *recorder) quarantine(w *pendingWrite, found []*delivery.Found) {
+	for i, o := range w.outcomes {
+		if f := found[i]; f != nil && f.Damaged && o.event != nil {
+			r.d.quarantine(r.d.intake, w.replica, o.ref, nil, errDamaged)
+			return
+		}
+	}
+}
+
+var errDamaged = errors.New("the event's deliveries cannot be read")
 
 // write is what the store is to write.
 func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
@@ -284,7 +317,7 @@ func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done
 		f := found[i]
 		switch {
 		case f != nil && f.Damaged:
-			// Its next claim quarantines it.
+			// It is in the quarantine now, or its next claim puts it there.
 		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
 		case f.Compacted:

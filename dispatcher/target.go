@@ -49,6 +49,17 @@ func (t *target) host() string {
 	return t.url.Host
 }
 
+// address is the host and port that it is sent to, "" while that cannot be read.
+func (t *target) address() string {
+	if t.url == nil || t.url.Port() != "" {
+		return t.host()
+	}
+	if t.url.Scheme == "http" {
+		return t.url.Host + ":80"
+	}
+	return t.url.Host + ":443"
+}
+
 // request is an attempt to send an event there.
 func (t *target) request(id string, sequence int64, p payload) webhook.Request {
 	return webhook.Request{

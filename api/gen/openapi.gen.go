@@ -249,6 +249,69 @@ func (e DeliveryStatus) Valid() bool {
 	}
 }
 
+// Defines values for ErrorClass.
+const (
+	ErrorClassConnect           ErrorClass = "connect"
+	ErrorClassConnectTimeout    ErrorClass = "connect_timeout"
+	ErrorClassDNS               ErrorClass = "dns"
+	ErrorClassHttp3Xx           ErrorClass = "http_3xx"
+	ErrorClassHttp410           ErrorClass = "http_410"
+	ErrorClassHttp429           ErrorClass = "http_429"
+	ErrorClassHttp4Xx           ErrorClass = "http_4xx"
+	ErrorClassHttp5Xx           ErrorClass = "http_5xx"
+	ErrorClassOversizedResponse ErrorClass = "oversized_response"
+	ErrorClassPanic             ErrorClass = "panic"
+	ErrorClassProtocol          ErrorClass = "protocol"
+	ErrorClassProxy             ErrorClass = "proxy"
+	ErrorClassProxyRefused      ErrorClass = "proxy_refused"
+	ErrorClassRefusedAddress    ErrorClass = "refused_address"
+	ErrorClassReset             ErrorClass = "reset"
+	ErrorClassTLS               ErrorClass = "tls"
+	ErrorClassTimeout           ErrorClass = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the ErrorClass enum.
+func (e ErrorClass) Valid() bool {
+	switch e {
+	case ErrorClassConnect:
+		return true
+	case ErrorClassConnectTimeout:
+		return true
+	case ErrorClassDNS:
+		return true
+	case ErrorClassHttp3Xx:
+		return true
+	case ErrorClassHttp410:
+		return true
+	case ErrorClassHttp429:
+		return true
+	case ErrorClassHttp4Xx:
+		return true
+	case ErrorClassHttp5Xx:
+		return true
+	case ErrorClassOversizedResponse:
+		return true
+	case ErrorClassPanic:
+		return true
+	case ErrorClassProtocol:
+		return true
+	case ErrorClassProxy:
+		return true
+	case ErrorClassProxyRefused:
+		return true
+	case ErrorClassRefusedAddress:
+		return true
+	case ErrorClassReset:
+		return true
+	case ErrorClassTLS:
+		return true
+	case ErrorClassTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EventItemResultStatus.
 const (
 	EventItemResultStatusACCEPTED  EventItemResultStatus = "ACCEPTED"
@@ -369,6 +432,7 @@ const (
 	JobKindDROP    JobKind = "DROP"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
+	JobKindRETRY   JobKind = "RETRY"
 )
 
 // Valid indicates whether the value is a known member of the JobKind enum.
@@ -382,6 +446,8 @@ func (e JobKind) Valid() bool {
 		return true
 	case JobKindRELEASE:
 		return true
+	case JobKindRETRY:
+		return true
 	default:
 		return false
 	}
@@ -389,6 +455,7 @@ func (e JobKind) Valid() bool {
 
 // Defines values for JobStatus.
 const (
+	JobStatusCANCELLED JobStatus = "CANCELLED"
 	JobStatusCOMPLETED JobStatus = "COMPLETED"
 	JobStatusQUEUED    JobStatus = "QUEUED"
 	JobStatusRUNNING   JobStatus = "RUNNING"
@@ -397,6 +464,8 @@ const (
 // Valid indicates whether the value is a known member of the JobStatus enum.
 func (e JobStatus) Valid() bool {
 	switch e {
+	case JobStatusCANCELLED:
+		return true
 	case JobStatusCOMPLETED:
 		return true
 	case JobStatusQUEUED:
@@ -758,8 +827,11 @@ type Attachment struct {
 type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
-	// Error The class of what went wrong; absent on success.
-	Error          string            `json:"error,omitempty"`
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error          ErrorClass        `json:"error,omitempty"`
 	Number         int               `json:"number"`
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
@@ -1038,6 +1110,12 @@ type Delivery struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error ErrorClass `json:"error,omitempty"`
+
 	// Event Example: PAYMENT_PAID
 	Event         EventName  `json:"event"`
 	EventID       string     `json:"eventId"`
@@ -1045,8 +1123,11 @@ type Delivery struct {
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
 	// Reason Why it is in this status.
-	Reason         string             `json:"reason,omitempty"`
-	Status         DeliveryStatus     `json:"status"`
+	Reason string         `json:"reason,omitempty"`
+	Status DeliveryStatus `json:"status"`
+
+	// StatusCode Of the answer to the last attempt; absent when there was none.
+	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
@@ -1058,6 +1139,12 @@ type DeliveryDetail struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error ErrorClass `json:"error,omitempty"`
+
 	// Event Example: PAYMENT_PAID
 	Event         EventName  `json:"event"`
 	EventID       string     `json:"eventId"`
@@ -1065,8 +1152,11 @@ type DeliveryDetail struct {
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
 	// Reason Why it is in this status.
-	Reason         string             `json:"reason,omitempty"`
-	Status         DeliveryStatus     `json:"status"`
+	Reason string         `json:"reason,omitempty"`
+	Status DeliveryStatus `json:"status"`
+
+	// StatusCode Of the answer to the last attempt; absent when there was none.
+	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
@@ -1109,6 +1199,12 @@ type EgressCertificateInput struct {
 	// PrivateKey PEM, PKCS 8, not encrypted; ECDSA, Ed25519 or RSA of 2,048 to 8,192 bits.
 	PrivateKey string `json:"privateKey"`
 }
+
+// ErrorClass How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+// refused, `panic` an error of this service.
+type ErrorClass string
 
 // Event defines model for Event.
 type Event struct {
@@ -1317,25 +1413,51 @@ type ItemError struct {
 
 // Job defines model for Job.
 type Job struct {
-	CompanyUUID    openapi_types.UUID `json:"companyUuid"`
-	CreatedAt      time.Time          `json:"createdAt"`
-	DryRun         bool               `json:"dryRun"`
-	Examined       int64              `json:"examined"`
-	FinishedAt     *time.Time         `json:"finishedAt,omitempty"`
-	Kind           JobKind            `json:"kind"`
-	Redelivered    int64              `json:"redelivered"`
-	Since          *time.Time         `json:"since,omitempty"`
-	Status         JobStatus          `json:"status"`
-	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
-	Until          *time.Time         `json:"until,omitempty"`
-	UpdatedAt      time.Time          `json:"updatedAt"`
-	UUID           openapi_types.UUID `json:"uuid"`
+	CompanyUUID openapi_types.UUID `json:"companyUuid"`
+	CreatedAt   time.Time          `json:"createdAt"`
+	DryRun      bool               `json:"dryRun"`
+
+	// Examined Deliveries and events looked at; by a RETRY those that pass its filters.
+	Examined   int64      `json:"examined"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+
+	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
+	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
+	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+	Kind JobKind `json:"kind"`
+
+	// Redelivered Deliveries changed, or that a dry run would change.
+	Redelivered int64 `json:"redelivered"`
+
+	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+	Retry  *RetryRequest `json:"retry,omitempty"`
+	Since  *time.Time    `json:"since,omitempty"`
+	Status JobStatus     `json:"status"`
+
+	// SubscriberUUID Absent when it is about all of the company.
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+	Until          *time.Time          `json:"until,omitempty"`
+	UpdatedAt      time.Time           `json:"updatedAt"`
+	UUID           openapi_types.UUID  `json:"uuid"`
 }
 
-// JobKind defines model for Job.Kind.
+// JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
+// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
+// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
 type JobKind string
 
-// JobStatus defines model for Job.Status.
+// JobList defines model for JobList.
+type JobList struct {
+	Content []Job `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
+// JobStatus defines model for JobStatus.
 type JobStatus string
 
 // Jwk defines model for Jwk.
@@ -1580,6 +1702,22 @@ type ResumeRequest struct {
 
 	// Drop Cancel what waits.
 	Drop *bool `json:"drop,omitempty"`
+}
+
+// RetryRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+type RetryRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// DryRun Count only.
+	DryRun         *bool               `json:"dryRun,omitempty"`
+	ErrorClass     *[]ErrorClass       `json:"errorClass,omitempty"`
+	Event          *[]EventName        `json:"event,omitempty"`
+	From           *time.Time          `json:"from,omitempty"`
+	Status         *[]DeliveryStatus   `json:"status,omitempty"`
+	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
+	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+	To             *time.Time          `json:"to,omitempty"`
 }
 
 // Statement defines model for Statement.
@@ -1882,8 +2020,11 @@ type Cursor = string
 // DeliveryPath defines model for DeliveryPath.
 type DeliveryPath = string
 
-// EventFilter Example: PAYMENT_PAID
-type EventFilter = EventName
+// ErrorClassFilter defines model for ErrorClassFilter.
+type ErrorClassFilter = []ErrorClass
+
+// EventFilter defines model for EventFilter.
+type EventFilter = []EventName
 
 // EventPath defines model for EventPath.
 type EventPath = string
@@ -1896,6 +2037,9 @@ type IdempotencyKey = string
 
 // IfMatch defines model for IfMatch.
 type IfMatch = string
+
+// JobPath defines model for JobPath.
+type JobPath = openapi_types.UUID
 
 // LocationPath defines model for LocationPath.
 type LocationPath = openapi_types.UUID
@@ -1911,6 +2055,15 @@ type QuarantinePath = string
 
 // Size defines model for Size.
 type Size = int
+
+// StatusCodeFrom defines model for StatusCodeFrom.
+type StatusCodeFrom = int
+
+// StatusCodeTo defines model for StatusCodeTo.
+type StatusCodeTo = int
+
+// SubscriberFilter defines model for SubscriberFilter.
+type SubscriberFilter = openapi_types.UUID
 
 // SubscriberPath defines model for SubscriberPath.
 type SubscriberPath = openapi_types.UUID
@@ -1972,6 +2125,9 @@ type RequestTimeout = Problem
 // TooManyEvents RFC 9457 problem details.
 type TooManyEvents = Problem
 
+// TooManyJobs RFC 9457 problem details.
+type TooManyJobs = Problem
+
 // TooManyRequests RFC 9457 problem details.
 type TooManyRequests = Problem
 
@@ -2016,14 +2172,26 @@ type ListAuditParams struct {
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
-	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only this event type.
-	Event  *EventFilter    `form:"event,omitempty" json:"event,omitempty"`
-	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Event Only these event types.
+	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
+
+	// Status Only deliveries in one of these statuses.
+	Status *[]DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
+	ErrorClass *ErrorClassFilter `form:"errorClass,omitempty" json:"errorClass,omitempty"`
+
+	// StatusCodeFrom Only deliveries whose last attempt was answered with this status code or a higher one.
+	StatusCodeFrom *StatusCodeFrom `form:"statusCodeFrom,omitempty" json:"statusCodeFrom,omitempty"`
+
+	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
+	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
 	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
@@ -2036,6 +2204,18 @@ type ListDeliveriesParams struct {
 
 	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// RetryDeliveriesParams defines parameters for RetryDeliveries.
+type RetryDeliveriesParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetDeliveryParams defines parameters for GetDelivery.
@@ -2073,7 +2253,7 @@ type ListEventsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only this event type.
+	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
 	// From Not before this time. RFC 3339, or epoch milliseconds.
@@ -2082,8 +2262,20 @@ type ListEventsParams struct {
 	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
-	// Status Only events whose deliveries, taken together, have this status.
-	Status *EventStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Status Only events whose deliveries, taken together, have one of these statuses.
+	Status *[]EventStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+
+	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
+	ErrorClass *ErrorClassFilter `form:"errorClass,omitempty" json:"errorClass,omitempty"`
+
+	// StatusCodeFrom Only deliveries whose last attempt was answered with this status code or a higher one.
+	StatusCodeFrom *StatusCodeFrom `form:"statusCodeFrom,omitempty" json:"statusCodeFrom,omitempty"`
+
+	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
+	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2145,6 +2337,35 @@ type ReplayEventParams struct {
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
 	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListJobsParams defines parameters for ListJobs.
+type ListJobsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// SubscriberUUID Only jobs about this subscriber alone.
+	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
+	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// GetJobParams defines parameters for GetJob.
+type GetJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// CancelJobParams defines parameters for CancelJob.
+type CancelJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ListLocationsV1Params defines parameters for ListLocationsV1.
@@ -2321,12 +2542,6 @@ type RecoverSubscriberParams struct {
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
 	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
-}
-
-// GetRecoverJobParams defines parameters for GetRecoverJob.
-type GetRecoverJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
@@ -2527,7 +2742,7 @@ type ListReimbursementsParams struct {
 	// Statuses Validation statuses.
 	Statuses *[]ReimbursementStatus `form:"statuses,omitempty" json:"statuses,omitempty"`
 
-	// RequesterName A part of the requester's name, whatever letter case and accents.
+	// RequesterName A part of the requester's name, whatever letter case and accents, Latin letters with a stroke and ligatures included (`lukasz` finds `Łukasz`, `strasse` finds `Straße`).
 	RequesterName *string `form:"requesterName,omitempty" json:"requesterName,omitempty"`
 
 	// Uuids Reimbursements.
@@ -2552,6 +2767,9 @@ type ReceiveEventParams struct {
 	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 
+// RetryDeliveriesJSONRequestBody defines body for RetryDeliveries for application/json ContentType.
+type RetryDeliveriesJSONRequestBody = RetryRequest
+
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
 type RetryDeliveryJSONRequestBody = CompanyScope
 
@@ -2566,6 +2784,9 @@ type IngestEventsJSONRequestBody IngestEventsJSONBody
 
 // ReplayEventJSONRequestBody defines body for ReplayEvent for application/json ContentType.
 type ReplayEventJSONRequestBody = ReplayRequest
+
+// CancelJobJSONRequestBody defines body for CancelJob for application/json ContentType.
+type CancelJobJSONRequestBody = CompanyScope
 
 // RetryQuarantinedJSONRequestBody defines body for RetryQuarantined for application/json ContentType.
 type RetryQuarantinedJSONRequestBody = CompanyScope
@@ -2765,6 +2986,9 @@ type ServerInterface interface {
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
 	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
+	// RetryDeliveries Attempt again all deliveries that pass filters
+	// (POST /api/v1/deliveries/retry)
+	RetryDeliveries(w http.ResponseWriter, r *http.Request, params RetryDeliveriesParams)
 	// GetDelivery Read a delivery with its attempts
 	// (GET /api/v1/deliveries/{id})
 	GetDelivery(w http.ResponseWriter, r *http.Request, id DeliveryPath, params GetDeliveryParams)
@@ -2801,6 +3025,15 @@ type ServerInterface interface {
 	// ReplayEvent Deliver an event again
 	// (POST /api/v1/events/{id}/replay)
 	ReplayEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ReplayEventParams)
+	// ListJobs List the jobs of a company, the newest first
+	// (GET /api/v1/jobs)
+	ListJobs(w http.ResponseWriter, r *http.Request, params ListJobsParams)
+	// GetJob Watch a job
+	// (GET /api/v1/jobs/{jobUuid})
+	GetJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params GetJobParams)
+	// CancelJob Cancel a job
+	// (POST /api/v1/jobs/{jobUuid}/cancel)
+	CancelJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params CancelJobParams)
 	// ListLocationsV1 List locations (deprecated)
 	// (GET /api/v1/locations)
 	//
@@ -2853,9 +3086,6 @@ type ServerInterface interface {
 	// RecoverSubscriber Deliver again what failed or was never sent
 	// (POST /api/v1/subscribers/{uuid}/recover)
 	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
-	// GetRecoverJob Watch a recover job
-	// (GET /api/v1/subscribers/{uuid}/recover/{jobUuid})
-	GetRecoverJob(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, jobUUID openapi_types.UUID, params GetRecoverJobParams)
 	// ResumeSubscriber Resume a paused subscriber
 	// (POST /api/v1/subscribers/{uuid}/resume)
 	ResumeSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ResumeSubscriberParams)
@@ -3139,7 +3369,7 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	// ------------- Optional query parameter "event" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -3152,13 +3382,52 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	// ------------- Optional query parameter "status" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "errorClass" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", r.URL.Query(), &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "errorClass"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "errorClass", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeFrom" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", r.URL.Query(), &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeFrom"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeFrom", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeTo" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", r.URL.Query(), &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeTo"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeTo", Err: err})
 		}
 		return
 	}
@@ -3217,6 +3486,60 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListDeliveries(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryDeliveries operation middleware
+func (siw *ServerInterfaceWrapper) RetryDeliveries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryDeliveriesParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryDeliveries(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3447,7 +3770,7 @@ func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Req
 
 	// ------------- Optional query parameter "event" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -3486,13 +3809,65 @@ func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Req
 
 	// ------------- Optional query parameter "status" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "subscriberUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "errorClass" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", r.URL.Query(), &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "errorClass"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "errorClass", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeFrom" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", r.URL.Query(), &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeFrom"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeFrom", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeTo" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", r.URL.Query(), &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeTo"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeTo", Err: err})
 		}
 		return
 	}
@@ -3768,6 +4143,188 @@ func (siw *ServerInterfaceWrapper) ReplayEvent(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ReplayEvent(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListJobs operation middleware
+func (siw *ServerInterfaceWrapper) ListJobs(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListJobsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "subscriberUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListJobs(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetJob operation middleware
+func (siw *ServerInterfaceWrapper) GetJob(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "jobUuid" -------------
+	var jobUUID JobPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetJobParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetJob(w, r, jobUUID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelJob operation middleware
+func (siw *ServerInterfaceWrapper) CancelJob(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "jobUuid" -------------
+	var jobUUID JobPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelJobParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelJob(w, r, jobUUID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4746,57 +5303,6 @@ func (siw *ServerInterfaceWrapper) RecoverSubscriber(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RecoverSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// GetRecoverJob operation middleware
-func (siw *ServerInterfaceWrapper) GetRecoverJob(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
-	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
-		return
-	}
-
-	// ------------- Path parameter "jobUuid" -------------
-	var jobUUID openapi_types.UUID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
-		return
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetRecoverJobParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
-		return
-	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetRecoverJob(w, r, uuid, jobUUID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6117,8 +6623,6 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
 
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover/{jobUuid}", wrapper.GetRecoverJob).Methods(http.MethodGet)
-
 	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
@@ -6140,6 +6644,14 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/retry", wrapper.RetryDeliveries).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/jobs", wrapper.ListJobs).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/jobs/{jobUuid}", wrapper.GetJob).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/jobs/{jobUuid}/cancel", wrapper.CancelJob).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v3/cards", wrapper.ListCards).Methods(http.MethodGet)
 

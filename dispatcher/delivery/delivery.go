@@ -39,6 +39,7 @@ const (
 	ReasonSubscriberDeleted  = "SUBSCRIBER_DELETED"
 	ReasonSubscriberDisabled = "SUBSCRIBER_DISABLED"
 	ReasonBusy               = "ENDPOINT_BUSY"
+	ReasonHostBusy           = "HOST_BUSY"
 	ReasonUnreachable        = "ENDPOINT_UNREACHABLE"
 	ReasonRetryAfter         = "RETRY_AFTER"
 	ReasonRateLimit          = "RATE_LIMIT"
@@ -76,6 +77,14 @@ func (d *Delivery) NextAttemptAt() *time.Time {
 		return nil
 	}
 	return new(time.UnixMilli(d.Due).UTC())
+}
+
+// LastAttempt is the zero Attempt when there was none.
+func (d *Delivery) LastAttempt() Attempt {
+	if len(d.Attempts) == 0 {
+		return Attempt{}
+	}
+	return d.Attempts[len(d.Attempts)-1]
 }
 
 // Ref names one delivery: event reference and subscriber.

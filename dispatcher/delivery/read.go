@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -52,19 +53,38 @@ const (
 	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched, and nobody was to receive it
 )
 
-// EventStatus sums up events, in their order.
-func (s *Store) EventStatus(ctx context.Context, refs []events.Ref) ([]EventStatus, error) {
-	unmatched, err := s.Unmatched(ctx, refs)
+// EventSummary sums up an event's deliveries.
+type EventSummary struct {
+	Status  EventStatus
+	Matches bool // a filter lets one of its deliveries through
+	Work    int  // that it was to read its deliveries, in index entries
+}
+
+// SumUp sums up events, in their order. Of f, what is about a company and where a list
+// goes on is left aside.
+func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
+	counts, err := s.counts(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
-	groups, held, err := s.ofEvents(ctx, refs)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]EventStatus, len(refs))
-	for i := range refs {
-		out[i] = sumUp(unmatched[i], held[i], groups[i])
+	out := make([]EventSummary, 0, len(refs))
+	for len(out) < len(refs) { // as many at a time as may be loaded
+		first := len(out)
+		some := refs[first : first+fitting(counts[first:])]
+		unmatched, err := s.Unmatched(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		groups, held, err := s.ofEvents(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, group := range groups {
+			out = append(out, EventSummary{
+				Status: sumUp(unmatched[i], held[i], group), Work: len(group) / perEntry,
+				Matches: slices.ContainsFunc(group, func(d Delivery) bool { return f.matches(&d) }),
+			})
+		}
 	}
 	return out, nil
 }
@@ -112,14 +132,23 @@ func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error
 }
 
 // Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
-// those of an ordered subscriber all.
-func (s *Store) Waiting(ctx context.Context, company, subscriber uuid.UUID) (int64, error) {
+// those of an ordered subscriber all. Of several subscribers it is the most.
+func (s *Store) Waiting(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (most int64, err error) {
 	pipe := s.client.Pipeline()
-	waiting := s.askDue(ctx, pipe, company, subscriber)
+	waiting := make([]func() int64, len(subscribers))
+	for i, sub := range subscribers {
+		waiting[i] = s.askDue(ctx, pipe, company, sub)
+	}
+	if pipe.Len() == 0 {
+		return 0, nil
+	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, fmt.Errorf("count waiting deliveries: %w", err)
 	}
-	return waiting(), nil
+	for _, count := range waiting {
+		most = max(most, count())
+	}
+	return most, nil
 }
 
 // askDue counts what is due in an endpoint queue once pipe was sent.

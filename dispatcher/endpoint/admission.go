@@ -21,6 +21,7 @@ const (
 	defaultPlaces          = 2048
 	minPlaces              = 2 // one of them is the last eighth
 	defaultPerEndpoint     = 64
+	defaultPerHost         = 256
 	minPerEndpoint         = 2
 	defaultMaxEndpoints    = 1 << 16
 	defaultBreakerFailures = 10
@@ -36,6 +37,7 @@ const (
 type Options struct {
 	Places          int              // deliveries in memory, in flight and waiting; 2048, at least 2
 	PerEndpoint     int              // in flight to one endpoint; 64
+	PerHost         int              // of one company in flight to one host; 256
 	MaxWait         time.Duration    // in memory, unless the company has no other endpoint; 250 ms
 	MaxEndpoints    int              // remembered while idle, and as many companies; 65,536
 	BreakerFailures int              // unreachable in a row, that open the breaker; 10
@@ -48,16 +50,17 @@ type Options struct {
 type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
+	Host     string    // and port that it goes to; "": not known, and not limited
 	// Alone: the company has no other endpoint that it could hold up. Waiting in
 	// memory, and then in the ready queue, costs less than an endpoint queue.
 	Alone bool
 	// Queued: claimed from the endpoint's queue, whose limits are enforced
-	// where it is claimed. It always starts, and counts like any other.
+	// where it is claimed. It starts as soon as its host has a place, and counts
+	// like any other.
 	Queued bool
 	// Decided is called once for a delivery that waits, never with Wait: by
 	// Enter of another one, Leave or Stop, on their caller's goroutine, without a lock held, perhaps
-	// before Enter has returned. The time is that of Enter. A Queued delivery
-	// needs none.
+	// before Enter has returned. The time is that of Enter.
 	Decided func(Decision, time.Time)
 }
 
@@ -72,6 +75,7 @@ const (
 	OverflowQueue                   // append to the endpoint queue: that has work already
 	OverflowBreaker                 // append to the endpoint queue: the breaker is open
 	OverflowPause                   // append to the endpoint queue: its receiver asked for a pause
+	OverflowHost                    // append to the endpoint queue: the company has no place at the host
 	OverflowShare                   // append to the endpoint queue: no memory, or it would hold up the company's others
 	Stopped                         // requeue: the replica shuts down
 )
@@ -104,10 +108,11 @@ type Admission struct {
 	lru       list.List // of *endpoint, the latest used first
 	breakers  [3]int    // endpoints by state
 	companies map[uuid.UUID]*company
-	holding   list.List // of *company, that have deliveries in memory
-	idle      list.List // of *company, that have none; the latest last
-	refused   list.List // of *company, that wait until they may claim more
-	held      int       // deliveries in memory
+	hosts     map[hostKey]*host // where something is in flight
+	holding   list.List         // of *company, that have deliveries in memory
+	idle      list.List         // of *company, that have none; the latest last
+	refused   list.List         // of *company, that wait until they may claim more
+	held      int               // deliveries in memory
 	inFlight  int
 	lastMark  uint64 // see company.queued
 	stopped   bool
@@ -121,6 +126,9 @@ func New(o Options) *Admission {
 	o.Places = max(o.Places, minPlaces)
 	if o.PerEndpoint <= 0 {
 		o.PerEndpoint = defaultPerEndpoint
+	}
+	if o.PerHost <= 0 {
+		o.PerHost = defaultPerHost
 	}
 	if o.MaxEndpoints <= 0 {
 		o.MaxEndpoints = defaultMaxEndpoints
@@ -141,6 +149,7 @@ func New(o Options) *Admission {
 		o:         o,
 		endpoints: map[uuid.UUID]*endpoint{},
 		companies: map[uuid.UUID]*company{},
+		hosts:     map[hostKey]*host{},
 	}
 }
 
@@ -168,7 +177,11 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 		a.start(d, e)
 	case Wait:
 		a.hold(c)
-		e.waiting = append(e.waiting, d)
+		if d.Queued {
+			a.park(d, e)
+		} else {
+			e.waiting = append(e.waiting, d)
+		}
 	default: // what waits goes first, or what is claimed from the queue would always come before it
 		overflowed = a.overflowAll(c, e, decided{decision: decision, at: at})
 	}
@@ -180,6 +193,8 @@ func (a *Admission) enter(d *Delivery) (decision Decision, at time.Time, overflo
 func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 	free := a.o.Places - a.held
 	switch {
+	case d.Queued && a.hostFull(d):
+		return Wait
 	case d.Queued:
 		return Start
 	case e.queued != 0 && e.queued == c.queued:
@@ -190,7 +205,9 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return OverflowPause
 	case free <= 0:
 		return OverflowShare
-	case len(e.waiting) == 0 && e.inFlight < a.limit(e):
+	case !d.Alone && a.hostFull(d):
+		return OverflowHost
+	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !a.hostFull(d):
 		return Start
 	case e.state != closed:
 		return OverflowBreaker
@@ -247,6 +264,7 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 	}
 	e.inFlight++
 	a.inFlight++
+	a.startAtHost(d)
 	if e.state != closed && !d.Queued {
 		e.probe = d
 		e.probeAt = a.o.Now().Add(a.o.BreakerPause) // the next, should this one fail at once
@@ -260,22 +278,25 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 // and may now claim again.
 func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
 	decided, again := a.leave(d, r)
-	decided.call()
+	for _, w := range decided {
+		w.call()
+	}
 	return again
 }
 
-func (a *Admission) leave(d *Delivery, r Result) (decided, []uuid.UUID) {
+func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c, e := a.companies[d.Company], a.endpoints[d.Endpoint]
 	e.inFlight--
 	a.inFlight--
+	parked := a.leaveHost(d)
 	a.release(c)
 	a.learn(d, e, r)
 	if !r.NotCounted {
 		c.failing = r.Unreachable
 	}
-	next := a.next(c, e)
+	next := append(parked, a.next(c, e))
 	a.fileCompany(c)
 	return next, a.recovered()
 }
@@ -306,11 +327,14 @@ func (a *Admission) next(c *company, e *endpoint) decided {
 		return a.overflowAll(c, e, decided{decision: OverflowPause, at: e.pausedUntil})
 	}
 	n := 0
-	for n < len(e.waiting) && e.inFlight < a.limit(e) {
+	for n < len(e.waiting) && e.inFlight < a.limit(e) && !a.hostFull(e.waiting[n]) {
 		a.start(e.waiting[n], e)
 		n++
 	}
 	if e.inFlight == 0 {
+		if a.hostFull(e.waiting[0]) {
+			return a.overflowAll(c, e, decided{decision: OverflowHost})
+		}
 		return a.overflowAll(c, e, decided{decision: OverflowShare})
 	}
 	started := slices.Clone(e.waiting[:n])
@@ -346,6 +370,14 @@ func (a *Admission) stop() decided {
 		}
 		w.deliveries = append(w.deliveries, e.waiting...)
 		e.waiting = nil
+	}
+	for _, h := range a.hosts {
+		for _, d := range h.waiting {
+			a.endpoints[d.Endpoint].parked--
+			a.release(a.companies[d.Company])
+		}
+		w.deliveries = append(w.deliveries, h.waiting...)
+		h.waiting = nil
 	}
 	return w
 }

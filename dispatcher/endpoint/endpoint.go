@@ -15,6 +15,7 @@ type endpoint struct {
 	at       *list.Element // in Admission.lru
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is not closed
+	parked   int         // of its Queued deliveries, that wait for a place of their host
 	failing  bool        // out of reach at the last attempt
 	latency  time.Duration
 	queued   uint64 // see company.queued
@@ -42,7 +43,7 @@ func (e *endpoint) notBefore(d Decision) time.Time {
 }
 
 // held is the number of its deliveries in memory.
-func (e *endpoint) held() int { return e.inFlight + len(e.waiting) }
+func (e *endpoint) held() int { return e.inFlight + len(e.waiting) + e.parked }
 
 // state is that of a breaker: closed, open after too many failures in a row,
 // half open while a probe is in flight.

@@ -19,6 +19,10 @@ func modelCompany(endpoint int) int {
 	return 1 + endpoint%(modelCompanies-1)
 }
 
+// modelHost is where that endpoint is, with others of its company: two hosts, and one
+// that is not known.
+func modelHost(endpoint int) string { return []string{"a:443", "b:443", ""}[endpoint/3%3] }
+
 // modelDelivery is a delivery and what was said of it last.
 type modelDelivery struct {
 	*Delivery
@@ -35,6 +39,7 @@ type model struct {
 
 	started []*modelDelivery
 	waiting [modelEndpoints][]*modelDelivery // in their order
+	parked  []*modelDelivery                 // queued ones, for their host, in their order
 	failing [modelEndpoints]bool
 	last    [modelCompanies]bool // the company's last outcome was unreachable
 	unnamed map[uuid.UUID]bool   // refused companies
@@ -49,6 +54,7 @@ func newModel(t *rapid.T) *model {
 	m.Admission = New(Options{
 		Places:          m.places,
 		PerEndpoint:     rapid.IntRange(1, 4).Draw(t, "per endpoint"),
+		PerHost:         rapid.IntRange(1, 6).Draw(t, "per host"),
 		BreakerFailures: rapid.IntRange(1, 3).Draw(t, "breaker failures"),
 		Now:             func() time.Time { return m.now },
 	})
@@ -62,7 +68,7 @@ func (m *model) count(match func(*modelDelivery) bool) (inFlight, waiting int) {
 			inFlight++
 		}
 	}
-	for _, queue := range m.waiting {
+	for _, queue := range append(m.waiting[:], m.parked) {
 		for _, d := range queue {
 			if match(d) {
 				waiting++
@@ -87,6 +93,13 @@ func to(endpoint int) func(*modelDelivery) bool {
 	return func(d *modelDelivery) bool { return d.endpoint == endpoint }
 }
 
+// at are the deliveries that go to the same host for the same company.
+func at(endpoint int) func(*modelDelivery) bool {
+	return func(d *modelDelivery) bool {
+		return modelHost(endpoint) != "" && modelHost(d.endpoint) == modelHost(endpoint) && modelCompany(d.endpoint) == modelCompany(endpoint)
+	}
+}
+
 // lastEighth reports whether no more than an eighth of the places is free.
 func (m *model) lastEighth(used int) bool { return 8*(m.places-used) < m.places+8 }
 
@@ -94,25 +107,29 @@ func (m *model) lastEighth(used int) bool { return 8*(m.places-used) < m.places+
 func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 	d := &modelDelivery{endpoint: endpoint}
 	d.Delivery = &Delivery{
-		Company: id(modelCompany(endpoint)), Endpoint: id(endpoint), Queued: queued,
+		Company: id(modelCompany(endpoint)), Endpoint: id(endpoint), Host: modelHost(endpoint), Queued: queued,
 		Alone:   modelCompany(endpoint) == 0,
 		Decided: func(decision Decision, at time.Time) { m.decided(t, d, decision, at) },
 	}
 	used, _ := m.count(all)
 	own, waiting := m.count(to(endpoint))
+	atHost, _ := m.count(at(endpoint))
 	direct := m.held(func(d *modelDelivery) bool { return !d.Queued })
 	decision, at := m.Enter(d.Delivery)
 	d.decision = decision
 	switch {
 	case m.stopped != (decision == Stopped):
 		t.Fatalf("decision %d, stopped %v", decision, m.stopped)
-	case queued && decision != Start && !m.stopped:
+	case queued && decision != Start && decision != Wait && !m.stopped:
 		t.Fatalf("a queued delivery: decision %d", decision)
 	case (decision == OverflowBreaker) == at.IsZero():
 		t.Fatalf("decision %d, next probe %v", decision, at)
 	}
 	if !queued && (decision == Start || decision == Wait) && direct >= m.places {
 		t.Fatalf("%d direct deliveries in %d places", direct+1, m.places)
+	}
+	if full := atHost >= m.o.PerHost; decision == Start && full || (decision == OverflowHost || queued && decision == Wait) && !full {
+		t.Fatalf("decision %d beside %d at the host", decision, atHost)
 	}
 	switch decision {
 	case Start:
@@ -125,6 +142,10 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 			t.Fatalf("takes of the last eighth, beside %d, failing: %v", own, m.failing[endpoint])
 		}
 	case Wait:
+		if queued {
+			m.parked = append(m.parked, d)
+			break
+		}
 		m.waiting[endpoint] = append(m.waiting[endpoint], d)
 	default:
 	}
@@ -134,6 +155,10 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 // decided is told what became of a delivery that waited.
 func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time.Time) {
 	queue := m.waiting[d.endpoint]
+	if d.Queued {
+		m.unparked(t, d, decision)
+		return
+	}
 	switch {
 	case d.decision != Wait || decision == Wait:
 		t.Fatalf("decided %d after %d", decision, d.decision)
@@ -144,6 +169,19 @@ func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time
 	}
 	d.decision = decision
 	m.waiting[d.endpoint] = queue[1:]
+	if decision == Start {
+		m.started = append(m.started, d)
+	}
+}
+
+// unparked is told what became of a queued delivery that waited for its host.
+func (m *model) unparked(t *rapid.T, d *modelDelivery, decision Decision) {
+	first := m.parked[slices.IndexFunc(m.parked, at(d.endpoint))]
+	if d.decision != Wait || decision != Start && decision != Stopped || first != d {
+		t.Fatalf("decided %d after %d, the first: %v", decision, d.decision, first == d)
+	}
+	d.decision = decision
+	m.parked = slices.DeleteFunc(m.parked, func(p *modelDelivery) bool { return p == d })
 	if decision == Start {
 		m.started = append(m.started, d)
 	}
@@ -236,6 +274,16 @@ func (m *model) check(t *rapid.T) {
 	if c.Closed+c.HalfOpen+c.Open != len(m.endpoints) {
 		t.Fatalf("counts %+v of %d endpoints", c, len(m.endpoints))
 	}
+	for e := range modelEndpoints {
+		if inFlight, _ := m.count(at(e)); inFlight > m.o.PerHost {
+			t.Fatalf("%d in flight at the host of endpoint %d", inFlight, e)
+		}
+	}
+	for _, d := range m.parked {
+		if inFlight, _ := m.count(at(d.endpoint)); inFlight != m.o.PerHost {
+			t.Fatalf("a delivery waits for a host with %d in flight", inFlight)
+		}
+	}
 	for e, queue := range m.waiting {
 		if own, _ := m.count(to(e)); len(queue) > 0 && own == 0 {
 			t.Fatalf("%d wait for endpoint %d, and nothing is in flight there", len(queue), e)
@@ -268,7 +316,7 @@ func (m *model) drain(t *rapid.T) {
 	if len(m.unnamed) > 0 {
 		t.Fatalf("refused and never named: %v", m.unnamed)
 	}
-	if m.holding.Len() != 0 || m.refused.Len() != 0 {
+	if m.holding.Len() != 0 || m.refused.Len() != 0 || len(m.hosts) != 0 {
 		t.Fatalf("%d companies hold, %d are refused", m.holding.Len(), m.refused.Len())
 	}
 }

@@ -82,7 +82,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			Keys:   Keys(p),
 			Args: append([]any{
 				partition.Prefix(p), replica, number, most, claimBytes, claimQuantum,
-				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others,
+				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others, q.opts.HostLimit,
 			}, listed[p]...),
 		}
 	}

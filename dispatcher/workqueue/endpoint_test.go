@@ -2,6 +2,7 @@ package workqueue_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -53,6 +54,53 @@ func TestEndpointLimitHoldsOverReplicas(t *testing.T) {
 	if got := deliveriesOf(b.claimMost(second, 50).Batches); len(got) != 1 {
 		t.Errorf("one place was free, %d were claimed", len(got))
 	}
+}
+
+// The endpoint queues of a company on one host share the host's limit evenly, those
+// that have work; another host's are not concerned.
+func TestEndpointQueuesShareTheirHost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, company := b.queue("a"), companies(testPartition, 1)[0] // 4 at a host, 3 at an endpoint
+	for n, host := range []string{"h", "h", "h", "other"} {
+		b.do("HSET", "s:"+company.String(), subscriber(company, n).String(), `{"name":"\"callbackUrl\":\"https://x/","callbackUrl":"https://`+host+`/`+strconv.Itoa(n)+`"}`)
+	}
+	b.accept(company, ids("e", 20)...)
+	var writes []delivery.Write
+	for _, batch := range b.claim(q) {
+		for _, e := range batch.Events {
+			w := b.overflow(company, e.ID, subscriber(company, 0))
+			for _, n := range []int{1, 3} { // the third has no work
+				w.Changes = append(w.Changes, b.overflow(company, e.ID, subscriber(company, n)).Changes...)
+			}
+			writes = append(writes, w)
+		}
+	}
+	b.record(q.Name(), writes...)
+	inFlight := map[uuid.UUID]int{}
+	end := map[uuid.UUID]workqueue.Delivery{}
+	claim := func() {
+		for _, d := range deliveriesOf(b.claimMost(q, 400).Batches) {
+			inFlight[d.Subscriber]++
+			end[d.Subscriber] = d
+		}
+	}
+	claim()
+	first := subscriber(company, 0)
+	for len(end) > 0 { // the first one had all places until the second came
+		for sub, d := range end {
+			delete(end, sub)
+			if sub == first && inFlight[sub] > 2 {
+				b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+				inFlight[sub]--
+			}
+		}
+		claim()
+	}
+	if n := inFlight[subscriber(company, 1)]; inFlight[first] != 2 || n != 2 || inFlight[subscriber(company, 3)] != testLimit {
+		t.Errorf("in flight: %v", inFlight)
+	}
+	b.mustBeRight()
 }
 
 // The count in flight is kept for an hour. Without it nothing holds the queue.

@@ -43,6 +43,7 @@ func subscriber(company uuid.UUID, n int) uuid.UUID {
 
 const (
 	testLimit    = 3 // of an endpoint queue
+	testHost     = 4 // of a company's endpoint queues on one host
 	testFailures = 2 // open a breaker
 	testPause    = 2 * time.Millisecond
 )
@@ -92,7 +93,7 @@ func (b *bench) breaker(pause time.Duration) {
 // queue is a replica that claims only when told.
 func (b *bench) queue(replica string) *workqueue.Queue {
 	return workqueue.New(workqueue.Options{
-		Client: b.client, Replica: replica, EndpointLimit: testLimit, BreakerFailures: testFailures,
+		Client: b.client, Replica: replica, EndpointLimit: testLimit, HostLimit: testHost, BreakerFailures: testFailures,
 		Take: func(context.Context, string, []workqueue.Batch) {},
 	})
 }

@@ -10,14 +10,24 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Fold makes equal what differs in case, accents or width only.
+// Fold makes equal what differs in case, accents or width only. Letters of the Latin
+// script that are one with a stroke, hook or ligature count as accented, too: ł, ø, æ.
 func Fold(s string) string {
 	stripped, _, err := transform.String(transform.Chain(norm.NFKD, runes.Remove(runes.In(unicode.Mn)), norm.NFC), s)
 	if err != nil {
 		stripped = s
 	}
-	return cases.Fold().String(stripped)
+	return plainLatin.Replace(cases.Fold().String(stripped))
 }
+
+// plainLatin has what Unicode does not split, in lower case. ß is folded already.
+var plainLatin = strings.NewReplacer(
+	"æ", "ae", "œ", "oe", "þ", "th", "ŋ", "n", "ĸ", "k", "ə", "e", "ı", "i", "ȷ", "j",
+	"ƀ", "b", "ɓ", "b", "ƈ", "c", "ȼ", "c", "đ", "d", "ð", "d", "ɖ", "d", "ɗ", "d", "ɇ", "e", "ɛ", "e", "ƒ", "f",
+	"ǥ", "g", "ɠ", "g", "ħ", "h", "ɨ", "i", "ɉ", "j", "ƙ", "k", "ł", "l", "ƚ", "l", "ɫ", "l", "ⱡ", "l",
+	"ɲ", "n", "ƞ", "n", "ø", "o", "ɵ", "o", "ɔ", "o", "ƥ", "p", "ɍ", "r", "ƭ", "t", "ʈ", "t", "ŧ", "t", "ⱦ", "t",
+	"ʉ", "u", "ʋ", "v", "ƴ", "y", "ɏ", "y", "ƶ", "z", "ȥ", "z",
+)
 
 // likePattern matches what contains s, for LIKE … ESCAPE '!'.
 func likePattern(s string) string {

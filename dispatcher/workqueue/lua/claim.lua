@@ -6,7 +6,8 @@
 --   most, 5 bytes of events at most, 6 deliveries a company is given at most
 --   while others have work, 7 in-flight limit of an endpoint queue, 8 unreachable
 --   attempts in a row that open a breaker, 9 jobs to claim at most, 10 the share
---   of a company that is not listed; then company and share in turn
+--   of a company that is not listed, 11 in-flight limit of a company's endpoint
+--   queues of one host; then company and share in turn
 -- Returns {1 when a wake-up must be enqueued else 0, companies passed by since
 --   they hold their share, ms until the partition is to be served for an endpoint
 --   queue that its rate holds or -1, batches...}, {-1} when the replica is fenced, or {-2}
@@ -26,14 +27,16 @@ if call <= tonumber(redis.call('HGET', note, '') or 0) then return {-2} end
 local now = clock()
 local budget, bytes, quantum = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local limit, trips, jobs, share_of_others = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local host_limit = tonumber(ARGV[11])
 local shares = {}
-for i = 11, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
+for i = 12, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 local JOB_TURN = 8      -- every so many turns a job comes before new work
 local PAGE = 200        -- companies looked at
 local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
 local EVENTS = 16       -- events read at once
 local PROMOTE = 16      -- of what became due
+local HOST_MS = 30000   -- an endpoint has a share of its host for so long after it was served
 
 promote(P, PROMOTE, now)
 redis.call('ZREM', P .. 'due', '', PASSED)
@@ -94,6 +97,21 @@ local function claim_events(company, want)
   return out, used
 end
 
+-- host_share is how many deliveries of an endpoint may be in flight since its company
+-- has others on the same host: those of them that were served lately share the host's
+-- limit evenly, so none of them waits for another's backlog to end.
+local function host_share(company, sub)
+  if redis.call('HLEN', P .. 's:' .. company) * limit <= host_limit then return limit end
+  local subscriber = read('HGET', P .. 's:' .. company, sub)
+  local host = subscriber and string.match(subscriber, '"callbackUrl":"(https?://[^/"]*)')
+  if not host then return limit end
+  local active = P .. 'ha:' .. company .. '/' .. host
+  redis.call('ZADD', active, now, sub)
+  redis.call('ZREMRANGEBYSCORE', active, '-inf', now - HOST_MS)
+  redis.call('PEXPIRE', active, HOST_MS)
+  return math.min(limit, math.max(1, math.floor(host_limit / redis.call('ZCARD', active))))
+end
+
 local next_service -- ms until an endpoint queue may be served that its rate holds
 
 -- due_now lists deliveries of an endpoint queue that are due, in their order.
@@ -128,6 +146,7 @@ local function claim_endpoint(company, sub, want, out)
   end
   local most = limit
   if s.ordered or (s.fails or 0) >= trips then most = 1 end -- the latter: a probe
+  if most > 1 and not s.paused then most = host_share(company, sub) end
 
   -- wait_for_places leaves it to release to have the queue served: not for each place
   -- that is freed, which would cost a claim for each delivery.
@@ -151,19 +170,27 @@ local function claim_endpoint(company, sub, want, out)
   end
   local free = most - busy
 
-  local used = 0
-  for _, id in ipairs(due_now(queue, s, math.min(want, free, by_rate))) do
+  local ids, used = due_now(queue, s, math.min(want, free, by_rate)), 0
+  local events, taken, notes, claims = {}, {}, {}, {}
+  for i, id in ipairs(ids) do
     if bytes <= 0 then break end
-    local event = read('GET', P .. 'e:' .. company .. ':' .. id)
+    local at = (i - 1) % EVENTS
+    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
+    local event = events[at + 1]
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-    redis.call('ZREM', queue, id)
-    redis.call('HSET', note, reference(company, id, sub), call)
-    redis.call('HSET', P .. 'ef:' .. e, id, claim_name(replica, version_of(record)))
     bytes = bytes - (event and #event or 0)
     used = used + 1
+    taken[used] = id
+    notes[2 * used - 1], notes[2 * used] = reference(company, id, sub), call
+    claims[2 * used - 1], claims[2 * used] = id, claim_name(replica, version_of(record))
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
   end
-  if used > 0 then redis.call('EXPIRE', P .. 'ef:' .. e, 3600) end
+  if used > 0 then
+    redis.call('ZREM', queue, unpack(taken))
+    redis.call('HSET', note, unpack(notes))
+    redis.call('HSET', P .. 'ef:' .. e, unpack(claims))
+    redis.call('EXPIRE', P .. 'ef:' .. e, 3600)
+  end
   if s.interval and used > 0 then
     s.tat = math.max(s.tat or 0, now) + used * s.interval
     redis.call('HSET', state, 'tat', string.format('%.3f', s.tat))

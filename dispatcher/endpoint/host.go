@@ -1,0 +1,67 @@
+package endpoint
+
+import "github.com/google/uuid"
+
+// hostKey names one company's share of a host: no company takes another's places.
+type hostKey struct {
+	company uuid.UUID
+	host    string
+}
+
+// host is what one company has in flight at one host. It is forgotten with the last
+// attempt.
+type host struct {
+	inFlight int
+	waiting  []*Delivery // Queued ones, first come, first served; none while there is a place
+}
+
+func keyOf(d *Delivery) hostKey { return hostKey{d.Company, d.Host} }
+
+// hostFull reports whether no more attempts may start at the delivery's host.
+func (a *Admission) hostFull(d *Delivery) bool {
+	h := a.hosts[keyOf(d)]
+	return h != nil && (h.inFlight >= a.o.PerHost || len(h.waiting) > 0)
+}
+
+// startAtHost counts an attempt that starts.
+func (a *Admission) startAtHost(d *Delivery) {
+	if d.Host == "" {
+		return
+	}
+	h := a.hosts[keyOf(d)]
+	if h == nil {
+		h = &host{}
+		a.hosts[keyOf(d)] = h
+	}
+	h.inFlight++
+}
+
+// park has a Queued delivery wait for a place of its host, which is full.
+func (a *Admission) park(d *Delivery, e *endpoint) {
+	h := a.hosts[keyOf(d)]
+	h.waiting = append(h.waiting, d)
+	e.parked++
+}
+
+// leaveHost frees the place of an attempt, and starts the delivery that waited
+// longest for it.
+func (a *Admission) leaveHost(d *Delivery) (started []decided) {
+	h := a.hosts[keyOf(d)]
+	if h == nil {
+		return nil
+	}
+	h.inFlight--
+	if len(h.waiting) > 0 {
+		next := h.waiting[0]
+		h.waiting[0] = nil
+		h.waiting = h.waiting[1:]
+		e := a.endpoints[next.Endpoint]
+		e.parked--
+		a.start(next, e)
+		return []decided{{deliveries: []*Delivery{next}, decision: Start}}
+	}
+	if h.inFlight == 0 {
+		delete(a.hosts, keyOf(d))
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package endpoint
+
+import (
+	"testing"
+	"time"
+)
+
+// enterAt is enter for a delivery to a host; its later decision is sent on the channel.
+func (f *fixture) enterAt(host string, company, endpoint int, queued bool, want Decision) (*Delivery, <-chan Decision) {
+	f.t.Helper()
+	later := make(chan Decision, 2)
+	d := &Delivery{
+		Company: id(company), Endpoint: id(endpoint), Host: host, Queued: queued,
+		Decided: func(decision Decision, _ time.Time) { later <- decision },
+	}
+	if got, _ := f.Enter(d); got != want {
+		f.t.Fatalf("company %d, endpoint %d: decision %d, want %d", company, endpoint, got, want)
+	}
+	return d, later
+}
+
+func TestACompanysPlacesAtAHost(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerHost: 4})
+	var inFlight *Delivery
+	for endpoint := range 4 {
+		inFlight, _ = f.enterAt("h:443", 1, endpoint, false, Start)
+	}
+	f.enterAt("h:443", 1, 5, false, OverflowHost)
+	f.enterAt("h:443", 1, 5, false, OverflowQueue)
+	f.enterAt("h:8443", 1, 6, false, Start) // another port
+	f.enterAt("h:443", 2, 7, false, Start)  // another company has places of its own
+
+	_, first := f.enterAt("h:443", 1, 5, true, Wait) // claimed from the endpoint queue
+	_, second := f.enterAt("h:443", 1, 5, true, Wait)
+	if c := f.Counts(); c.InFlight != 6 || c.Waiting != 2 {
+		t.Errorf("counts %+v", c)
+	}
+	f.Leave(inFlight, answered)
+	f.wantLater(first, Start)
+	if len(second) != 0 {
+		t.Error("two start in one place")
+	}
+	f.Stop()
+	f.wantLater(second, Stopped)
+}
+
+// What waits for an endpoint whose attempts have all ended goes to its queue, if its
+// host has no place.
+func TestWhatWaitsBesideAFullHost(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 1, PerHost: 2})
+	inFlight, _ := f.enterAt("h:443", 1, 1, false, Start)
+	_, later := f.enterAt("h:443", 1, 1, false, Wait)
+	f.enterAt("h:443", 1, 2, false, Start)
+	_, queued := f.enterAt("h:443", 1, 3, true, Wait)
+	f.Leave(inFlight, answered)
+	f.wantLater(queued, Start)
+	f.wantLater(later, OverflowHost)
+}

@@ -1,0 +1,100 @@
+package dispatcher
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+// crowded answers nobody until it is released, and notes the most requests at once.
+type crowded struct {
+	mu        sync.Mutex
+	now, most int
+	release   chan struct{}
+}
+
+func (c *crowded) answer(_ int, _ http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	c.now++
+	c.most = max(c.most, c.now)
+	c.mu.Unlock()
+	select {
+	case <-c.release:
+	case <-r.Context().Done():
+	}
+	c.mu.Lock()
+	c.now--
+	c.mu.Unlock()
+}
+
+func (c *crowded) seen() (now, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now, c.most
+}
+
+// However many subscribers a company has on one host, no more than so many attempts
+// are in flight there; its deliveries elsewhere and other companies' do not wait.
+func TestManySubscribersAreNoWeaponAgainstOneHost(t *testing.T) {
+	t.Parallel()
+	const places, subscribersThere, eventsThere = 5, 12, 6
+	h := build(t, redistest.New(t), func(o *Options) {
+		hasty(o)
+		o.EndpointConcurrency, o.HostConcurrency = 2, places
+	})
+	h.start()
+	crowd := &crowded{release: make(chan struct{})}
+	victim, elsewhere := receive(t, crowd.answer), receive(t, nil)
+	letGo := sync.OnceFunc(func() { close(crowd.release) })
+	t.Cleanup(letGo)
+	var there []subscribers.Subscriber
+	for i := range subscribersThere {
+		there = append(there, h.subscribe(victim.URL+"/"+strconv.Itoa(i)))
+	}
+	well := h.subscribe(elsewhere.URL)
+	ids := h.emit(eventsThere)
+	h.reachAll(ids, well, delivery.StatusDelivered)
+	eventually(t, func() bool { now, _ := crowd.seen(); return now == places }, "the places are taken")
+	eventually(t, func() bool { return h.waitForTheirHost(ids, there) }, "a delivery says that it waits for its host")
+
+	// Another company at the same host has places of its own.
+	crowd.mu.Lock()
+	crowd.most = 0
+	crowd.mu.Unlock()
+	guest := h.subscribeTo(uuid.New(), victim.URL, "PAYMENT_PAID")
+	guests := h.emitOf(guest.CompanyUUID, 2)
+	eventually(t, func() bool { now, _ := crowd.seen(); return now == places+2 }, "another company is served at the host")
+
+	letGo()
+	for _, sub := range there {
+		h.reachAll(ids, sub, delivery.StatusDelivered)
+	}
+	h.reachAll(guests, guest, delivery.StatusDelivered)
+	h.settled()
+	if _, most := crowd.seen(); most > places+2 {
+		t.Errorf("%d attempts at once", most)
+	}
+	if n := victim.count(); n != subscribersThere*eventsThere+2 {
+		t.Errorf("%d attempts for %d deliveries", n, subscribersThere*eventsThere+2)
+	}
+}
+
+// waitForTheirHost reports whether a delivery waits for a place of its host.
+func (h *harness) waitForTheirHost(ids []string, subs []subscribers.Subscriber) bool {
+	for _, sub := range subs {
+		for _, id := range ids {
+			d, err := h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, id+"."+sub.UUID.String())
+			if err == nil && d.Reason == delivery.ReasonHostBusy {
+				return true
+			}
+		}
+	}
+	return false
+}

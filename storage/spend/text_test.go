@@ -1,0 +1,48 @@
+package spend_test
+
+import (
+	"testing"
+	"unicode"
+
+	"spendhook/storage/spend"
+)
+
+func TestFold(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"Łukasz Żółć":      "lukasz zolc",
+		"Søren Ǿrsted":     "soren orsted",
+		"Đorđe Ðuro":       "dorde duro",
+		"STRAẞE, Weiß":     "strasse, weiss",
+		"Æthelred Œuvré":   "aethelred oeuvre",
+		"Þórður":           "thordur",
+		"Ħal Għar Ŧ":       "hal ghar t",
+		"Işıl İSTANBUL":    "isil istanbul",
+		"Ｗｉｄｅ ﬁ":           "wide fi",
+		"Ngô Đình Diệm":    "ngo dinh diem",
+		"Ольга, Νίκος, 山田": "ольга, νικοσ, 山田",
+	} {
+		if got := spend.Fold(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		if again := spend.Fold(want); again != want {
+			t.Errorf("%s: folded twice it is %q", name, again)
+		}
+	}
+}
+
+// What a keyboard without accents has is found: of the letters of European
+// languages, those of Latin-1 and Latin Extended-A, all become plain ones.
+func TestFoldLeavesPlainLetters(t *testing.T) {
+	t.Parallel()
+	for r := rune(0xC0); r < 0x180; r++ {
+		if !unicode.IsLetter(r) {
+			continue
+		}
+		for _, got := range spend.Fold(string(r)) {
+			if got > unicode.MaxASCII && got != 'ʼ' && got != '·' { // ŉ and ŀ
+				t.Errorf("%c becomes %c", r, got)
+			}
+		}
+	}
+}
