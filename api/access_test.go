@@ -83,6 +83,7 @@ var table = []access{
 	{route: "POST /api/v1/deliveries/retry", kind: thing, body: `{"subscriberUuid":"{subscriber}","dryRun":true}`, status: 200, shows: []string{"subscriber"}},
 	{route: "POST /api/v1/jobs/{jobUuid}/cancel", kind: thing, target: "/api/v1/jobs/{waitingJob}/cancel", status: 200, shows: []string{"waitingJob"}},
 	{route: "POST /api/v1/quarantine/{id}/retry", kind: thing, target: "/api/v1/quarantine/{event}/retry", status: 202, shows: []string{"company"}},
+	{route: "DELETE /api/v1/events/{id}/payload", kind: thing, target: "/api/v1/events/{unwanted}/payload", status: 204},
 	{route: "DELETE /api/v1/quarantine/{id}", kind: thing, target: "/api/v1/quarantine/{quarantined}", status: 204},
 	{route: "POST /api/v1/events/{id}/replay", kind: thing, target: "/api/v1/events/{event}/replay", body: `{"subscriberUuids":["{subscriber}"]}`, status: 202, shows: []string{"delivery"}},
 	{route: "POST /api/v1/subscribers/{uuid}/recover", kind: thing, target: "/api/v1/subscribers/{subscriber}/recover", body: `{"since":"2026-01-01T00:00:00Z","dryRun":true}`, status: 202, shows: []string{"subscriber"}},

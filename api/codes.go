@@ -38,6 +38,7 @@ var codes = []explained{
 	{"EVENT_CONFLICT", 409, "The event's id is known with another content. Nothing was overwritten.", "Send the same content, with the same `timestamp`, or give another event another id."},
 	{"EVENT_IN_FUTURE", 400, "The event's `timestamp` is more than 5 minutes ahead of the daemon's clock.", "Set the clock of the source."},
 	{"EVENT_NOT_FOUND", 404, "The company has no event with this id, or it is past its retention.", "Check the id and the company."},
+	{"EVENT_OPEN", 409, "The event is not settled: a delivery of it is open, or it is in quarantine.", "Wait until its deliveries have ended, or end them: delete the subscriber, or drop what waits for it. Drop it from the quarantine."},
 	{"EVENT_TOO_OLD", 400, "The event's `timestamp` is older than the time for which ids are remembered (`events.retention`).", "Nothing: it could be a repeat of one that was delivered. Give a new event its own time."},
 	{"EVENT_TYPE_RESERVED", 400, "The type is one of the daemon's own, operational events.", "Use another type."},
 	{"EXPIRED", 0, "The certificate has expired.", "Send one that is valid."},

@@ -2327,6 +2327,12 @@ type ExplainEventParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// EraseEventPayloadParams defines parameters for EraseEventPayload.
+type EraseEventPayloadParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ReplayEventParams defines parameters for ReplayEvent.
 type ReplayEventParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -3022,6 +3028,9 @@ type ServerInterface interface {
 	// ExplainEvent Say, for every subscriber, what became of an event
 	// (GET /api/v1/events/{id}/explain)
 	ExplainEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ExplainEventParams)
+	// EraseEventPayload Remove an event's payload for ever
+	// (DELETE /api/v1/events/{id}/payload)
+	EraseEventPayload(w http.ResponseWriter, r *http.Request, id EventPath, params EraseEventPayloadParams)
 	// ReplayEvent Deliver an event again
 	// (POST /api/v1/events/{id}/replay)
 	ReplayEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ReplayEventParams)
@@ -4080,6 +4089,48 @@ func (siw *ServerInterfaceWrapper) ExplainEvent(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ExplainEvent(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// EraseEventPayload operation middleware
+func (siw *ServerInterfaceWrapper) EraseEventPayload(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id EventPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EraseEventPayloadParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EraseEventPayload(w, r, id, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6634,6 +6685,8 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/deliveries", wrapper.ListEventDeliveries).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/explain", wrapper.ExplainEvent).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/payload", wrapper.EraseEventPayload).Methods(http.MethodDelete)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/replay", wrapper.ReplayEvent).Methods(http.MethodPost)
 
