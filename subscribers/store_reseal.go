@@ -15,8 +15,8 @@ import (
 	"spendhook/internal/seal"
 )
 
-// Reseal seals everything of this store that is in clear or under another key
-// than the current one anew, and counts it. It may be ended at any moment and
+// Reseal seals everything of this store that is sealed under another key than the
+// current one, and counts it. It may be ended at any moment and
 // begun again: what is done stays done. What changes meanwhile is never
 // overwritten; whoever changed it sealed it. It reads every company.
 func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {

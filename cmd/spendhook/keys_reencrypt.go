@@ -34,8 +34,7 @@ type resealer interface {
 	Reseal(ctx context.Context, count *seal.Count) error
 }
 
-// Run seals every secret that is in clear or under an old key under the current
-// one. The daemons may run; interrupted, it is run again. It fails when
+// Run seals every secret that is sealed under an old key under the current one. The daemons may run; interrupted, it is run again. It fails when
 // anything is left, and says under which key.
 func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -134,7 +133,7 @@ func left(term *console, count *seal.Count, dryRun bool) error {
 		n := count.Left[id]
 		total += n
 		if id == "" {
-			fmt.Fprintf(term.out, "%d left in clear\n", n)
+			fmt.Fprintf(term.out, "%d are damaged\n", n)
 		} else {
 			fmt.Fprintf(term.out, "%d left under key %s\n", n, id)
 		}

@@ -41,10 +41,12 @@ local HOST_MS = 30000   -- an endpoint has a share of its host for so long after
 promote(P, PROMOTE, now)
 redis.call('ZREM', P .. 'due', '', PASSED)
 
--- read never fails: what is no string is damaged, which the caller sees.
+-- read never fails: of what is no string it returns DAMAGED, which the caller cannot
+-- read either, and does not take for what is gone.
+local DAMAGED = '?'
 local function read(command, ...)
   local value = redis.pcall(command, ...)
-  if type(value) == 'table' then return '' end
+  if type(value) == 'table' then return DAMAGED end
   return value
 end
 
