@@ -41,8 +41,8 @@ func TestErasePayload(t *testing.T) {
 	h.emitTyped("e2", "B")
 	h.call("DELETE", "/api/v1/events/e2/payload", "").want(http.StatusConflict, "EVENT_OPEN")
 
-	eventually(t, func() bool { return len(h.audited("?action=event.erase")) == 2 })
-	if e := h.audited("?action=event.erase")[0]; strings.Join(e.Target.Ids, " ") != "e1" {
+	eventually(t, func() bool { return len(h.audited("action=event.erase")) == 2 })
+	if e := h.audited("action=event.erase")[0]; strings.Join(e.Target.Ids, " ") != "e1" {
 		t.Errorf("audited: %+v", e)
 	}
 }

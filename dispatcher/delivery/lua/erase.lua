@@ -38,10 +38,5 @@ for _, sub in ipairs(subs) do
   redis.call('ZREM', P .. 'cd:' .. company, both)
   redis.call('ZREM', P .. 'dead', company .. '/' .. both)
 end
-local hours, hour = P .. 'cb:' .. company, hour_of(string.sub(value, 2, 14))
-if redis.call('HEXISTS', hours, hour) == 1 then
-  local size = #body + OVERHEAD - COMPACTED_BYTES
-  redis.call('HINCRBY', hours, hour, -size)
-  redis.call('HINCRBY', P .. 'c:' .. company, 'bytes', -size)
-end
+give_back(P, company, hour_of(string.sub(value, 2, 14)), #body + OVERHEAD - COMPACTED_BYTES)
 return 'ERASED'
