@@ -131,7 +131,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 
 var contentType = []string{"application/json"}
 
-// request builds by hand what http.NewRequest would parse and copy anew.
+// request builds by hand what http.NewRequest would parse and copy each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
 	values := r.signed(ts)
 	header := make(http.Header, len(r.Headers)+7)
