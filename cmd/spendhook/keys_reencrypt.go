@@ -26,7 +26,7 @@ type keysReencryptCmd struct {
 
 	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
 	DryRun bool   `help:"Only say what is to be done."`
-	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits to be set anew."`
+	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits until it is set again."`
 }
 
 // resealer is a store that holds secrets.
@@ -121,7 +121,7 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 		progress.finish()
 		resealed += last.Resealed
 	}
-	fmt.Fprintf(term.out, "looked at %d, sealed anew %d\n", last.Seen, resealed)
+	fmt.Fprintf(term.out, "looked at %d, sealed again %d\n", last.Seen, resealed)
 	return left(term, last, c.DryRun)
 }
 

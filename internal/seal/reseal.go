@@ -13,7 +13,7 @@ const maxRounds = 20
 // all its secrets. It is not safe for concurrent use.
 type Count struct {
 	Seen     int64          // values
-	Resealed int64          // values that were written anew
+	Resealed int64          // values that were written again
 	Left     map[string]int // secrets still under another key, by key id; "" for those that are damaged
 	DryRun   bool           // count only
 	Progress func(*Count)   // called after each value; may be nil
@@ -58,7 +58,7 @@ func (c *Count) Each(ctx context.Context, ring *Keyring, s Stored) error {
 		}
 		swapped, err := s.Swap(ctx, value, fresh)
 		if err != nil {
-			return fmt.Errorf("write anew: %w", err)
+			return fmt.Errorf("write a resealed value: %w", err)
 		}
 		if swapped {
 			c.Resealed++

@@ -300,7 +300,7 @@ if #out > 3 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
 if redis.call('ZCARD', P .. 'sched') > #passed then
   out[1] = wake(P, now)
-elseif #passed > 0 then -- the replica comes back when it has room; should it not, the owner does
+elseif #passed > 0 then -- the replica comes back when it has free places; should it not, the owner serves
   redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
 end
 out[2], out[3] = passed, next_service or -1
