@@ -139,6 +139,7 @@ func report(stderr io.Writer, err error) int {
 		return exitNotFound
 	case remote.Unavailable:
 		return exitUnavailable
+	default:
+		return exitFailure
 	}
-	return exitFailure
 }

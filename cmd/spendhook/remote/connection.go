@@ -35,7 +35,7 @@ type Connection struct {
 // group are the flags of a kind of thing.
 type group struct {
 	Connection
-	Output
+	output
 }
 
 // ProvideSession connects, for the commands of a kind.
@@ -44,7 +44,7 @@ func (g *group) ProvideSession(term *Terminal) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{ClientWithResponses: api, connection: &g.Connection, output: g.Output, term: term}, nil
+	return &session{ClientWithResponses: api, connection: &g.Connection, output: g.output, term: term}, nil
 }
 
 // Open makes a client as the flags, the environment and the profile say; adjust may

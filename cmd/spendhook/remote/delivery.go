@@ -12,8 +12,13 @@ import (
 )
 
 var deliveryTable = table{
-	{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"REASON", "reason"}, {"ATTEMPTS", "attemptCount"},
-	{"NEXT ATTEMPT", "nextAttemptAt"}, {"CREATED", "createdAt"},
+	{"ID", "id"},
+	{"EVENT", "event"},
+	{"STATUS", "status"},
+	{"REASON", "reason"},
+	{"ATTEMPTS", "attemptCount"},
+	{"NEXT ATTEMPT", "nextAttemptAt"},
+	{"CREATED", "createdAt"},
 }
 
 type deliveryCmd struct {

@@ -69,7 +69,7 @@ func assign(to, from reflect.Value) {
 	if from.Kind() == reflect.Pointer {
 		from = from.Elem()
 	}
-	if m, ok := from.Interface().(moment); ok {
+	if m, ok := reflect.TypeAssert[moment](from); ok {
 		from = reflect.ValueOf(m.Time)
 	}
 	if to.Kind() == reflect.Pointer {

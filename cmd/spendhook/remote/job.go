@@ -86,8 +86,14 @@ type jobListCmd struct {
 // Run lists them.
 func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 	t := table{
-		{"UUID", "uuid"}, {"KIND", "kind"}, {"STATUS", "status"}, {"SUBSCRIBER", "subscriberUuid"}, {"EXAMINED", "examined"},
-		{"REDELIVERED", "redelivered"}, {"CREATED", "createdAt"}, {"FINISHED", "finishedAt"},
+		{"UUID", "uuid"},
+		{"KIND", "kind"},
+		{"STATUS", "status"},
+		{"SUBSCRIBER", "subscriberUuid"},
+		{"EXAMINED", "examined"},
+		{"REDELIVERED", "redelivered"},
+		{"CREATED", "createdAt"},
+		{"FINISHED", "finishedAt"},
 	}
 	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
 		return s.ListJobs(ctx, fields[client.ListJobsParams](s, *c, at))

@@ -13,8 +13,8 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// Output says how answers are printed.
-type Output struct {
+// output says how answers are printed.
+type output struct {
 	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"How to print: table, json, yaml, or name for the ids alone."`
 }
 
@@ -25,7 +25,7 @@ type column struct{ heading, path string }
 type table []column
 
 // print writes one thing: what people read is one line for each field.
-func (o Output) print(out io.Writer, text []byte) error {
+func (o output) print(out io.Writer, text []byte) error {
 	switch o.Format {
 	case "json":
 		_, err := fmt.Fprintf(out, "%s\n", indented(text))
@@ -49,7 +49,7 @@ func (o Output) print(out io.Writer, text []byte) error {
 }
 
 // printList writes items in one of the ways.
-func (o Output) printList(out io.Writer, t table, items []node) error {
+func (o output) printList(out io.Writer, t table, items []node) error {
 	switch o.Format {
 	case "json", "yaml":
 		texts := make([][]byte, len(items))
@@ -141,14 +141,14 @@ type field struct {
 // parse reads JSON.
 func parse(text []byte) (node, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
-	n, err := parseNext(d, text)
+	n, err := parseNext(d)
 	if err != nil {
 		return n, fmt.Errorf("the answer is not JSON: %w", err)
 	}
 	return n, nil
 }
 
-func parseNext(d *json.Decoder, text []byte) (node, error) {
+func parseNext(d *json.Decoder) (node, error) {
 	var raw json.RawMessage
 	if err := d.Decode(&raw); err != nil {
 		return node{}, err
@@ -172,7 +172,7 @@ func parseNext(d *json.Decoder, text []byte) (node, error) {
 			f.name, _ = name.(string)
 		}
 		var err error
-		if f.node, err = parseNext(inner, text); err != nil {
+		if f.node, err = parseNext(inner); err != nil {
 			return n, err
 		}
 		if raw[0] == '{' {

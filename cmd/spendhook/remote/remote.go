@@ -51,7 +51,7 @@ var errDone = errors.New("done")
 type session struct {
 	*client.ClientWithResponses
 	connection *Connection
-	output     Output
+	output     output
 	term       *Terminal
 }
 

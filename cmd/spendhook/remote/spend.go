@@ -37,8 +37,13 @@ type reimbursementListCmd struct {
 // Run lists them.
 func (c *reimbursementListCmd) Run(ctx context.Context, s *session) error {
 	t := table{
-		{"UUID", "uuid"}, {"STATUS", "validationStatus.status"}, {"AMOUNT", "amountValue.amount"}, {"CURRENCY", "amountValue.currency"},
-		{"REQUESTER", "requester.name"}, {"EXPENSE DATE", "audit.expenseDate"}, {"DESCRIPTION", "description"},
+		{"UUID", "uuid"},
+		{"STATUS", "validationStatus.status"},
+		{"AMOUNT", "amountValue.amount"},
+		{"CURRENCY", "amountValue.currency"},
+		{"REQUESTER", "requester.name"},
+		{"EXPENSE DATE", "audit.expenseDate"},
+		{"DESCRIPTION", "description"},
 	}
 	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
 		return s.ListReimbursements(ctx, fields[client.ListReimbursementsParams](s, *c, at))

@@ -31,8 +31,13 @@ type subscriberCmd struct {
 }
 
 var subscriberTable = table{
-	{"UUID", "uuid"}, {"NAME", "name"}, {"STATE", "health.state"}, {"ENABLED", "enabled"}, {"PAUSED", "paused"},
-	{"EVENTS", "events"}, {"CALLBACK URL", "callbackUrl"},
+	{"UUID", "uuid"},
+	{"NAME", "name"},
+	{"STATE", "health.state"},
+	{"ENABLED", "enabled"},
+	{"PAUSED", "paused"},
+	{"EVENTS", "events"},
+	{"CALLBACK URL", "callbackUrl"},
 }
 
 // oneSubscriber is the argument of a command about one.
