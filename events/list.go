@@ -49,7 +49,7 @@ type Filter struct {
 // company when there is no ID.
 type position struct {
 	Company uuid.UUID `json:"c"`
-	MS      int64     `json:"t,omitzero"`
+	MS      float64   `json:"t,omitzero"`
 	ID      string    `json:"i,omitzero"`
 }
 
@@ -163,7 +163,7 @@ func (l *listing) readPartitions(ctx context.Context) error {
 // stays.
 func (l *listing) readPartition(ctx context.Context, p int) error {
 	low := l.store.span("", l.filter.From, nil, descending).low
-	companies, err := l.store.companies(ctx, p, low)
+	companies, err := Companies(ctx, l.store.client, p, low)
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,9 @@ var pageSource string
 var pageScript = redis.NewScript(pageSource)
 
 // place is one entry of a company's index, and a position just after it; the
-// zero place is the start.
+// zero place is the start. The fraction of its ms only orders those of one ms.
 type place struct {
-	ms int64
+	ms float64
 	id string
 }
 
@@ -66,19 +66,19 @@ func (s *Store) page(ctx context.Context, sp span, after place, n int) ([]place,
 	}
 	places := make([]place, 0, len(got)/2)
 	for pair := range slices.Chunk(got, 2) {
-		ms, err := strconv.ParseFloat(pair[1], 64) // scores of 13 digits are exact
+		ms, err := strconv.ParseFloat(pair[1], 64)
 		if err != nil {
 			return nil, unavailable("read index", err)
 		}
-		places = append(places, place{ms: int64(ms), id: pair[0]})
+		places = append(places, place{ms: ms, id: pair[0]})
 	}
 	return places, nil
 }
 
-// companies lists the companies of a partition, sorted, that accepted an event
-// at low (unix ms) or later.
-func (s *Store) companies(ctx context.Context, partition int, low int64) ([]uuid.UUID, error) {
-	names, err := s.client.ZRangeByScore(ctx, CompaniesKey(partition), &redis.ZRangeBy{
+// Companies lists the companies of a partition, sorted, that accepted an event
+// at low (unix ms) or later and within retention. Its error wraps ErrUnavailable.
+func Companies(ctx context.Context, client redis.UniversalClient, partition int, low int64) ([]uuid.UUID, error) {
+	names, err := client.ZRangeByScore(ctx, CompaniesKey(partition), &redis.ZRangeBy{
 		Min: strconv.FormatInt(low, 10), Max: "+inf",
 	}).Result()
 	if err != nil {

@@ -59,7 +59,7 @@ const (
 // position is where a page ended.
 type position struct {
 	Company uuid.UUID `json:"c"`
-	Score   int64     `json:"s"`
+	Score   float64   `json:"s"`
 	Member  string    `json:"m"`
 	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
 }
@@ -138,7 +138,7 @@ func (l *lister) companies(ctx context.Context, at position) error {
 		first = partition.Of(at.Company)
 	}
 	for p := first; p < partition.Count; p++ {
-		ids, err := l.store.companies(ctx, p)
+		ids, err := events.Companies(ctx, l.store.client, p, 0)
 		if err != nil {
 			return err
 		}
@@ -163,24 +163,6 @@ func (l *lister) companies(ctx context.Context, at position) error {
 	return nil
 }
 
-// companies is the companies of a partition that have events, by id.
-func (s *Store) companies(ctx context.Context, p int) ([]uuid.UUID, error) {
-	texts, err := s.client.ZRange(ctx, events.CompaniesKey(p), 0, -1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list companies: %w", err)
-	}
-	slices.Sort(texts)
-	ids := make([]uuid.UUID, 0, len(texts))
-	for _, t := range texts {
-		id, err := uuid.Parse(t)
-		if err != nil {
-			return nil, fmt.Errorf("list companies: %w", err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
 // company goes on through one company's deliveries from where a page ended.
 func (l *lister) company(ctx context.Context, at position) error {
 	key, byEvent := l.index(at.Company)
@@ -201,7 +183,7 @@ func (l *lister) company(ctx context.Context, at position) error {
 			return err
 		}
 		for i, e := range entries {
-			if l.filter.From != nil && e.score < l.filter.From.UnixMilli() {
+			if l.filter.From != nil && e.score < float64(l.filter.From.UnixMilli()) {
 				return nil
 			}
 			after := ""
@@ -265,13 +247,13 @@ func (l *lister) highest() string {
 	if l.filter.To == nil || l.filter.only(isDead) {
 		return "+inf"
 	}
-	return strconv.FormatInt(l.filter.To.UnixMilli(), 10)
+	return strconv.FormatInt(l.filter.To.UnixMilli(), 10) + ".9999" // the whole millisecond
 }
 
 // entry is a member of an index.
 type entry struct {
 	member string
-	score  int64
+	score  float64 // ms; of an event with a fraction, see events.IndexKey
 }
 
 func (s *Store) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
@@ -285,7 +267,7 @@ func (s *Store) entries(ctx context.Context, key string, at position, highest st
 	}
 	out := make([]entry, 0, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
-		score, err := strconv.ParseInt(flat[i+1], 10, 64)
+		score, err := strconv.ParseFloat(flat[i+1], 64)
 		if err != nil {
 			return nil, fmt.Errorf("list deliveries: %w", err)
 		}
