@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"spendhook/api/client"
+	"spendhook/cmd/spendhook/remote"
 	webconsole "spendhook/console"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue"
@@ -21,24 +20,23 @@ import (
 )
 
 type consoleCmd struct {
-	clientFlags
+	remote.Connection
 
-	Company      *uuid.UUID    `help:"Company, when the token does not carry one."`
 	AllCompanies bool          `help:"See all companies; the token must not carry one."`
 	Scope        string        `help:"Fewer scopes than the token has, separated by spaces."`
 	ReadOnly     bool          `help:"Change nothing."`
 	Lifetime     time.Duration `default:"8h" help:"How long the session lasts, 1m to 12h."`
-	Open         bool          `help:"Open the link in this machine's browser."`
+	Browser      bool          `name:"open" help:"Open the link in this machine's browser."`
 }
 
 // Run prints a link into the web console, which opens one session within a minute.
 func (c *consoleCmd) Run(ctx context.Context, term *console) error {
-	api, err := c.client()
+	api, err := c.Open(term.remote())
 	if err != nil {
 		return err
 	}
 	request := client.ConsoleLinkRequest{
-		CompanyUUID: c.Company, AllCompanies: &c.AllCompanies, ReadOnly: &c.ReadOnly, LifetimeSeconds: new(int(c.Lifetime.Seconds())),
+		CompanyUUID: c.CompanyUUID, AllCompanies: &c.AllCompanies, ReadOnly: &c.ReadOnly, LifetimeSeconds: new(int(c.Lifetime.Seconds())),
 	}
 	if scopes := strings.Fields(c.Scope); len(scopes) > 0 {
 		request.Scopes = &scopes
@@ -51,7 +49,7 @@ func (c *consoleCmd) Run(ctx context.Context, term *console) error {
 	if _, err := fmt.Fprintln(term.out, link); err != nil {
 		return err
 	}
-	if c.Open {
+	if c.Browser {
 		return openBrowser(ctx, link)
 	}
 	return nil

@@ -310,7 +310,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 func (w *story) linkFor(company string) string {
 	w.t.Helper()
 	token := w.mint(company)
-	printed := command(w.t, "", "console", "--url", w.daemon.api, "--token", token)
+	printed := command(w.t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(w.t, token))
 	printed.want(w.t, exitOK, "/console/open?link=", "")
 	return strings.TrimSpace(printed.stdout)
 }
@@ -336,7 +336,7 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 	w := newStory(t)
 	w.well = w.subscribe("Ours", "/well/x", "PAYMENT_PAID")
 	w.emit("evt_1", "PAYMENT_PAID", nil)
-	printed := command(t, "", "console", "--url", w.daemon.api, "--token", w.mint(""), "--all-companies")
+	printed := command(t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies")
 	printed.want(t, exitOK, "/console/open?link=", "")
 	v := newVisitor(t, w.daemon.api)
 	v.enter(strings.TrimSpace(printed.stdout))
