@@ -114,6 +114,7 @@ func resultOf(res webhook.Result) delivery.Result {
 	r := delivery.Result{
 		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
 		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
+		Sent: res.Sent,
 	}
 	switch {
 	case res.Class == webhook.ClassAborted:

@@ -759,8 +759,10 @@ type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
 	// Error The class of what went wrong; absent on success.
-	Error          string            `json:"error,omitempty"`
-	Number         int               `json:"number"`
+	Error  string `json:"error,omitempty"`
+	Number int    `json:"number"`
+
+	// RequestHeaders The headers that the attempt was made with, by name. The signature and what the subscriber set are `[redacted]`. Empty when nothing could be sent.
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
 	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.
