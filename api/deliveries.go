@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
 )
@@ -26,16 +28,38 @@ func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.Li
 }
 
 func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f delivery.Filter, err error) {
-	if err = checkPeriod(p.From, p.To); err != nil {
-		return f, err
+	f = delivery.Filter{
+		Subscriber: p.SubscriberUUID, EventTypes: or(p.Event, nil), Statuses: valuesOf[delivery.Status](p.Status),
+		ErrorClasses: valuesOf[string](p.ErrorClass), CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0),
+		From: p.From, To: p.To, Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
 	}
-	f.Size, f.Status = or(p.Size, defaultSize), delivery.Status(text(p.Status))
-	f.Subscriber, f.EventType, f.From, f.To, f.Cursor = p.SubscriberUUID, text(p.Event), p.From, p.To, text(p.Cursor)
-	f.Company, err = c.companyOfList(p.CompanyUUID)
-	if err == nil && f.Subscriber != nil && f.Company == nil {
+	f.Company, err = checkDeliveries(c, f, p.CompanyUUID)
+	return f, err
+}
+
+// checkDeliveries checks what filters of deliveries have in common, and returns the
+// company that they are about; nil is all.
+func checkDeliveries(c *caller, f delivery.Filter, named *uuid.UUID) (*uuid.UUID, error) {
+	if err := checkPeriod(f.From, f.To); err != nil {
+		return nil, err
+	}
+	if f.CodeTo > 0 && f.CodeTo < f.CodeFrom {
+		return nil, fieldProblem("statusCodeTo", "INVALID", "must not be less than statusCodeFrom")
+	}
+	company, err := c.companyOfList(named)
+	if err == nil && f.Subscriber != nil && company == nil {
 		err = fieldProblem("companyUuid", "REQUIRED", "is required with subscriberUuid")
 	}
-	return f, err
+	return company, err
+}
+
+// valuesOf are the values of a list parameter in another type of text.
+func valuesOf[T, G ~string](given *[]G) []T {
+	var out []T
+	for _, value := range or(given, nil) {
+		out = append(out, T(value))
+	}
+	return out
 }
 
 // GetDelivery is GET /api/v1/deliveries/{id}.
@@ -69,12 +93,17 @@ func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.De
 
 // shownDelivery is the one mapping from a delivery to what the API shows of it.
 func shownDelivery(d delivery.Delivery) gen.Delivery {
-	return gen.Delivery{
+	last := d.LastAttempt()
+	shown := gen.Delivery{
 		ID: d.PublicID(), EventID: d.ID, Event: d.EventType, CompanyUUID: d.Company,
 		SubscriberUUID: d.Subscriber, Status: gen.DeliveryStatus(d.Status), AttemptCount: d.Count,
 		CreatedAt: time.UnixMilli(d.Created).UTC(), UpdatedAt: time.UnixMilli(d.Updated).UTC(),
-		NextAttemptAt: d.NextAttemptAt(), Reason: d.Reason,
+		NextAttemptAt: d.NextAttemptAt(), Reason: d.Reason, Error: gen.ErrorClass(last.Error),
 	}
+	if last.StatusCode != 0 {
+		shown.StatusCode = &last.StatusCode
+	}
+	return shown
 }
 
 // deliveryDetail is a delivery with its attempts.
@@ -95,7 +124,7 @@ func shownDetail(d delivery.Delivery) deliveryDetail {
 func shownAttempt(a delivery.Attempt, headers map[string]string) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	shown := gen.Attempt{
-		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: a.Error,
+		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers,
 	}
 	if a.StatusCode != 0 {

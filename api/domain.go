@@ -57,7 +57,7 @@ type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
-	EventStatus(ctx context.Context, refs []events.Ref) ([]delivery.EventStatus, error)
+	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
 	Stats(ctx context.Context, company, subscriber uuid.UUID) (delivery.Stats, error)
 }
 

@@ -216,76 +216,116 @@ func rejected(id string, err error) gen.EventItemResult {
 // ListEvents is GET /api/v1/events.
 func (s *server) ListEvents(w http.ResponseWriter, r *http.Request, p gen.ListEventsParams) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		filter, err := eventFilter(c, p)
+		list, err := s.eventList(c, p)
 		if err != nil {
 			return reply{}, err
 		}
-		return s.listEvents(ctx, r, filter, p.Status)
+		page, err := s.opts.Events.List(ctx, list.filter)
+		if err != nil {
+			return reply{}, err
+		}
+		content, err := list.shown(ctx, page.Items)
+		if err != nil {
+			return reply{}, err
+		}
+		rep := byCursor(r, list.filter.Size, content, page.Next, func(e gen.Event) gen.Event { return e })
+		rep.bytes = 0
+		for _, e := range content {
+			rep.bytes += int64(len(e.Metadata) + len(e.ErrorMessage) + eventRest)
+		}
+		return rep, nil
 	})
-}
-
-func eventFilter(c *caller, p gen.ListEventsParams) (f events.Filter, err error) {
-	if err = checkPeriod(p.From, p.To); err != nil {
-		return f, err
-	}
-	f.Type, f.From, f.To, f.Cursor, f.Size = text(p.Event), p.From, p.To, text(p.Cursor), or(p.Size, defaultSize)
-	f.Company, err = c.companyOfList(p.CompanyUUID)
-	return f, err
-}
-
-// listEvents reads on, a bounded number of times, while the filter of statuses
-// leaves the page short.
-func (s *server) listEvents(ctx context.Context, r *http.Request, f events.Filter, status *gen.EventStatus) (reply, error) {
-	const rounds = 5
-	content, size, bytes := []gen.Event{}, f.Size, 0
-	for range rounds {
-		f.Size, f.Bytes = size-len(content), pageBytes-bytes
-		page, err := s.opts.Events.List(ctx, f)
-		if err != nil {
-			return reply{}, err
-		}
-		found, err := s.withStatus(ctx, page.Items)
-		if err != nil {
-			return reply{}, err
-		}
-		for _, e := range found {
-			if status == nil || e.Status == *status {
-				content = append(content, e)
-				bytes += len(e.Metadata) + len(e.ErrorMessage) + eventRest
-			}
-		}
-		f.Cursor = page.Next
-		if status == nil || page.Next == "" || len(content) == size || bytes >= pageBytes {
-			break
-		}
-	}
-	rep := byCursor(r, size, content, f.Cursor, func(e gen.Event) gen.Event { return e })
-	rep.bytes = int64(bytes)
-	return rep, nil
 }
 
 // eventRest is about what an event takes beside its texts of any length.
 const eventRest = 512
 
+// eventList is a list of events under way.
+type eventList struct {
+	*server
+
+	filter     events.Filter
+	statuses   []delivery.EventStatus // empty: any
+	deliveries delivery.Filter        // what one of an event's deliveries has to meet
+	known      map[events.Ref]delivery.EventStatus
+}
+
+func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error) {
+	l := &eventList{
+		server: s, statuses: valuesOf[delivery.EventStatus](p.Status), known: map[events.Ref]delivery.EventStatus{},
+		filter: events.Filter{
+			Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
+			Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
+		},
+		deliveries: delivery.Filter{
+			Subscriber: p.SubscriberUUID, ErrorClasses: valuesOf[string](p.ErrorClass),
+			CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0), From: p.From, To: p.To,
+		},
+	}
+	of := l.deliveries
+	if len(l.statuses)+len(of.ErrorClasses)+of.CodeFrom+of.CodeTo > 0 || of.Subscriber != nil {
+		l.filter.Only = l.only
+		l.filter.OnlyKey = fmt.Sprint(l.statuses, of.Subscriber, of.ErrorClasses, of.CodeFrom, of.CodeTo)
+	}
+	var err error
+	l.filter.Company, err = checkDeliveries(c, of, p.CompanyUUID)
+	return l, err
+}
+
+// only says which events have the status and the delivery that are asked for.
+func (l *eventList) only(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
+	sums, err := l.opts.Deliveries.SumUp(ctx, refs, l.deliveries)
+	if err != nil {
+		return nil, 0, err
+	}
+	// Without a filter of deliveries an event that has none is on the list, too.
+	of := l.deliveries
+	anyDelivery := of.Subscriber == nil && len(of.ErrorClasses)+of.CodeFrom+of.CodeTo == 0
+	on = make([]bool, len(refs))
+	for i, sum := range sums {
+		work += sum.Work
+		on[i] = (anyDelivery || sum.Matches) && (len(l.statuses) == 0 || slices.Contains(l.statuses, sum.Status))
+		if on[i] {
+			l.known[refs[i]] = sum.Status
+		}
+	}
+	return on, work, nil
+}
+
+// shown is the published form of a page, with the statuses by which it was chosen.
+func (l *eventList) shown(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
+	if l.filter.Only == nil {
+		return l.withStatus(ctx, items)
+	}
+	content := make([]gen.Event, len(items))
+	for i, e := range items {
+		content[i] = shownEvent(e, l.known[e.Ref()])
+	}
+	return content, nil
+}
+
 // withStatus is the published form of events, with one look-up of statuses.
 func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.Event, error) {
 	refs := make([]events.Ref, len(items))
 	for i, e := range items {
-		refs[i] = events.Ref{Company: e.CompanyUUID, ID: e.ID}
+		refs[i] = e.Ref()
 	}
-	statuses, err := s.opts.Deliveries.EventStatus(ctx, refs)
+	sums, err := s.opts.Deliveries.SumUp(ctx, refs, delivery.Filter{})
 	if err != nil {
 		return nil, err
 	}
 	content := make([]gen.Event, len(items))
 	for i, e := range items {
-		content[i] = gen.Event{
-			ID: e.ID, CompanyUUID: e.CompanyUUID, Event: e.Type, Timestamp: e.Timestamp, Metadata: e.Metadata,
-			ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, AcceptedAt: e.AcceptedAt,
-			Status: gen.EventStatus(statuses[i]),
-		}
+		content[i] = shownEvent(e, sums[i].Status)
 	}
 	return content, nil
+}
+
+func shownEvent(e events.Stored, status delivery.EventStatus) gen.Event {
+	return gen.Event{
+		ID: e.ID, CompanyUUID: e.CompanyUUID, Event: e.Type, Timestamp: e.Timestamp, Metadata: e.Metadata,
+		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, AcceptedAt: e.AcceptedAt, Status: gen.EventStatus(status),
+	}
 }
 
 // GetEvent is GET /api/v1/events/{id}.

@@ -97,7 +97,7 @@ func (stubDeliveries) List(context.Context, delivery.Filter) (delivery.Page, err
 	return delivery.Page{}, nil
 }
 
-func (stubDeliveries) EventStatus(context.Context, []events.Ref) ([]delivery.EventStatus, error) {
+func (stubDeliveries) SumUp(context.Context, []events.Ref, delivery.Filter) ([]delivery.EventSummary, error) {
 	return nil, nil
 }
 

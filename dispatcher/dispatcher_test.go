@@ -51,8 +51,8 @@ func TestEventThatNobodyWantsIsSettled(t *testing.T) {
 	ids := h.emit(100)
 	h.settled()
 	r := events.Ref{Company: h.company, ID: ids[0]}
-	got, err := h.deliveries.EventStatus(t.Context(), []events.Ref{r})
-	if err != nil || got[0] != delivery.EventNoSubscriber {
+	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, delivery.Filter{})
+	if err != nil || got[0].Status != delivery.EventNoSubscriber {
 		t.Errorf("status = %v, %v", got, err)
 	}
 }
@@ -65,8 +65,8 @@ func TestEventOfADisabledSubscriberIsHeld(t *testing.T) {
 	h.update(sub, subscribers.Settings{Enabled: new(false)})
 	id := h.emit(1)[0]
 	h.settled()
-	got, err := h.deliveries.EventStatus(t.Context(), []events.Ref{{Company: h.company, ID: id}})
-	if err != nil || got[0] != delivery.EventHeld {
+	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, delivery.Filter{})
+	if err != nil || got[0].Status != delivery.EventHeld {
 		t.Errorf("status = %v, %v", got, err)
 	}
 }
@@ -115,7 +115,7 @@ func TestExhaustedDeliveryIsADeadLetterUntilRetried(t *testing.T) {
 	if d.Count != 4 || d.Reason != delivery.ReasonExhausted || d.NextAttemptAt() != nil || string(d.Attempts[3].ResponseBody) != "no" {
 		t.Errorf("dead letter = %+v", d)
 	}
-	page, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &h.company, Status: delivery.StatusDead})
+	page, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
 	if err != nil || len(page.Items) != 1 || page.Items[0].PublicID() != d.PublicID() {
 		t.Fatalf("dead letters = %+v, %v", page, err)
 	}
@@ -268,8 +268,8 @@ func TestEventStatusAndExplain(t *testing.T) {
 	r := events.Ref{Company: h.company, ID: id}
 	want := func(status delivery.EventStatus, verdict Verdict) {
 		t.Helper()
-		got, err := h.deliveries.EventStatus(t.Context(), []events.Ref{r})
-		if err != nil || got[0] != status {
+		got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, delivery.Filter{})
+		if err != nil || got[0].Status != status {
 			t.Errorf("event status = %v, %v, want %s", got, err, status)
 		}
 		why, err := h.Explain(t.Context(), r)

@@ -15,7 +15,7 @@ func (h *harness) told(kind string) int {
 	h.t.Helper()
 	n, cursor := 0, ""
 	for {
-		p, err := h.opts.Events.List(h.t.Context(), events.Filter{Company: &h.company, Type: kind, Size: 100, Cursor: cursor})
+		p, err := h.opts.Events.List(h.t.Context(), events.Filter{Company: &h.company, Types: []string{kind}, Size: 100, Cursor: cursor})
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -230,9 +230,9 @@ func TestTenThousandAndOneDeadLettersAreListedAndRecovered(t *testing.T) {
 	h.write(sub.UUID, ids, time.Now(), dead)
 
 	for name, f := range map[string]delivery.Filter{
-		"subscriber": {Company: &h.company, Subscriber: &sub.UUID, Status: delivery.StatusDead, Size: 100},
-		"company":    {Company: &h.company, Status: delivery.StatusDead, Size: 100},
-		"platform":   {Status: delivery.StatusDead, Size: 100},
+		"subscriber": {Company: &h.company, Subscriber: &sub.UUID, Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
+		"company":    {Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
+		"platform":   {Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
 	} {
 		if got := h.all(f); len(got) != n {
 			t.Errorf("%s: %d listed of %d", name, len(got), n)
@@ -248,7 +248,7 @@ func TestTenThousandAndOneDeadLettersAreListedAndRecovered(t *testing.T) {
 	}
 	h.settled()
 	rc.once(t, ids)
-	if got := h.all(delivery.Filter{Company: &h.company, Status: delivery.StatusDead}); len(got) != 0 {
+	if got := h.all(delivery.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}}); len(got) != 0 {
 		t.Errorf("%d dead letters are left", len(got))
 	}
 }

@@ -22,6 +22,13 @@ func EventKey(r Ref) string {
 // retention each time. TTL: retention+10min after the last accept.
 func IndexKey(company uuid.UUID) string { return partition.Key(company, "ei:"+company.String()) }
 
+// OfSubscriberKey is the events that a subscriber has deliveries of, by time. Type:
+// sorted set, event id by accepted ms. Writer: the dispatcher, which also drops old ids.
+// TTL: that of deliveries after the last one.
+func OfSubscriberKey(company, subscriber uuid.UUID) string {
+	return partition.Key(company, "da:"+company.String()+"/"+subscriber.String())
+}
+
 // CompaniesKey is the companies of partition p that have events. Type: sorted
 // set, company by the ms of its last accepted event. Writer: accept.lua, which
 // also drops those without an event within retention. TTL: none.

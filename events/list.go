@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,7 +20,7 @@ const (
 	// another company costs companyWork of them.
 	maxWork     = 1000
 	companyWork = 10
-	// typeBatch is how many entries are looked at together for their type.
+	// typeBatch is how many entries are looked at together, when not all are listed.
 	typeBatch = 100
 	// readBytes is how much is loaded at a time, but for one event alone.
 	readBytes = 1 << 20
@@ -30,12 +31,18 @@ const PageBytes = 4 << 20
 
 // Filter says which events to list; zero fields do not filter.
 type Filter struct {
-	Company  *uuid.UUID // nil: every company's, for those who may see them
-	Type     string
-	From, To *time.Time // accepted at, both inclusive
-	Cursor   string     // Next of the page before, under the same filter
-	Size     int        // at most 100; 20 when not positive
-	Bytes    int        // of bodies; PageBytes when not positive
+	Company    *uuid.UUID // nil: every company's, for those who may see them
+	Subscriber *uuid.UUID // has deliveries of them; needs Company
+	Types      []string   // any of them
+	From, To   *time.Time // accepted at, both inclusive
+	Cursor     string     // Next of the page before, under the same filter
+	Size       int        // at most 100; 20 when not positive
+	Bytes      int        // of bodies; PageBytes when not positive
+
+	// Only says which of up to 100 events are on the list, and how many index entries
+	// it was worth to find out. OnlyKey tells one from another.
+	Only    func(ctx context.Context, refs []Ref) (on []bool, work int, err error)
+	OnlyKey string
 }
 
 // position is where a list stands: past a place of a company, or past the whole
@@ -51,7 +58,17 @@ func (p position) place() place { return place{ms: p.MS, id: p.ID} }
 const listName = "events"
 
 // key tells filters apart.
-func (f Filter) key() string { return fmt.Sprint(f.Company, f.Type, millis(f.From), millis(f.To)) }
+func (f *Filter) key() string {
+	return fmt.Sprint(f.Company, f.Subscriber, f.Types, millis(f.From), millis(f.To), f.OnlyKey)
+}
+
+// index is the key of the index that serves the filter in a company.
+func (f *Filter) index(company uuid.UUID) string {
+	if f.Subscriber != nil {
+		return OfSubscriberKey(company, *f.Subscriber)
+	}
+	return IndexKey(company)
+}
 
 // millis is -1 for no time.
 func millis(t *time.Time) int64 {
@@ -62,7 +79,7 @@ func millis(t *time.Time) int64 {
 }
 
 // start is where the list goes on.
-func (f Filter) start() (position, error) {
+func (f *Filter) start() (position, error) {
 	var at position
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
 		return at, err
@@ -145,7 +162,7 @@ func (l *listing) readPartitions(ctx context.Context) error {
 // recent events: the set is ordered by time, and the walk needs an order that
 // stays.
 func (l *listing) readPartition(ctx context.Context, p int) error {
-	low := l.store.span(uuid.Nil, l.filter.From, nil, descending).low
+	low := l.store.span("", l.filter.From, nil, descending).low
 	companies, err := l.store.companies(ctx, p, low)
 	if err != nil {
 		return err
@@ -179,7 +196,7 @@ func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 	if l.at.Company != company {
 		l.at = position{Company: company}
 	}
-	sp := l.store.span(company, l.filter.From, l.filter.To, descending)
+	sp := l.store.span(l.filter.index(company), l.filter.From, l.filter.To, descending)
 	for {
 		n := l.batch()
 		places, err := l.store.page(ctx, sp, l.at.place(), n)
@@ -200,7 +217,7 @@ func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 // batch is how many index entries to look at next: one more than fit tells
 // whether the list goes on.
 func (l *listing) batch() int {
-	if l.filter.Type != "" {
+	if len(l.filter.Types) > 0 || l.filter.Only != nil {
 		return min(typeBatch, l.work)
 	}
 	return min(l.room+1, l.work)
@@ -213,16 +230,25 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 	for i, p := range places {
 		refs[i] = Ref{Company: l.at.Company, ID: p.id}
 	}
+	on, err := l.only(ctx, refs)
+	if err != nil {
+		return 0, err
+	}
 	sizes, err := l.store.sizes(ctx, refs)
 	if err != nil {
 		return 0, err
+	}
+	for i := range sizes {
+		if !on[i] {
+			sizes[i] = 0
+		}
 	}
 	for taken := 0; taken < len(places); {
 		if l.room == 0 {
 			return taken, nil
 		}
 		n := fitting(sizes[taken:])
-		stored, err := l.store.GetMany(ctx, refs[taken:taken+n])
+		stored, err := l.load(ctx, refs[taken:taken+n], on[taken:])
 		if err != nil {
 			return 0, err
 		}
@@ -236,6 +262,37 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 		taken += n
 	}
 	return len(places), nil
+}
+
+// only says which of the events are to be loaded at all.
+func (l *listing) only(ctx context.Context, refs []Ref) (on []bool, err error) {
+	if l.filter.Only == nil || len(refs) == 0 {
+		return slices.Repeat([]bool{true}, len(refs)), nil
+	}
+	on, work, err := l.filter.Only(ctx, refs)
+	l.work -= work
+	return on, err
+}
+
+// load reads those of the events that are on the list; nil stands for the others.
+func (l *listing) load(ctx context.Context, refs []Ref, on []bool) ([]*Stored, error) {
+	var wanted []Ref
+	for i, ref := range refs {
+		if on[i] {
+			wanted = append(wanted, ref)
+		}
+	}
+	found, err := l.store.GetMany(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	stored := make([]*Stored, len(refs))
+	for i := range refs {
+		if on[i] {
+			stored[i], found = found[0], found[1:]
+		}
+	}
+	return stored, nil
 }
 
 // fitting is how many of the first events to load together.
@@ -255,7 +312,7 @@ func (l *listing) add(e *Stored) bool {
 	switch {
 	case l.room == 0:
 		return false
-	case e == nil, e.State == Compacted, l.filter.Type != "" && l.filter.Type != e.Type:
+	case e == nil, e.State == Compacted, len(l.filter.Types) > 0 && !slices.Contains(l.filter.Types, e.Type):
 		return true
 	case len(l.items) > 0 && len(e.Body) > l.bytes:
 		l.room = 0

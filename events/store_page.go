@@ -31,17 +31,17 @@ const (
 	descending = "desc"
 )
 
-// span is what a page is taken from: a company's index between two times in
+// span is what a page is taken from: an index of events between two times in
 // unix ms, both included.
 type span struct {
-	company   uuid.UUID
+	index     string // a key
 	low, high int64
 	order     string // ascending or descending
 }
 
 // span clips from and to, nil meaning open, to what can still be kept.
-func (s *Store) span(company uuid.UUID, from, to *time.Time, order string) span {
-	sp := span{company: company, low: s.now().Add(-s.retention - grace).UnixMilli(), high: timestamp.MaxMillis, order: order}
+func (s *Store) span(index string, from, to *time.Time, order string) span {
+	sp := span{index: index, low: s.now().Add(-s.retention - grace).UnixMilli(), high: timestamp.MaxMillis, order: order}
 	if from != nil {
 		sp.low = max(sp.low, ceilMillis(*from))
 	}
@@ -59,7 +59,7 @@ func ceilMillis(t time.Time) int64 {
 // page reads up to n places of the span after the given one; fewer than n
 // means that there are no more.
 func (s *Store) page(ctx context.Context, sp span, after place, n int) ([]place, error) {
-	got, err := pageScript.Run(ctx, s.client, []string{IndexKey(sp.company)},
+	got, err := pageScript.Run(ctx, s.client, []string{sp.index},
 		sp.order, sp.low, sp.high, n, after.ms, after.id).StringSlice()
 	if err != nil {
 		return nil, unavailable("read index", err)

@@ -25,7 +25,7 @@ func (s *Store) Walk(ctx context.Context, company uuid.UUID, from, to time.Time,
 		return nil, "", err
 	}
 	n = max(1, min(n, maxWalk))
-	places, err := s.page(ctx, s.span(company, &from, &to, ascending), at.place(), n+1)
+	places, err := s.page(ctx, s.span(IndexKey(company), &from, &to, ascending), at.place(), n+1)
 	if err != nil {
 		return nil, "", err
 	}

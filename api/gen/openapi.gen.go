@@ -249,6 +249,69 @@ func (e DeliveryStatus) Valid() bool {
 	}
 }
 
+// Defines values for ErrorClass.
+const (
+	ErrorClassConnect           ErrorClass = "connect"
+	ErrorClassConnectTimeout    ErrorClass = "connect_timeout"
+	ErrorClassDNS               ErrorClass = "dns"
+	ErrorClassHttp3Xx           ErrorClass = "http_3xx"
+	ErrorClassHttp410           ErrorClass = "http_410"
+	ErrorClassHttp429           ErrorClass = "http_429"
+	ErrorClassHttp4Xx           ErrorClass = "http_4xx"
+	ErrorClassHttp5Xx           ErrorClass = "http_5xx"
+	ErrorClassOversizedResponse ErrorClass = "oversized_response"
+	ErrorClassPanic             ErrorClass = "panic"
+	ErrorClassProtocol          ErrorClass = "protocol"
+	ErrorClassProxy             ErrorClass = "proxy"
+	ErrorClassProxyRefused      ErrorClass = "proxy_refused"
+	ErrorClassRefusedAddress    ErrorClass = "refused_address"
+	ErrorClassReset             ErrorClass = "reset"
+	ErrorClassTLS               ErrorClass = "tls"
+	ErrorClassTimeout           ErrorClass = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the ErrorClass enum.
+func (e ErrorClass) Valid() bool {
+	switch e {
+	case ErrorClassConnect:
+		return true
+	case ErrorClassConnectTimeout:
+		return true
+	case ErrorClassDNS:
+		return true
+	case ErrorClassHttp3Xx:
+		return true
+	case ErrorClassHttp410:
+		return true
+	case ErrorClassHttp429:
+		return true
+	case ErrorClassHttp4Xx:
+		return true
+	case ErrorClassHttp5Xx:
+		return true
+	case ErrorClassOversizedResponse:
+		return true
+	case ErrorClassPanic:
+		return true
+	case ErrorClassProtocol:
+		return true
+	case ErrorClassProxy:
+		return true
+	case ErrorClassProxyRefused:
+		return true
+	case ErrorClassRefusedAddress:
+		return true
+	case ErrorClassReset:
+		return true
+	case ErrorClassTLS:
+		return true
+	case ErrorClassTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EventItemResultStatus.
 const (
 	EventItemResultStatusACCEPTED  EventItemResultStatus = "ACCEPTED"
@@ -758,11 +821,12 @@ type Attachment struct {
 type Attempt struct {
 	DurationMs int64 `json:"durationMs"`
 
-	// Error The class of what went wrong; absent on success.
-	Error  string `json:"error,omitempty"`
-	Number int    `json:"number"`
-
-	// RequestHeaders The headers that the attempt was made with, by name. The signature and what the subscriber set are `[redacted]`. Empty when nothing could be sent.
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error          ErrorClass        `json:"error,omitempty"`
+	Number         int               `json:"number"`
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
 	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.
@@ -1040,6 +1104,12 @@ type Delivery struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error ErrorClass `json:"error,omitempty"`
+
 	// Event Example: PAYMENT_PAID
 	Event         EventName  `json:"event"`
 	EventID       string     `json:"eventId"`
@@ -1047,8 +1117,11 @@ type Delivery struct {
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
 	// Reason Why it is in this status.
-	Reason         string             `json:"reason,omitempty"`
-	Status         DeliveryStatus     `json:"status"`
+	Reason string         `json:"reason,omitempty"`
+	Status DeliveryStatus `json:"status"`
+
+	// StatusCode Of the answer to the last attempt; absent when there was none.
+	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
@@ -1060,6 +1133,12 @@ type DeliveryDetail struct {
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
 	CreatedAt    time.Time          `json:"createdAt"`
 
+	// Error How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+	// refused, `panic` an error of this service.
+	Error ErrorClass `json:"error,omitempty"`
+
 	// Event Example: PAYMENT_PAID
 	Event         EventName  `json:"event"`
 	EventID       string     `json:"eventId"`
@@ -1067,8 +1146,11 @@ type DeliveryDetail struct {
 	NextAttemptAt *time.Time `json:"nextAttemptAt,omitempty"`
 
 	// Reason Why it is in this status.
-	Reason         string             `json:"reason,omitempty"`
-	Status         DeliveryStatus     `json:"status"`
+	Reason string         `json:"reason,omitempty"`
+	Status DeliveryStatus `json:"status"`
+
+	// StatusCode Of the answer to the last attempt; absent when there was none.
+	StatusCode     *int               `json:"statusCode,omitempty"`
 	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
@@ -1111,6 +1193,12 @@ type EgressCertificateInput struct {
 	// PrivateKey PEM, PKCS 8, not encrypted; ECDSA, Ed25519 or RSA of 2,048 to 8,192 bits.
 	PrivateKey string `json:"privateKey"`
 }
+
+// ErrorClass How an attempt went wrong. `oversized_response` is a success whose answer was cut at 16 KiB, `http_4xx`
+// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
+// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
+// refused, `panic` an error of this service.
+type ErrorClass string
 
 // Event defines model for Event.
 type Event struct {
@@ -1843,8 +1931,11 @@ type Cursor = string
 // DeliveryPath defines model for DeliveryPath.
 type DeliveryPath = string
 
-// EventFilter Example: PAYMENT_PAID
-type EventFilter = EventName
+// ErrorClassFilter defines model for ErrorClassFilter.
+type ErrorClassFilter = []ErrorClass
+
+// EventFilter defines model for EventFilter.
+type EventFilter = []EventName
 
 // EventPath defines model for EventPath.
 type EventPath = string
@@ -1872,6 +1963,15 @@ type QuarantinePath = string
 
 // Size defines model for Size.
 type Size = int
+
+// StatusCodeFrom defines model for StatusCodeFrom.
+type StatusCodeFrom = int
+
+// StatusCodeTo defines model for StatusCodeTo.
+type StatusCodeTo = int
+
+// SubscriberFilter defines model for SubscriberFilter.
+type SubscriberFilter = openapi_types.UUID
 
 // SubscriberPath defines model for SubscriberPath.
 type SubscriberPath = openapi_types.UUID
@@ -1977,14 +2077,26 @@ type ListAuditParams struct {
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
 type ListDeliveriesParams struct {
-	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
 
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only this event type.
-	Event  *EventFilter    `form:"event,omitempty" json:"event,omitempty"`
-	Status *DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Event Only these event types.
+	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
+
+	// Status Only deliveries in one of these statuses.
+	Status *[]DeliveryStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
+	ErrorClass *ErrorClassFilter `form:"errorClass,omitempty" json:"errorClass,omitempty"`
+
+	// StatusCodeFrom Only deliveries whose last attempt was answered with this status code or a higher one.
+	StatusCodeFrom *StatusCodeFrom `form:"statusCodeFrom,omitempty" json:"statusCodeFrom,omitempty"`
+
+	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
+	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
 	// From Not before this time. RFC 3339, or epoch milliseconds.
 	From *From `form:"from,omitempty" json:"from,omitempty"`
@@ -2034,7 +2146,7 @@ type ListEventsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// Event Only this event type.
+	// Event Only these event types.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
 	// From Not before this time. RFC 3339, or epoch milliseconds.
@@ -2043,8 +2155,20 @@ type ListEventsParams struct {
 	// To Not after this time. RFC 3339, or epoch milliseconds.
 	To *To `form:"to,omitempty" json:"to,omitempty"`
 
-	// Status Only events whose deliveries, taken together, have this status.
-	Status *EventStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Status Only events whose deliveries, taken together, have one of these statuses.
+	Status *[]EventStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// SubscriberUUID Only deliveries to this subscriber. Needs `companyUuid` when the token carries no company.
+	SubscriberUUID *SubscriberFilter `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+
+	// ErrorClass Only deliveries whose last attempt ended with one of these errors.
+	ErrorClass *ErrorClassFilter `form:"errorClass,omitempty" json:"errorClass,omitempty"`
+
+	// StatusCodeFrom Only deliveries whose last attempt was answered with this status code or a higher one.
+	StatusCodeFrom *StatusCodeFrom `form:"statusCodeFrom,omitempty" json:"statusCodeFrom,omitempty"`
+
+	// StatusCodeTo Only deliveries whose last attempt was answered with this status code or a lower one.
+	StatusCodeTo *StatusCodeTo `form:"statusCodeTo,omitempty" json:"statusCodeTo,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -3079,7 +3203,7 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	// ------------- Optional query parameter "event" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -3092,13 +3216,52 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	// ------------- Optional query parameter "status" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "errorClass" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", r.URL.Query(), &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "errorClass"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "errorClass", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeFrom" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", r.URL.Query(), &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeFrom"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeFrom", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeTo" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", r.URL.Query(), &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeTo"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeTo", Err: err})
 		}
 		return
 	}
@@ -3387,7 +3550,7 @@ func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Req
 
 	// ------------- Optional query parameter "event" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "event", r.URL.Query(), &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -3426,13 +3589,65 @@ func (siw *ServerInterfaceWrapper) ListEvents(w http.ResponseWriter, r *http.Req
 
 	// ------------- Optional query parameter "status" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "subscriberUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "errorClass" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "errorClass", r.URL.Query(), &params.ErrorClass, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "errorClass"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "errorClass", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeFrom" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeFrom", r.URL.Query(), &params.StatusCodeFrom, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeFrom"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeFrom", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "statusCodeTo" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "statusCodeTo", r.URL.Query(), &params.StatusCodeTo, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "statusCodeTo"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "statusCodeTo", Err: err})
 		}
 		return
 	}

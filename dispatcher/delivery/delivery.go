@@ -79,6 +79,14 @@ func (d *Delivery) NextAttemptAt() *time.Time {
 	return new(time.UnixMilli(d.Due).UTC())
 }
 
+// LastAttempt is the zero Attempt when there was none.
+func (d *Delivery) LastAttempt() Attempt {
+	if len(d.Attempts) == 0 {
+		return Attempt{}
+	}
+	return d.Attempts[len(d.Attempts)-1]
+}
+
 // Ref names one delivery: event reference and subscriber.
 type Ref struct {
 	events.Ref

@@ -329,7 +329,7 @@ func (m *model) checkIndexes() {
 	}
 	c := m.h.company
 	for _, sub := range m.subs {
-		m.sameSet(allOfSubscriber(c, sub), all[sub])
+		m.sameSet(events.OfSubscriberKey(c, sub), all[sub])
 		m.sameSet(liveOfSubscriber(c, sub), live[sub])
 		m.sameSet(deadOfSubscriber(c, sub), dead[sub])
 		m.sameSet(workqueue.EndpointQueueKey(c, sub), queued[sub])

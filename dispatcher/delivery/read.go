@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -52,19 +53,38 @@ const (
 	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched, and nobody was to receive it
 )
 
-// EventStatus sums up events, in their order.
-func (s *Store) EventStatus(ctx context.Context, refs []events.Ref) ([]EventStatus, error) {
-	unmatched, err := s.Unmatched(ctx, refs)
+// EventSummary sums up an event's deliveries.
+type EventSummary struct {
+	Status  EventStatus
+	Matches bool // a filter lets one of its deliveries through
+	Work    int  // that it was to read its deliveries, in index entries
+}
+
+// SumUp sums up events, in their order. Of f, what is about a company and where a list
+// goes on is left aside.
+func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
+	counts, err := s.counts(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
-	groups, held, err := s.ofEvents(ctx, refs)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]EventStatus, len(refs))
-	for i := range refs {
-		out[i] = sumUp(unmatched[i], held[i], groups[i])
+	out := make([]EventSummary, 0, len(refs))
+	for len(out) < len(refs) { // as many at a time as may be loaded
+		first := len(out)
+		some := refs[first : first+fitting(counts[first:])]
+		unmatched, err := s.Unmatched(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		groups, held, err := s.ofEvents(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, group := range groups {
+			out = append(out, EventSummary{
+				Status: sumUp(unmatched[i], held[i], group), Work: len(group) / perEntry,
+				Matches: slices.ContainsFunc(group, func(d Delivery) bool { return f.matches(&d) }),
+			})
+		}
 	}
 	return out, nil
 }

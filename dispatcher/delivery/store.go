@@ -364,7 +364,7 @@ type Stats struct {
 // Stats counts a subscriber's deliveries, in one round trip.
 func (s *Store) Stats(ctx context.Context, company, sub uuid.UUID) (Stats, error) {
 	pipe := s.client.Pipeline()
-	all := pipe.ZCard(ctx, allOfSubscriber(company, sub))
+	all := pipe.ZCard(ctx, events.OfSubscriberKey(company, sub))
 	live := pipe.ZCard(ctx, liveOfSubscriber(company, sub))
 	dead := pipe.ZCard(ctx, deadOfSubscriber(company, sub))
 	waiting := s.askDue(ctx, pipe, company, sub)

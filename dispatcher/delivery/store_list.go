@@ -23,15 +23,20 @@ var pageSource string
 
 var pageScript = redis.NewScript(pageSource)
 
-// Filter says which deliveries to list; its parts combine with AND.
+// Filter says which deliveries to list; its parts combine with AND, the values of one
+// with OR. Its JSON form is that of what it lets through.
 type Filter struct {
-	Company    *uuid.UUID // nil: all companies, one after the other
-	Subscriber *uuid.UUID // needs Company
-	EventType  string
-	Status     Status
-	From, To   *time.Time // of CreatedAt, both inclusive
-	Cursor     string     // Page.Next of the page before
-	Size       int        // 1..100, default 20
+	Company      *uuid.UUID `json:"-"`                    // nil: all companies, one after the other
+	Subscriber   *uuid.UUID `json:"subscriber,omitempty"` // needs Company
+	EventTypes   []string   `json:"types,omitempty"`      // empty: any
+	Statuses     []Status   `json:"statuses,omitempty"`   // empty: any
+	ErrorClasses []string   `json:"errors,omitempty"`     // of the last attempt; empty: any
+	CodeFrom     int        `json:"codeFrom,omitzero"`    // the lowest status code of the last attempt; 0: any, or no answer
+	CodeTo       int        `json:"codeTo,omitzero"`      // the highest; 0: any, or no answer
+	From         *time.Time `json:"from,omitempty"`       // of CreatedAt, inclusive
+	To           *time.Time `json:"to,omitempty"`         // the same
+	Cursor       string     `json:"-"`                    // Page.Next of the page before
+	Size         int        `json:"-"`                    // at most 500, default 20
 }
 
 // Page is a part of a list, newest first within a company. Next is
@@ -44,9 +49,10 @@ type Page struct {
 
 const (
 	defaultPage = 20
-	maxPage     = 100
-	maxExamined = 1000 // index entries that one page looks at
+	maxPage     = 500
+	maxExamined = 1000 // index entries that one page looks at; some deliveries of an event count as one
 	examineStep = 100
+	perEntry    = 8    // deliveries that cost as much as an index entry
 	maxLoaded   = 1000 // deliveries that are loaded at a time, but for those of one event
 )
 
@@ -64,9 +70,31 @@ const (
 )
 
 // key tells filters apart.
-func (f Filter) key() string {
-	return fmt.Sprint(f.Company, f.Subscriber, f.EventType, f.Status, f.From, f.To)
+func (f *Filter) key() string {
+	return fmt.Sprint(f.Company, f.Subscriber, f.EventTypes, f.Statuses, f.ErrorClasses, f.CodeFrom, f.CodeTo, f.From, f.To)
 }
+
+// matches reports whether the filter lets a delivery of its company through.
+func (f *Filter) matches(d *Delivery) bool {
+	last := d.LastAttempt()
+	return (f.Subscriber == nil || d.Subscriber == *f.Subscriber) &&
+		isAny(f.EventTypes, d.EventType) && isAny(f.Statuses, d.Status) && isAny(f.ErrorClasses, last.Error) &&
+		last.StatusCode >= f.CodeFrom && (f.CodeTo == 0 || last.StatusCode > 0 && last.StatusCode <= f.CodeTo) &&
+		(f.From == nil || !msTime(d.Created).Before(*f.From)) &&
+		(f.To == nil || !msTime(d.Created).After(*f.To))
+}
+
+// isAny reports whether a value is one of those asked for, which all are when none is.
+func isAny[T comparable](asked []T, value T) bool {
+	return len(asked) == 0 || slices.Contains(asked, value)
+}
+
+// only reports whether nothing but what holds is asked for.
+func (f *Filter) only(holds func(Status) bool) bool {
+	return len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, func(s Status) bool { return !holds(s) })
+}
+
+func isDead(s Status) bool { return s == StatusDead }
 
 // List reads one page of deliveries, newest first; see Page for how pages end.
 // cursor.ErrBad when the cursor is not of this list.
@@ -162,9 +190,11 @@ func (l *lister) company(ctx context.Context, at position) error {
 			return err
 		}
 		if byEvent {
-			if entries, err = l.store.fitting(ctx, at.Company, entries); err != nil {
+			counts, err := l.store.counts(ctx, refsOf(at.Company, entries))
+			if err != nil {
 				return err
 			}
+			entries = entries[:fitting(counts)]
 		}
 		groups, err := l.store.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
@@ -189,9 +219,9 @@ func (l *lister) company(ctx context.Context, at position) error {
 
 // add appends what the filter lets through, and reports whether the page is full.
 func (l *lister) add(group []Delivery, after string, at position) bool {
-	l.examined++
+	l.examined += 1 + len(group)/perEntry
 	for i, d := range group {
-		if d.Subscriber.String() <= after || !l.matches(d) {
+		if d.Subscriber.String() <= after || !l.filter.matches(&d) {
 			continue
 		}
 		l.page.Items = append(l.page.Items, d)
@@ -212,17 +242,17 @@ func (l *lister) add(group []Delivery, after string, at position) bool {
 // index is the sorted set that serves the filter in a company. byEvent: its
 // members are events, each with the deliveries of all subscribers.
 func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
-	sub := l.filter.Subscriber
+	sub, dead, live := l.filter.Subscriber, l.filter.only(isDead), l.filter.only(Status.Live)
 	switch {
-	case sub != nil && l.filter.Status == StatusDead:
+	case sub != nil && dead:
 		return deadOfSubscriber(company, *sub), false
-	case sub != nil && l.filter.Status.Live():
+	case sub != nil && live:
 		return liveOfSubscriber(company, *sub), false
 	case sub != nil:
-		return allOfSubscriber(company, *sub), false
-	case l.filter.Status == StatusDead:
+		return events.OfSubscriberKey(company, *sub), false
+	case dead:
 		return deadOfCompany(company), false
-	case l.filter.Status.Live():
+	case live:
 		return liveOfCompany(company), false
 	default:
 		return events.IndexKey(company), true
@@ -232,18 +262,10 @@ func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
 // highest is the score to begin at. Dead letters are indexed by the time of
 // their death, which says nothing about the latest creation.
 func (l *lister) highest() string {
-	if l.filter.To == nil || l.filter.Status == StatusDead {
+	if l.filter.To == nil || l.filter.only(isDead) {
 		return "+inf"
 	}
 	return strconv.FormatInt(l.filter.To.UnixMilli(), 10)
-}
-
-func (l *lister) matches(d Delivery) bool {
-	f := l.filter
-	return (f.EventType == "" || d.EventType == f.EventType) &&
-		(f.Status == "" || d.Status == f.Status) &&
-		(f.From == nil || !msTime(d.Created).Before(*f.From)) &&
-		(f.To == nil || !msTime(d.Created).After(*f.To))
 }
 
 // entry is a member of an index.
@@ -272,34 +294,50 @@ func (s *Store) entries(ctx context.Context, key string, at position, highest st
 	return out, nil
 }
 
-// fitting is the first of the events whose deliveries are few enough to be loaded
+// fitting is how many of the first events have deliveries so few that they may be loaded
 // together; at least one.
-func (s *Store) fitting(ctx context.Context, company uuid.UUID, entries []entry) ([]entry, error) {
+func fitting(counts []int64) int {
+	sum := int64(0)
+	for i, count := range counts {
+		if sum += count; i > 0 && sum > maxLoaded {
+			return i
+		}
+	}
+	return len(counts)
+}
+
+// counts is about how many deliveries each of the events has.
+func (s *Store) counts(ctx context.Context, refs []events.Ref) ([]int64, error) {
 	pipe := s.client.Pipeline()
-	counts := make([]*redis.IntCmd, len(entries))
-	for i, e := range entries {
-		counts[i] = pipe.HLen(ctx, deliveriesKey(events.Ref{Company: company, ID: e.member}))
+	lengths := make([]*redis.IntCmd, len(refs))
+	for i, r := range refs {
+		lengths[i] = pipe.HLen(ctx, deliveriesKey(r))
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("count deliveries: %w", err)
 	}
-	sum := int64(0)
-	for i, count := range counts {
-		if sum += count.Val(); i > 0 && sum > maxLoaded {
-			return entries[:i], nil
-		}
+	counts := make([]int64, len(refs))
+	for i, length := range lengths {
+		counts[i] = length.Val()
 	}
-	return entries, nil
+	return counts, nil
+}
+
+func refsOf(company uuid.UUID, entries []entry) []events.Ref {
+	refs := make([]events.Ref, len(entries))
+	for i, e := range entries {
+		refs[i] = events.Ref{Company: company, ID: e.member}
+	}
+	return refs
 }
 
 // read loads the deliveries behind index entries, by subscriber within each.
 func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []entry, byEvent bool) ([][]Delivery, error) {
 	if byEvent {
-		refs := make([]events.Ref, len(entries))
-		for i, e := range entries {
-			refs[i] = events.Ref{Company: company, ID: e.member}
-		}
-		groups, _, err := s.ofEvents(ctx, refs)
+		groups, _, err := s.ofEvents(ctx, refsOf(company, entries))
 		return groups, err
 	}
 	refs := make([]Ref, len(entries))
@@ -471,7 +509,7 @@ func (s *Store) Walk(ctx context.Context, company, subscriber uuid.UUID, index I
 	if err := cursor.Decode(after, walkName, walked, &at); err != nil {
 		return nil, nil, "", err
 	}
-	key := [...]func(c, s uuid.UUID) string{All: allOfSubscriber, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
+	key := [...]func(c, s uuid.UUID) string{All: events.OfSubscriberKey, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
 	entries, err := s.entries(ctx, key, at, "+inf", n)
 	if err != nil || len(entries) == 0 {
 		return nil, nil, "", err

@@ -100,6 +100,14 @@ func TestListFilters(t *testing.T) {
 	s.write(a, names("early", 30), early, func(r *Record) { r.Status = StatusDelivered })
 	s.write(a, names("late", 30), late, func(r *Record) { r.Status, r.EventType = StatusRetrying, "OTHER"; r.Due, r.Step = late.UnixMilli(), 1 })
 	s.write(b, names("dead", 7), late, dead)
+	s.write(b, names("refused", 5), late, func(r *Record) {
+		dead(r)
+		r.Attempts = []Attempt{{Number: 1, StatusCode: 503, Error: "http_5xx"}, {Number: 2, StatusCode: 404, Error: "http_4xx"}}
+	})
+	s.write(b, names("unheard", 3), late, func(r *Record) {
+		dead(r)
+		r.EventType, r.Attempts = "OTHER", []Attempt{{Number: 1, Error: "timeout"}}
+	})
 
 	between := early.Add(time.Minute)
 	count := map[string]struct {
@@ -107,18 +115,31 @@ func TestListFilters(t *testing.T) {
 		want int
 	}{
 		"subscriber":        {Filter{Subscriber: &a}, 60},
-		"live":              {Filter{Subscriber: &a, Status: StatusRetrying}, 30},
-		"delivered":         {Filter{Subscriber: &a, Status: StatusDelivered}, 30},
-		"of company, live":  {Filter{Status: StatusRetrying}, 30},
-		"of company, dead":  {Filter{Status: StatusDead}, 7},
-		"event type":        {Filter{Subscriber: &a, EventType: "OTHER"}, 30},
+		"live":              {Filter{Subscriber: &a, Statuses: []Status{StatusRetrying}}, 30},
+		"delivered":         {Filter{Subscriber: &a, Statuses: []Status{StatusDelivered}}, 30},
+		"of company, live":  {Filter{Statuses: []Status{StatusRetrying}}, 30},
+		"of company, dead":  {Filter{Statuses: []Status{StatusDead}}, 15},
+		"of some statuses":  {Filter{Subscriber: &a, Statuses: []Status{StatusDelivered, StatusRetrying}}, 60},
+		"dead or live":      {Filter{Subscriber: &b, Statuses: []Status{StatusDead, StatusRetrying}}, 15},
+		"error":             {Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx"}}, 5},
+		"any of two errors": {Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx", "timeout"}}, 8},
+		"an earlier error":  {Filter{Subscriber: &b, ErrorClasses: []string{"http_5xx"}}, 0},
+		"code from":         {Filter{Statuses: []Status{StatusDead}, CodeFrom: 404}, 5},
+		"code above":        {Filter{Statuses: []Status{StatusDead}, CodeFrom: 405}, 0},
+		"code to":           {Filter{Subscriber: &b, CodeTo: 404}, 5},
+		"code below":        {Filter{Subscriber: &b, CodeTo: 403}, 0},
+		"all together": {Filter{
+			Subscriber: &b, Statuses: []Status{StatusDead}, EventTypes: []string{"OTHER", "THIRD"}, ErrorClasses: []string{"timeout", "dns"}, From: &between, To: &late,
+		}, 3},
+		"all but one":       {Filter{Subscriber: &b, Statuses: []Status{StatusDead}, EventTypes: []string{"OTHER"}, CodeFrom: 404, CodeTo: 404, From: &between}, 0},
+		"event type":        {Filter{Subscriber: &a, EventTypes: []string{"OTHER"}}, 30},
 		"from":              {Filter{Subscriber: &a, From: &between}, 30},
 		"to":                {Filter{Subscriber: &a, To: &between}, 30},
 		"exactly then":      {Filter{Subscriber: &a, From: &early, To: &early}, 30},
-		"nothing":           {Filter{Subscriber: &b, Status: StatusDelivered}, 0},
+		"nothing":           {Filter{Subscriber: &b, Statuses: []Status{StatusDelivered}}, 0},
 		"unknown":           {Filter{Subscriber: &s.company}, 0},
-		"dead in a span":    {Filter{Status: StatusDead, From: &between}, 7},
-		"dead, but earlier": {Filter{Status: StatusDead, To: &between}, 0},
+		"dead in a span":    {Filter{Statuses: []Status{StatusDead}, From: &between}, 15},
+		"dead, but earlier": {Filter{Statuses: []Status{StatusDead}, To: &between}, 0},
 	}
 	for name, c := range count {
 		for _, size := range []int{1, 7, 100} {
@@ -151,11 +172,48 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	}
 }
 
+// A page looks at a bounded number of deliveries, not of events with any number of them.
+func TestAPageLooksAtABoundedNumberOfDeliveries(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	now := time.Now()
+	const fanout, count = 400, 60
+	for i := range count {
+		id := fmt.Sprintf("evt-%03d", i)
+		pipe := s.client.Pipeline()
+		for range fanout {
+			pipe.HSet(t.Context(), deliveriesKey(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
+		}
+		pipe.ZAdd(t.Context(), events.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := Filter{Company: &s.company, EventTypes: []string{"NONE"}}
+	pages := 0
+	for ; ; pages++ {
+		page, err := s.List(t.Context(), f)
+		if err != nil || len(page.Items) > 0 {
+			t.Fatal(page, err)
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			break
+		}
+	}
+	if most := maxExamined * perEntry; pages < fanout*count/(most+fanout) {
+		t.Errorf("%d deliveries in %d pages, of at most %d", fanout*count, pages+1, most)
+	}
+	sums, err := s.SumUp(t.Context(), []events.Ref{{Company: s.company, ID: "evt-000"}, {Company: s.company, ID: "none"}}, f)
+	if err != nil || sums[0] != (EventSummary{Status: EventDelivered, Work: fanout / perEntry}) || sums[1] != (EventSummary{Status: EventNoSubscriber}) {
+		t.Errorf("summed up: %+v, %v", sums, err)
+	}
+}
+
 func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write(uuid.New(), names("e", 3), time.Now(), dead)
-	page, err := s.List(t.Context(), Filter{Company: &s.company, Status: StatusDead, Size: 1})
+	page, err := s.List(t.Context(), Filter{Company: &s.company, Statuses: []Status{StatusDead}, Size: 1})
 	if err != nil || page.Next == "" {
 		t.Fatalf("page = %+v, %v", page, err)
 	}
