@@ -21,7 +21,7 @@ import (
 )
 
 func (d *daemon) guard() *egress.Guard {
-	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs})
+	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs, Proxied: d.cfg.Egress.ProxyURL != ""})
 }
 
 // egressProxy is nil when deliveries go directly.

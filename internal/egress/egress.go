@@ -61,6 +61,7 @@ type Options struct {
 	AllowCIDRs    []netip.Prefix
 	AllowLoopback bool          // 127.0.0.0/8 and ::1, for --dev
 	AllowPrivate  bool          // RFC 1918 and fc00::/7, for --dev
+	Proxied       bool          // a proxy resolves the names: Check judges what a host says itself
 	Resolver      *net.Resolver // of Check and of a Dialer; nil means net.DefaultResolver
 }
 
@@ -72,6 +73,7 @@ type Guard struct {
 	metadata  map[netip.Addr]bool // those that are refused whatever range is allowed
 	resolver  *net.Resolver
 	loopback  bool // names of this machine may pass
+	proxied   bool // see Options
 	inside    bool // so may names inside: some special addresses are allowed
 }
 
@@ -79,7 +81,7 @@ type Guard struct {
 func New(o Options) *Guard {
 	v4, v6 := byFamily(o.allowed())
 	g := &Guard{
-		resolver: o.Resolver, loopback: o.AllowLoopback, inside: len(v4)+len(v6) > 0, metadata: map[netip.Addr]bool{},
+		resolver: o.Resolver, proxied: o.Proxied, loopback: o.AllowLoopback, inside: len(v4)+len(v6) > 0, metadata: map[netip.Addr]bool{},
 		addresses: ssrf.New(
 			ssrf.WithAnyPort(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
@@ -134,24 +136,28 @@ func (g *Guard) control(network, address string, c syscall.RawConn) error {
 // port) that is, or now resolves to, an address that control would refuse; one
 // such address among several is enough. It waits at most 5 s for the answer.
 //
-// A name that does not resolve is accepted: a subscriber may be registered
-// before its DNS is live, and each connection is checked anyway. The error
-// tells no resolved address, so that it cannot be used to explore a network. For
-// the same reason a name that can only be one inside (insideOnly) is refused
-// whether or not it resolves, unless special addresses are allowed.
+// The answer must not tell what names and addresses there are inside: it holds no
+// resolved address, a name that can only be one inside (insideOnly) is refused
+// unseen, and a name that does not resolve is refused as one is that resolves to an
+// address inside. Where special addresses are allowed, the latter two are accepted:
+// each connection is checked anyway.
 func (g *Guard) Check(ctx context.Context, host string) error {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if err := g.checkName(host); err != nil {
 		return err
 	}
-	if _, err := netip.ParseAddr(host); err == nil {
+	if _, err := netip.ParseAddr(host); err == nil || g.proxied {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	addrs, err := g.resolver.LookupNetIP(ctx, "ip", g.absolute(host))
-	if err != nil {
-		return nil // accepted, see above
+	switch {
+	case err == nil:
+	case g.inside:
+		return nil
+	default:
+		return refusedAt(host)
 	}
 	return g.checkAll(host, addrs...)
 }
@@ -194,10 +200,14 @@ func (g *Guard) absolute(host string) string {
 func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {
 	for _, a := range addrs {
 		if g.addresses.SafeAddr(a.Unmap()) != nil || g.metadata[a.Unmap()] {
-			return fmt.Errorf("%w: %q is, or resolves to, an address that is not public", ErrRefused, host)
+			return refusedAt(host)
 		}
 	}
 	return nil
+}
+
+func refusedAt(host string) error {
+	return fmt.Errorf("%w: %q is not, or does not resolve to, a public address", ErrRefused, host)
 }
 
 // numeric tells the hosts that some resolvers read as an IPv4 address in
