@@ -100,7 +100,7 @@ func (c *consequences) start(ctx context.Context) {
 	go func() {
 		defer close(c.done)
 		for written := range c.in {
-			c.draw(ctx, written)
+			c.contained(ctx, written)
 		}
 	}()
 }
@@ -119,6 +119,13 @@ func (c *consequences) close(ctx context.Context) {
 	defer context.AfterFunc(ctx, c.end)()
 	<-c.done
 	c.end()
+}
+
+// contained draws consequences. Those that panic are left: nothing that was accepted
+// depends on them.
+func (c *consequences) contained(ctx context.Context, written []*outcome) {
+	defer func() { _ = c.d.recovered(recover(), "draw consequences", written[0].ref) }()
+	c.draw(ctx, written)
 }
 
 func (c *consequences) draw(ctx context.Context, written []*outcome) {

@@ -49,7 +49,14 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	for i, b := range batches {
 		wanted[i] = subscribers.CompanyVersion{Company: b.Company, Version: b.Version}
 	}
-	for i, loaded := range d.opts.Registry.SubscribersOf(ctx, wanted...) {
+	all, err := d.load(ctx, wanted)
+	if err != nil {
+		for _, b := range batches {
+			d.requeueLater(replica, b, err)
+		}
+		return
+	}
+	for i, loaded := range all {
 		b := batches[i]
 		for _, job := range b.Jobs {
 			d.startJob(replica, b.Company, job)
@@ -61,12 +68,16 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 		}
 		d.admission.SetQueued(b.Company, b.Backlogged)
 		for _, e := range b.Events {
-			if err := d.takeEvent(ctx, replica, b, e, loaded.Subscribers); err != nil {
+			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}
+			err := d.contained(ctx, replica, ref, nil, func() error { return d.takeEvent(ctx, replica, b, e, loaded.Subscribers) })
+			if err != nil {
 				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Events: []workqueue.Event{e}}, err)
 			}
 		}
 		for _, c := range b.Deliveries {
-			if err := d.takeDelivery(ctx, replica, b, c, loaded.Subscribers); err != nil {
+			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
+			err := d.contained(ctx, replica, ref, &c.Subscriber, func() error { return d.takeDelivery(ctx, replica, b, c, loaded.Subscribers) })
+			if err != nil {
 				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Deliveries: []workqueue.Delivery{c}}, err)
 			}
 		}
@@ -193,7 +204,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 // quarantine moves what cannot be read out of the way.
 func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, why error) {
 	d.metrics.quarantined.Inc()
-	d.opts.Logger.Error("stored event or delivery is damaged and was quarantined",
+	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "error", why)
 	err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber)
 	if err == nil {

@@ -152,24 +152,26 @@ func (r *recorder) write(ctx context.Context, batch []*outcome) {
 	if ctx.Err() != nil {
 		return
 	}
-	todo := r.pending(batch)
-	var written []*outcome
+	r.d.after.add(r.persist(ctx, r.pending(batch)))
+}
+
+// untilTaken writes until Redis takes it, and returns what was written.
+func (r *recorder) untilTaken(ctx context.Context, todo []*pendingWrite) (written []*outcome) {
 	for {
 		var done []*outcome
 		var failed error
 		todo, done, failed = r.try(ctx, todo)
 		written = append(written, done...)
 		if len(todo) == 0 {
-			break
+			return written
 		}
 		if failed != nil {
 			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "error", failed)
 			if !pause.For(ctx, recordRetry) {
-				break
+				return written
 			}
 		}
 	}
-	r.d.after.add(written)
 }
 
 // pendingWrite is the outcomes of one event that are written in one step.
