@@ -75,7 +75,7 @@ func OpenKeys(ctx context.Context, opts KeysOptions) (*Keys, error) {
 	}
 	localErr := k.useLocal()
 	if localErr != nil {
-		k.opts.Logger.Warn("the last known token keys cannot be used", "error", localErr)
+		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
 	err = k.Sync(ctx)
 	switch away := errors.Is(err, storage.ErrUnavailable); {
@@ -200,7 +200,7 @@ func (k *Keys) dropOldKey() error {
 		return fmt.Errorf("remove the imported token key: %w", err)
 	}
 	k.imported = nil
-	k.opts.Logger.Info("the token key was imported into the database, its file is removed", "file", path)
+	k.opts.Logger.Info("the token key was imported into the database, its file is removed", "file.path", path)
 	return nil
 }
 

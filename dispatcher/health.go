@@ -153,7 +153,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	})
 	for _, t := range transitions {
 		if t.Err != nil {
-			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "error", t.Err)
+			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "exception.message", t.Err)
 			continue
 		}
 		d.transition(ctx, t)
@@ -179,7 +179,7 @@ func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID,
 // disabled follows up a try to disable a subscriber.
 func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
-		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "error", err)
+		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "exception.message", err)
 		return
 	}
 	if changed {
@@ -202,6 +202,6 @@ func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 // subscriber was enabled, so that the release did not see them.
 func (d *Dispatcher) releaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) {
 	if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
-		d.opts.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "error", err)
+		d.opts.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "exception.message", err)
 	}
 }

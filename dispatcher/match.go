@@ -90,14 +90,14 @@ const requeuePause = 500 * time.Millisecond
 // requeueLater gives up work that could not be begun. It stays noted until then,
 // so that a stop requeues it as well.
 func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
-	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "error", why)
+	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "exception.message", why)
 	d.working.Go(func() {
 		for pause.For(d.intake, requeuePause) {
 			err := d.queue.Requeue(d.intake, replica, b)
 			if err == nil {
 				return
 			}
-			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "error", err)
+			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
 		}
 	})
 }
@@ -205,14 +205,14 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, why error) {
 	d.metrics.quarantined.Inc()
 	d.opts.Logger.Error("event or delivery quarantined",
-		"company_uuid", r.Company, "event_id", r.ID, "error", why)
+		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber)
 	if err == nil {
 		return
 	}
 	d.working.Go(func() {
 		for err != nil {
-			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "error", err)
+			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
 			if !pause.For(d.intake, requeuePause) {
 				return
 			}
@@ -235,7 +235,7 @@ func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
 			return
 		}
 		if err := run(); err != nil && d.intake.Err() == nil {
-			d.opts.Logger.Error("job step failed", "company_uuid", company, "job", job, "error", err)
+			d.opts.Logger.Error("job step failed", "company_uuid", company, "job_uuid", job, "exception.message", err)
 		}
 	})
 }

@@ -175,7 +175,7 @@ const gaugesEvery = 10 * time.Second
 func (d *Dispatcher) runGauges(ctx context.Context) {
 	for {
 		if err := d.readGauges(ctx); err != nil && ctx.Err() == nil {
-			d.opts.Logger.Error("gauges not read", "error", err)
+			d.opts.Logger.Error("gauges not read", "exception.message", err)
 		}
 		if !pause.For(ctx, gaugesEvery) {
 			return

@@ -19,8 +19,8 @@ func (d *Dispatcher) recovered(cause any, doing string, r delivery.Ref) error {
 		return nil
 	}
 	d.metrics.panics.Inc()
-	d.opts.Logger.Error(doing+" panicked", "company_uuid", r.Company, "event_id", r.ID,
-		"subscriber_uuid", r.Subscriber, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	d.opts.Logger.Error("work panicked", "step", doing, "company_uuid", r.Company, "event_id", r.ID,
+		"subscriber_uuid", r.Subscriber, "exception.message", fmt.Sprint(cause), "exception.stacktrace", string(debug.Stack()))
 	return fmt.Errorf("%s: panic: %v", doing, cause)
 }
 

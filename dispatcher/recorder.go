@@ -166,7 +166,7 @@ func (r *recorder) untilTaken(ctx context.Context, todo []*pendingWrite) (writte
 			return written
 		}
 		if failed != nil {
-			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "error", failed)
+			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "exception.message", failed)
 			if !pause.For(ctx, recordRetry) {
 				return written
 			}
@@ -233,7 +233,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 		}
 		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
 		if err != nil { // one that cannot be encoded, ever
-			r.d.opts.Logger.Error("outcomes dropped", "error", err)
+			r.d.opts.Logger.Error("outcomes dropped", "exception.message", err)
 			continue
 		}
 		r.d.queue.Kick(wakes...)

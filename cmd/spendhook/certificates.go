@@ -33,7 +33,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 func (d *daemon) checkCertificates(ctx context.Context, ending prometheus.Gauge) {
 	some, count, err := d.subscribers.ExpiringCertificates(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
-		d.log.Debug("egress certificates not checked", "error", err)
+		d.log.Debug("egress certificates not checked", "exception.message", err)
 		return
 	}
 	ending.Set(float64(count))

@@ -128,7 +128,6 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 }
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
-	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, redisx.Options{
 		URL: d.cfg.Redis.URL.Reveal(), DataDir: d.cfg.DataDir, Memory: int64(d.cfg.Redis.Memory), FullSync: d.cfg.Redis.FullSync, AllowMemory: d.cfg.Dev, Logger: d.log,
 	})

@@ -183,7 +183,7 @@ func (d *daemon) publicURL() string {
 	}
 	base := d.base()
 	if !d.cfg.Dev {
-		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "base", base)
+		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "address", base)
 	}
 	return base
 }

@@ -76,7 +76,7 @@ func startError(ctx context.Context, err error) error {
 func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
 	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
 		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
-		slog.String("version", readBuild().version), slog.String("replica", d.replica.id))
+		slog.String("service.version", readBuild().version), slog.String("service.instance.id", d.replica.id))
 	if !d.cfg.Dev {
 		return nil
 	}
@@ -99,9 +99,9 @@ func (d *daemon) wait(ctx context.Context) error {
 	var failure error
 	select {
 	case <-ctx.Done():
-		d.log.Info("stopping", "grace", d.cfg.ShutdownGrace)
+		d.log.Info("stopping", "grace_ms", d.cfg.ShutdownGrace.Milliseconds())
 	case failure = <-d.failed:
-		d.log.Error("a listener failed", "error", failure)
+		d.log.Error("a listener failed", "exception.message", failure)
 	}
 	err := errors.Join(failure, d.close(ctx))
 	if err == nil {

@@ -62,10 +62,10 @@ func keepSent(attempts []Attempt) {
 	if last == 0 {
 		return
 	}
-	switch before := &attempts[last-1].Sent; {
-	case *before == attempts[last].Sent:
+	switch before := &attempts[last-1].Sent; *before {
+	case attempts[last].Sent:
 		*before = ""
-	case *before == "":
+	case "":
 		*before = nothingSent
 	}
 }

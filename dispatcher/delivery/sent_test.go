@@ -3,6 +3,7 @@ package delivery
 import (
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,12 +19,12 @@ func TestTheLogKeepsHeadersOnce(t *testing.T) {
 	for i, sent := range []http.Header{plain, plain, nil, nil, secret, secret} {
 		r.log(Result{Outcome: Failed, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
 	}
-	kept := ""
+	var kept strings.Builder
 	for _, a := range r.Attempts {
-		kept += "(" + a.Sent + ")"
+		kept.WriteString("(" + a.Sent + ")")
 	}
-	if want := "()(spendhook/1\n7)()(-)()(spendhook/1\n7\n\nX-Key)"; kept != want {
-		t.Errorf("kept %q, want %q", kept, want)
+	if want := "()(spendhook/1\n7)()(-)()(spendhook/1\n7\n\nX-Key)"; kept.String() != want {
+		t.Errorf("kept %q, want %q", kept.String(), want)
 	}
 	for i, n := range []int{6, 6, 0, 0, 7, 7} {
 		shown := RequestHeaders("e", r.Attempts, i)

@@ -164,7 +164,7 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 		if failed == nil {
 			return err
 		}
-		s.Logger.Error("job not put back, trying again", "job", id, "error", failed)
+		s.Logger.Error("job not put back, trying again", "job_uuid", id, "exception.message", failed)
 		if !pause.For(ctx, jobRetry) {
 			return errors.Join(err, failed)
 		}
