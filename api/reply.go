@@ -156,7 +156,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 func (s *server) logFailure(r *http.Request, id string, p *problem) {
 	if p.cause != nil && r.Context().Err() == nil {
 		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
-			slog.String("request_id", id), slog.Int("status", p.status), slog.Any("exception.message", p.cause))
+			slog.String("request_id", id), slog.Int("http.response.status_code", p.status), slog.Any("exception.message", p.cause))
 	}
 }
 
