@@ -245,6 +245,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 				failed, again = answer.Err, append(again, mine[i])
 				continue
 			}
+			r.quarantine(mine[i], answer.Found)
 			rest, written := mine[i].settle(answer.Found)
 			done = append(done, written...)
 			if rest != nil {
@@ -254,6 +255,20 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 	}
 	return again, done, failed
 }
+
+// quarantine moves an event to the quarantine whose deliveries cannot be read. One
+// that was claimed from its endpoint queue is there again, and is quarantined when it is
+// claimed.
+func (r *recorder) quarantine(w *pendingWrite, found []*delivery.Found) {
+	for i, o := range w.outcomes {
+		if f := found[i]; f != nil && f.Damaged && o.event != nil {
+			r.d.quarantine(r.d.intake, w.replica, o.ref, nil, errDamaged)
+			return
+		}
+	}
+}
+
+var errDamaged = errors.New("the event's deliveries cannot be read")
 
 // write is what the store is to write.
 func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
@@ -286,7 +301,7 @@ func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done
 		f := found[i]
 		switch {
 		case f != nil && f.Damaged:
-			// Its next claim quarantines it.
+			// It is in the quarantine now, or its next claim puts it there.
 		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
 		case f.Compacted:

@@ -133,7 +133,7 @@ type Recorded struct {
 // Bounds of one script call, and with them how long Redis does nothing else.
 const (
 	smoothChunk = 64
-	recordChunk = 16
+	recordChunk = 64
 )
 
 // Record writes in one pipeline; replica is under whose name the work was

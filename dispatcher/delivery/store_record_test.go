@@ -140,6 +140,38 @@ func found(t *testing.T, recorded []Recorded, err error) (all []*Found) {
 	return all
 }
 
+// An event whose deliveries cannot be read is told of, and holds up no other one that
+// is written in the same call.
+func TestDamagedDeliveriesHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]func(h *harness) func(Record) Record{
+		"delivered at once": func(h *harness) func(Record) Record { return h.succeed },
+		"failed":            func(h *harness) func(Record) Record { return h.fail },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			var writes []Write
+			for _, id := range []string{"e1", "damaged", "e3"} {
+				e := h.accept(t, id)
+				writes = append(writes, Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(Ref{e, uuid.New()}, outcome(h))}})
+			}
+			if err := h.client.Set(t.Context(), deliveriesKey(writes[1].Event), "no hash", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			recorded, _, err := h.Record(t.Context(), h.now, testReplica, writes)
+			if all := found(t, recorded, err); len(all) != 1 || !all[0].Damaged || recorded[1].Found[0] != all[0] {
+				t.Fatalf("found %+v", all)
+			}
+			for _, i := range []int{0, 2} {
+				if got := h.stored(t, writes[i].Changes[0].Ref); got == nil || got.Count != 1 {
+					t.Errorf("%s is %+v", writes[i].Event, got)
+				}
+			}
+		})
+	}
+}
+
 func TestDeliveredConflictsAreTold(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -9,7 +9,7 @@
 --   the order of their events, the numbers of its event and its subscriber, created
 --   ms, and the record
 -- Returns the key prefixes of partitions that need a wake-up; then for each delivery
--- 1, or the record found when there is one already.
+-- 1, or the record found when there is one already, or DAMAGED.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, companies, events, subs = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local event0 = 8 + 2 * companies
@@ -21,56 +21,43 @@ local prefixes = {}
 for c = 1, companies do prefixes[c] = of_company(c) end
 check(prefixes)
 
-local out, entries, marks = {0}, {}, {}
+local out, all = {0}, {}
 
--- write writes the deliveries of an event whose arguments begin at first, and
--- returns where those of the next event do.
-local function write(e, key, first)
+-- read reads the deliveries of an event whose arguments begin at first, gathers what is
+-- to be written, and returns where those of the next event begin.
+local function read(number, first)
+  local at = event0 + 3 * number
+  local P, company = of_company(tonumber(ARGV[at - 2]))
+  local e = {P = P, company = company, id = ARGV[at - 1], matched = ARGV[at], opened = 0, records = {}}
   local fields, a = {}, first
-  while tonumber(ARGV[a]) == e do
+  while tonumber(ARGV[a]) == number do
     fields[#fields + 1] = ARGV[sub0 + 2 * ARGV[a + 1]]
     a = a + 4
   end
-  local n, records = #fields, {}
+  local n = #fields
   fields[n + 1], fields[n + 2], fields[n + 3] = '#', '!', HELD
-  local found = redis.call('HMGET', key, unpack(fields))
+  local found = redis.pcall('HMGET', P .. 'd:' .. company .. '/' .. e.id, unpack(fields))
+  e.damaged = found.err ~= nil
   for i = 1, n do
-    out[#out + 1] = found[i] or 1
-    if not found[i] then
+    out[#out + 1] = e.damaged and DAMAGED or found[i] or 1
+    if not found[i] and not e.damaged then
       local at = first + 4 * (i - 1)
-      local s = tonumber(ARGV[at + 1])
-      records[#records + 1], records[#records + 2] = fields[i], ARGV[at + 3]
-      entries[s] = entries[s] or {}
-      table.insert(entries[s], ARGV[at + 2])
-      table.insert(entries[s], ARGV[event0 + 3 * e - 1])
+      e.records[#e.records + 1], e.records[#e.records + 2] = fields[i], ARGV[at + 3]
+      gather(P .. 'da:' .. company .. '/' .. fields[i], e.id, ARGV[at + 2], keep)
     end
   end
-  if #records > 0 then redis.call('HSET', key, unpack(records)) end
-  marks[e] = {found[n + 1], found[n + 2], found[n + 3]}
+  e.marks = {found[n + 1], found[n + 2], found[n + 3]}
+  all[number] = e
   return a
 end
 
 local at = sub0 + 2 * subs + 1
-for e = 1, events do
-  local P, company = of_company(tonumber(ARGV[event0 + 3 * e - 2]))
-  at = write(e, P .. 'd:' .. company .. '/' .. ARGV[event0 + 3 * e - 1], at)
-end
-for s, list in pairs(entries) do
-  local P, company = of_company(tonumber(ARGV[sub0 + 2 * s - 1]))
-  local key = P .. 'da:' .. company .. '/' .. ARGV[sub0 + 2 * s]
-  redis.call('ZADD', key, unpack(list))
-  local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - keep, 'LIMIT', 0, 4 + #list)
-  if #old > 0 then redis.call('ZREM', key, unpack(old)) end
-  redis.call('PEXPIRE', key, keep)
-end
+for number = 1, events do at = read(number, at) end
+flush(now)
 local grown = {}
-for e = 1, events do
-  local at = event0 + 3 * e
-  if ARGV[at] ~= '' then
-    local c = tonumber(ARGV[at - 2])
-    local P, company = of_company(c)
-    grown[c] = (grown[c] or 0) + settle(P, replica, company, ARGV[at - 1], ARGV[at], 0, false, now, keep, keep_dead, keep_event, marks[e])
-  end
+for number, e in ipairs(all) do
+  local c = tonumber(ARGV[event0 + 3 * number - 2])
+  if not e.damaged then grown[c] = (grown[c] or 0) + settle(e, replica, now, keep, keep_dead, keep_event) end
 end
 for c, change in pairs(grown) do
   local P, company = of_company(c)

@@ -47,7 +47,9 @@ else
     if tonumber(redis.call('HGET', deliveries, '#') or 0) > 0 then opened = -1 end
   end
   if state then
-    count_pending(P, company, settle(P, '', company, id, '', opened, false, now, keep, keep_dead, keep_event))
+    local e = {P = P, company = company, id = id, matched = '', opened = opened, records = {},
+      marks = redis.call('HMGET', deliveries, '#', '!', HELD)}
+    count_pending(P, company, settle(e, '', now, keep, keep_dead, keep_event))
     if event_damaged and redis.call('GETRANGE', event, 0, 0) == SETTLED then bury() end
   else
     if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end

@@ -1,6 +1,7 @@
 -- Of an event's deliveries the field '#' counts the live ones, '!' says that one
 -- died, and '-' that a disabled subscriber was to have one.
 local HELD = '-'
+local DAMAGED = '?' -- the answer for a delivery whose event's deliveries cannot be read
 
 local to_compact = {} -- the events of this call that may be compacted, by company
 local matchings = {}  -- the events of this call whose matching ended, by company
@@ -11,31 +12,72 @@ local function wakes(P, n)
   if n > 0 then woken[P] = true end
 end
 
--- settle moves an event to the state that its deliveries are in, after some of
--- them were written. What is pending has no expiry. matched: '' before its matching
--- is complete; then the number of its deliveries, with an 'h' after it when a
--- disabled subscriber was to have one, and the replica's note of it ends. opened:
--- live deliveries more than before. marks: the fields '#', '!' and HELD, when the
--- caller has read them and writes none. Returns by how much the pending events of
--- the company grew: -1, 0 or 1. Call end_settling when all are settled.
-local function settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event, marks)
-  local deliveries, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
+-- gather notes that a member of a sorted set gets a score, or that it leaves the set
+-- (false); flush does so, with one command for a set. Members of a set that is given ms
+-- go when they are older than that, a few at each flush, and the set when nothing was
+-- added for so long.
+local gathered, kept_for = {}, {}
+local function gather(key, member, score, ms)
+  gathered[key] = gathered[key] or {}
+  gathered[key][member] = score
+  if ms then kept_for[key] = ms end
+end
+local function flush(now)
+  for key, members in pairs(gathered) do
+    local added, removed = {}, {}
+    for member, score in pairs(members) do
+      if score then
+        added[#added + 1], added[#added + 2] = score, member
+      else
+        removed[#removed + 1] = member
+      end
+    end
+    if #removed > 0 then redis.call('ZREM', key, unpack(removed)) end
+    if #added > 0 then redis.call('ZADD', key, unpack(added)) end
+    local ms = kept_for[key]
+    if ms then
+      local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - ms, 'LIMIT', 0, 4 + #added)
+      if #old > 0 then redis.call('ZREM', key, unpack(old)) end
+      redis.call('PEXPIRE', key, ms)
+    end
+  end
+  gathered, kept_for = {}, {}
+end
+
+-- settle writes what e.records holds of an event (subscriber and record in turn), and
+-- moves the event to the state that its deliveries are in. What is pending has no
+-- expiry. e has P, company and id; matched: '' before its matching is complete; then
+-- the number of its deliveries, with an 'h' after it when a disabled subscriber was to
+-- have one, and the replica's note of it ends; opened: live deliveries more than
+-- before; dead: one died; marks: the fields '#', '!' and HELD as they were; head: the
+-- first 14 bytes of the event, when the caller has read them. Returns by how much the
+-- pending events of the company grew: -1, 0 or 1. Call end_settling when all are
+-- settled.
+local function settle(e, replica, now, keep, keep_dead, keep_event)
+  local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
+  local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
   if matched ~= '' then
     local m = matchings[P .. company] or {P = P, company = company, replica = replica, ids = {}, notes = {}, fanouts = {}}
     matchings[P .. company] = m
-    table.insert(m.ids, id)
-    table.insert(m.notes, company .. '/' .. id)
+    table.insert(m.ids, e.id)
+    table.insert(m.notes, company .. '/' .. e.id)
     table.insert(m.fanouts, tonumber(string.match(matched, '^%d+')))
   end
-  if opened ~= 0 then redis.call('HINCRBY', deliveries, '#', opened) end
-  if dead then redis.call('HSET', deliveries, '!', now) end
-  local head = redis.pcall('GETRANGE', event, 0, 13)
+  if e.opened ~= 0 then
+    marks[1] = tonumber(marks[1] or 0) + e.opened
+    fields[#fields + 1], fields[#fields + 2] = '#', marks[1]
+  end
+  if e.dead then
+    marks[2] = now
+    fields[#fields + 1], fields[#fields + 2] = '!', now
+  end
+  if #fields > 0 then redis.call('HSET', deliveries, unpack(fields)) end
+  local head = e.head or redis.pcall('GETRANGE', event, 0, 13)
   if type(head) == 'table' then return 0 end -- no event: damaged
   local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
   if not accepted or state == COMPACTED then -- what came too late for the event goes too
-    local late = redis.call('HMGET', deliveries, '#', '!')
-    if tonumber(late[1] or 0) > 0 then return 0 end
-    if state == COMPACTED and not late[2] then
+    if tonumber(marks[1] or 0) > 0 then return 0 end
+    if state == COMPACTED and not marks[2] then
       redis.call('UNLINK', deliveries)
     else
       redis.call('PEXPIRE', deliveries, keep_dead, 'NX')
@@ -43,14 +85,13 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
     return 0
   end
   if state == READY and matched == '' then return 0 end
-  marks = marks or redis.call('HMGET', deliveries, '#', '!', HELD)
   if string.sub(matched, -1) == 'h' then
     redis.call('HSET', deliveries, HELD, 1)
     marks[3] = '1'
   end
   local is = SETTLED
   if tonumber(marks[1] or 0) > 0 then is = MATCHED end
-  if is == SETTLED and (state ~= SETTLED or dead) then
+  if is == SETTLED and (state ~= SETTLED or e.dead) then
     local ms = math.max(accepted + keep_event - now, 1000)
     if marks[2] then ms, keep = math.max(ms, keep_dead), math.max(keep, keep_dead) end
     redis.call('PEXPIRE', event, ms)
@@ -63,7 +104,7 @@ local function settle(P, replica, company, id, matched, opened, dead, now, keep,
   if is == SETTLED then
     if not (marks[2] or marks[3]) then
       local of = to_compact[P .. company] or {P = P, company = company}
-      of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. id
+      of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. e.id
       to_compact[P .. company] = of
     end
     return -1

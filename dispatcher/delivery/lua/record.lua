@@ -14,121 +14,215 @@
 --   attempt is under way
 -- Returns the key prefixes of partitions that need a wake-up; then for each
 -- change 1, or 0 for an attempt under way, or -1 when the event is compacted, or
--- the record found when its version differs.
+-- the record found when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, breaker_pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
 local LIVE = {P = true, R = true}
 
-local prefixes, at = {}, 9
-for e = 1, tonumber(ARGV[8]) do
-  prefixes[e] = ARGV[at]
-  at = at + 5 + 8 * ARGV[at + 4]
+-- Everything is read before anything is written, each key once.
+local changes, events, endpoints, prefixes = {}, {}, {}, {}
+
+local function event_of(P, company, id)
+  local key = P .. 'd:' .. company .. '/' .. id
+  local e = events[key]
+  if not e then
+    e = {P = P, company = company, id = id, key = key, matched = '', opened = 0, records = {}, subs = {}, found = {}}
+    events[key] = e
+    events[#events + 1] = e
+  end
+  return e
+end
+
+-- endpoint_of finds what this call knows of an endpoint: s, its state as endpoint read
+-- it; claimed, the deliveries whose claims may end; ended and notes, those whose claims
+-- did, and the replica's notes of them; put, those that go to its queue, and when they
+-- are due.
+local function endpoint_of(P, company, sub)
+  local name = company .. '/' .. sub
+  local x = endpoints[name]
+  if not x then
+    x = {P = P, company = company, sub = sub, name = name, claimed = {}, ended = {}, notes = {}, put = {}}
+    endpoints[name] = x
+    endpoints[#endpoints + 1] = x
+  end
+  return x
+end
+
+local at = 9
+for _ = 1, tonumber(ARGV[8]) do
+  local P, company, id = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local e = event_of(P, company, id)
+  prefixes[#prefixes + 1] = P
+  if ARGV[at + 3] ~= '' then e.matched = ARGV[at + 3] end
+  local first = at + 5
+  at = first + 8 * ARGV[at + 4]
+  for a = first, at - 1, 8 do
+    local x = endpoint_of(P, company, ARGV[a])
+    changes[#changes + 1] = {e = e, x = x, at = a}
+    e.subs[#e.subs + 1] = x.sub
+    if string.find(ARGV[a + 5], 'c', 1, true) then x.claimed[#x.claimed + 1] = id end
+  end
 end
 check(prefixes)
 
--- index adds to a sorted set whose old members go, a few at each write, and
--- which expires when nothing is written any more.
-local function index(key, score, member, ms)
-  redis.call('ZADD', key, score, member)
-  local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - ms, 'LIMIT', 0, 4)
-  if #old > 0 then redis.call('ZREM', key, unpack(old)) end
-  redis.call('PEXPIRE', key, ms)
+for _, e in ipairs(events) do
+  local n = #e.subs
+  e.subs[n + 1], e.subs[n + 2], e.subs[n + 3] = '#', '!', HELD
+  local found = redis.pcall('HMGET', e.key, unpack(e.subs))
+  e.damaged = found.err ~= nil
+  for i = 1, n do e.found[e.subs[i]] = found[i] or nil end
+  e.marks = {found[n + 1], found[n + 2], found[n + 3]}
+  e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
+end
+for _, x in ipairs(endpoints) do
+  x.s, x.by = endpoint(x.P, x.name), {}
+  if #x.claimed > 0 then
+    local by = redis.call('HMGET', x.P .. 'ef:' .. x.name, unpack(x.claimed))
+    for i, id in ipairs(x.claimed) do x.by[id] = by[i] or nil end
+  end
+end
+
+-- ends ends this replica's claim of a delivery, and reports whether there was one. It
+-- ends no other claim: of a replica that took the delivery over, or a later one by the
+-- same replica.
+local function ends(x, id, version)
+  local note, by = reference(x.company, id, x.sub), x.by[id]
+  if by and by ~= claim_name(replica, version) then return false end
+  if not by and redis.call('HDEL', x.P .. 'n:' .. replica, note) == 0 then return false end -- what is in flight expires before notes do
+  x.by[id] = nil
+  table.insert(x.ended, id)
+  table.insert(x.notes, note)
+  return true
+end
+
+-- under_way tells whether an attempt of a delivery from an endpoint queue is under way.
+local function under_way(x, id)
+  for _, ended in ipairs(x.ended) do
+    if ended == id then return false end
+  end
+  return in_flight(x.P, x.company, x.sub, id)
+end
+
+-- learn keeps what an attempt told of an endpoint that has a queue.
+local function learn(x, flags, pause_ms)
+  local s, untl = x.s, 0
+  local fails = s.fails
+  if string.find(flags, 'u', 1, true) then
+    s.fails = (s.fails or 0) + 1
+    if s.fails >= trips then untl = t + breaker_pause end
+  elseif string.find(flags, 's', 1, true) then
+    s.fails = nil
+  elseif string.find(flags, 'o', 1, true) then
+    s.fails = trips
+  end
+  if pause_ms ~= '' then untl = math.max(untl, t + pause_ms) end
+  if untl > (s['until'] or 0) then s['until'], x.learned = untl, true end
+  if s.fails ~= fails then x.learned = true end
 end
 
 -- reindex moves a delivery between the indexes of what is live and what is dead.
 -- What is live stays so for any time, so its indexes neither expire nor are trimmed.
-local function reindex(P, company, sub, id, was, is, created)
-  local of_sub, both = company .. '/' .. sub, id .. '/' .. sub
-  if LIVE[is] and not LIVE[was] then
-    redis.call('ZADD', P .. 'dl:' .. of_sub, created, id)
-    redis.call('ZADD', P .. 'cl:' .. company, created, both)
-  elseif LIVE[was] and not LIVE[is] then
-    redis.call('ZREM', P .. 'dl:' .. of_sub, id)
-    redis.call('ZREM', P .. 'cl:' .. company, both)
+local function reindex(e, sub, was, is, created)
+  local P, of_sub, both = e.P, e.company .. '/' .. sub, e.id .. '/' .. sub
+  if LIVE[is] ~= LIVE[was] then
+    local score = LIVE[is] and created or false
+    gather(P .. 'dl:' .. of_sub, e.id, score)
+    gather(P .. 'cl:' .. e.company, both, score)
+    e.opened = e.opened + (LIVE[is] and 1 or -1)
   end
-  if was == 'X' and is ~= 'X' then
-    redis.call('ZREM', P .. 'dd:' .. of_sub, id)
-    redis.call('ZREM', P .. 'cd:' .. company, both)
-    redis.call('ZREM', P .. 'dead', company .. '/' .. both)
-  elseif is == 'X' then
-    index(P .. 'dd:' .. of_sub, now, id, keep_dead)
-    index(P .. 'cd:' .. company, now, both, keep_dead)
-    redis.call('ZADD', P .. 'dead', now, company .. '/' .. both)
+  if is == 'X' then
+    gather(P .. 'dd:' .. of_sub, e.id, now, keep_dead)
+    gather(P .. 'cd:' .. e.company, both, now, keep_dead)
+    gather(P .. 'dead', e.company .. '/' .. both, now)
+    e.dead = true
+  elseif was == 'X' then
+    gather(P .. 'dd:' .. of_sub, e.id, false)
+    gather(P .. 'cd:' .. e.company, both, false)
+    gather(P .. 'dead', e.company .. '/' .. both, false)
   end
 end
 
--- learn keeps what an attempt told of an endpoint that has a queue.
-local function learn(P, company, sub, flags, ms)
-  local state = P .. 'es:' .. company .. '/' .. sub
-  local untl = 0
-  if string.find(flags, 'u', 1, true) then
-    if redis.call('HINCRBY', state, 'fails', 1) >= trips then untl = t + breaker_pause end
-  elseif string.find(flags, 's', 1, true) then
-    redis.call('HDEL', state, 'fails')
-  elseif string.find(flags, 'o', 1, true) then
-    redis.call('HSET', state, 'fails', trips)
+-- write writes a change that holds; ended: the claim of the delivery has.
+local function write(e, x, a, found, ended)
+  local record, created, due = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
+  local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
+  e.found[x.sub] = record
+  e.records[#e.records + 1], e.records[#e.records + 2] = x.sub, record
+  if not found then gather(e.P .. 'da:' .. x.name, e.id, created, keep) end
+  reindex(e, x.sub, was, is, created)
+  if is == 'X' and was ~= 'X' then
+    wakes(e.P, notice(e.P, e.company, x.sub, ARGV[a + 7], now))
+    if x.s.ondead then
+      pause(e.P, e.company, x.sub, 'DEAD', t)
+      x.s.paused = x.s.paused or t
+    end
   end
-  if ms ~= '' then untl = math.max(untl, t + ms) end
-  if untl > 0 then
-    local known = tonumber(redis.call('HGET', state, 'until') or 0)
-    if untl > known then redis.call('HSET', state, 'until', untl) end
+  if LIVE[is] and due ~= '' then
+    -- One that somebody else is attempting is queued by its outcome.
+    if ended or not found or not under_way(x, e.id) then
+      x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
+      x.put[e.id] = t + due
+    end
+  elseif LIVE[was] and not ended then
+    x.put[e.id] = nil
+    take_out(e.P, e.company, x.sub, e.id)
   end
 end
 
 local out = {0}
-local a = 9
-for e = 1, tonumber(ARGV[8]) do
-  local P, company, id, matched, changes = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], tonumber(ARGV[a + 4])
-  a = a + 5
-  local key, event = P .. 'd:' .. company .. '/' .. id, P .. 'e:' .. company .. ':' .. id
-  local opened, dead = 0, false
-  for _ = 1, changes do
-    local sub, expected, record, created = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
-    local due, flags, ms, death = ARGV[a + 4], ARGV[a + 5], ARGV[a + 6], ARGV[a + 7]
-    a = a + 8
-    local claimed = string.find(flags, 'c', 1, true)
-    local ended = claimed and free(P, replica, company, sub, id, expected)
-    local offered = not ended
-    if ended or not claimed then learn(P, company, sub, flags, ms) end
-    local found = redis.call('HGET', key, sub)
-    if version_of(found) ~= expected then
-      out[#out + 1] = found or ''
-      if ended and found and not finished(found) then -- the caller may never come back, or it is damaged
-        wakes(P, put(P, company, sub, id, t, t))
-        offered = true
-      end
-    elseif expected == '' and redis.pcall('GETRANGE', event, 0, 0) == COMPACTED then
-      out[#out + 1] = -1
-    elseif string.find(flags, 'g', 1, true) and in_flight(P, company, sub, id) then
-      out[#out + 1] = 0
-    else
-      out[#out + 1] = 1
-      local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
-      redis.call('HSET', key, sub, record)
-      if not found then index(P .. 'da:' .. company .. '/' .. sub, created, id, keep) end
-      reindex(P, company, sub, id, was, is, created)
-      if LIVE[is] and not LIVE[was] then opened = opened + 1 end
-      if LIVE[was] and not LIVE[is] then opened = opened - 1 end
-      dead = dead or is == 'X'
-      if is == 'X' and was ~= 'X' then
-        wakes(P, notice(P, company, sub, death, now))
-        if redis.call('HGET', P .. 'es:' .. company .. '/' .. sub, 'ondead') then pause(P, company, sub, 'DEAD', t) end
-      end
-      if LIVE[is] and due ~= '' then
-        -- One that somebody else is attempting is queued by its outcome.
-        if ended or not found or not in_flight(P, company, sub, id) then
-          if string.find(flags, 'b', 1, true) then redis.call('SADD', P .. 'bl:' .. company, sub) end
-          wakes(P, put(P, company, sub, id, t + due, t))
-          offered = true
-        end
-      elseif LIVE[was] and not ended then
-        take_out(P, company, sub, id)
-      end
-    end
-    if not offered then wakes(P, offer(P, company, sub, t)) end
+for i, change in ipairs(changes) do
+  local e, x, a = change.e, change.x, change.at
+  local expected, flags = ARGV[a + 1], ARGV[a + 5]
+  local claimed = string.find(flags, 'c', 1, true)
+  local ended = claimed and ends(x, e.id, expected)
+  if ended or not claimed then learn(x, flags, ARGV[a + 6]) end
+  local found = e.found[x.sub]
+  if e.damaged then
+    out[i + 1] = DAMAGED
+    if ended then x.put[e.id] = t end -- its next claim quarantines it
+  elseif version_of(found) ~= expected then
+    out[i + 1] = found or ''
+    if ended and found and not finished(found) then x.put[e.id] = t end -- the caller may never come back, or it is damaged
+  elseif expected == '' and type(e.head) == 'string' and string.sub(e.head, 1, 1) == COMPACTED then
+    out[i + 1] = -1
+  elseif string.find(flags, 'g', 1, true) and under_way(x, e.id) then
+    out[i + 1] = 0
+  else
+    out[i + 1] = 1
+    write(e, x, a, found, ended)
   end
-  count_pending(P, company, settle(P, replica, company, id, matched, opened, dead, now, keep, keep_dead, keep_event))
+end
+
+-- serve_again writes what was learned of an endpoint, and has its queue served.
+local function serve_again(x)
+  local P, s, state = x.P, x.s, x.P .. 'es:' .. x.name
+  if x.learned then
+    if s.fails then redis.call('HSET', state, 'fails', s.fails) else redis.call('HDEL', state, 'fails') end
+    if s['until'] then redis.call('HSET', state, 'until', s['until']) end
+  end
+  if #x.ended > 0 then
+    redis.call('HDEL', P .. 'n:' .. replica, unpack(x.notes))
+    redis.call('HDEL', P .. 'ef:' .. x.name, unpack(x.ended))
+    freed(P, x.name, s, t)
+  end
+  if x.backlog then redis.call('SADD', P .. 'bl:' .. x.company, x.sub) end
+  for id, due in pairs(x.put) do
+    if s.ordered then
+      wakes(P, put(P, x.company, x.sub, id, due, t))
+    else
+      gather(P .. 'eq:' .. x.name, id, due)
+    end
+  end
+end
+
+for _, x in ipairs(endpoints) do serve_again(x) end
+flush(now)
+for _, x in ipairs(endpoints) do
+  if not (x.s.full or x.s.paused) then wakes(x.P, offer(x.P, x.company, x.sub, t, x.s)) end
+end
+for _, e in ipairs(events) do
+  if not e.damaged then count_pending(e.P, e.company, settle(e, replica, now, keep, keep_dead, keep_event)) end
 end
 out[1] = end_settling(now)
 return out

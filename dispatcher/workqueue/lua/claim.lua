@@ -170,19 +170,27 @@ local function claim_endpoint(company, sub, want, out)
   end
   local free = most - busy
 
-  local used = 0
-  for _, id in ipairs(due_now(queue, s, math.min(want, free, by_rate))) do
+  local ids, used = due_now(queue, s, math.min(want, free, by_rate)), 0
+  local events, taken, notes, claims = {}, {}, {}, {}
+  for i, id in ipairs(ids) do
     if bytes <= 0 then break end
-    local event = read('GET', P .. 'e:' .. company .. ':' .. id)
+    local at = (i - 1) % EVENTS
+    if at == 0 then events = read_events(company, ids, i, math.min(i + EVENTS - 1, #ids)) end
+    local event = events[at + 1]
     local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-    redis.call('ZREM', queue, id)
-    redis.call('HSET', note, reference(company, id, sub), call)
-    redis.call('HSET', P .. 'ef:' .. e, id, claim_name(replica, version_of(record)))
     bytes = bytes - (event and #event or 0)
     used = used + 1
+    taken[used] = id
+    notes[2 * used - 1], notes[2 * used] = reference(company, id, sub), call
+    claims[2 * used - 1], claims[2 * used] = id, claim_name(replica, version_of(record))
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = sub, id, record, event
   end
-  if used > 0 then redis.call('EXPIRE', P .. 'ef:' .. e, 3600) end
+  if used > 0 then
+    redis.call('ZREM', queue, unpack(taken))
+    redis.call('HSET', note, unpack(notes))
+    redis.call('HSET', P .. 'ef:' .. e, unpack(claims))
+    redis.call('EXPIRE', P .. 'ef:' .. e, 3600)
+  end
   if s.interval and used > 0 then
     s.tat = math.max(s.tat or 0, now) + used * s.interval
     redis.call('HSET', state, 'tat', string.format('%.3f', s.tat))

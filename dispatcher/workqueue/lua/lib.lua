@@ -53,8 +53,9 @@ local IN_ORDER = 1e13
 -- its in-flight limit; it is served again with so many in flight), paused (since when), ordered, numbered (it is, or was,
 -- ordered), held (an ordered one's first delivery is not due before), fails
 -- (unreachable attempts in a row), interval (ms between two deliveries), burst, tat
--- (when the next one is due at that rate). All are numbers or nil.
-local FIELDS = {'until', 'full', 'paused', 'ordered', 'numbered', 'held', 'fails', 'interval', 'burst', 'tat'}
+-- (when the next one is due at that rate), ondead (it is paused after a dead delivery).
+-- All are numbers or nil.
+local FIELDS = {'until', 'full', 'paused', 'ordered', 'numbered', 'held', 'fails', 'interval', 'burst', 'tat', 'ondead'}
 local function endpoint(P, e)
   local s = {}
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
@@ -88,13 +89,13 @@ end
 
 -- offer has an endpoint queue served: in its company's turn when its first
 -- delivery is due, else when it will be. An endpoint at its in-flight limit is
--- offered again by whoever frees a place, a paused one when it is resumed. Returns
--- what wake does.
-local function offer(P, company, sub, now)
+-- offered again by whoever frees a place, a paused one when it is resumed. s is what
+-- endpoint read, when the caller has it. Returns what wake does.
+local function offer(P, company, sub, now, s)
   local e = company .. '/' .. sub
   local queue = P .. 'eq:' .. e
   if redis.call('ZSCORE', P .. 'dq:' .. company, sub) or redis.call('EXISTS', queue) == 0 then return 0 end
-  local s = endpoint(P, e)
+  s = s or endpoint(P, e)
   if s.full or s.paused then return 0 end
   local _, at_rate = rate_allows(s, now)
   local at = math.max(first_due(queue, s), s['until'] or 0, at_rate)
@@ -224,31 +225,24 @@ end
 -- its record then ('' for none), which no other claim of it by that replica has.
 local function claim_name(replica, version) return replica .. ' ' .. version end
 
+-- freed notes that places in an endpoint's in-flight limit were freed. s is what
+-- endpoint read. Call offer then.
+local function freed(P, e, s, now)
+  if not s.full then return end
+  if redis.call('HLEN', P .. 'ef:' .. e) <= s.full then
+    redis.call('HDEL', P .. 'es:' .. e, 'full')
+    s.full = nil
+  else -- should no other place be freed soon
+    redis.call('ZADD', P .. 'due', 'LT', now + FREED_MS, 'e:' .. e)
+  end
+end
+
 -- release frees the place that a delivery has in its endpoint's in-flight limit. Call
 -- offer then.
 local function release(P, company, sub, id)
   local e = company .. '/' .. sub
   redis.call('HDEL', P .. 'ef:' .. e, id)
-  local full = redis.call('HGET', P .. 'es:' .. e, 'full')
-  if not full then return end
-  if redis.call('HLEN', P .. 'ef:' .. e) <= tonumber(full) then
-    redis.call('HDEL', P .. 'es:' .. e, 'full')
-  else -- should no other place be freed soon
-    redis.call('ZADD', P .. 'due', 'LT', clock() + FREED_MS, 'e:' .. e)
-  end
-end
-
--- free ends a replica's claim of a delivery of an endpoint queue, and reports
--- whether there was one. It ends no other claim: of a replica that took the
--- delivery over, or a later one by the same replica.
-local function free(P, replica, company, sub, id, version)
-  local by = redis.call('HGET', P .. 'ef:' .. company .. '/' .. sub, id)
-  if by and by ~= claim_name(replica, version)
-    or redis.call('HDEL', P .. 'n:' .. replica, reference(company, id, sub)) == 0 then
-    return false
-  end
-  release(P, company, sub, id)
-  return true
+  freed(P, e, {full = tonumber(redis.call('HGET', P .. 'es:' .. e, 'full'))}, clock())
 end
 
 -- version_of reads the version of a delivery's record, '' when it has none.
