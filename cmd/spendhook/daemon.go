@@ -128,9 +128,9 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 }
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
-	d.redis, err = redisx.Open(ctx, redisx.Options{
-		URL: d.cfg.Redis.URL.Reveal(), DataDir: d.cfg.DataDir, Memory: int64(d.cfg.Redis.Memory), FullSync: d.cfg.Redis.FullSync, AllowMemory: d.cfg.Dev, Logger: d.log,
-	})
+	o := redisOptions(d.cfg, d.log)
+	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.cfg.Dev
+	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/clienttls"
 	"spendhook/internal/datadir"
 	"spendhook/internal/pacedlog"
 )
@@ -48,6 +49,8 @@ type Options struct {
 	// AllowMemory permits an in-process stand-in when no server is on PATH.
 	AllowMemory bool
 	// Logger may be nil.
+	// TLS is for a rediss:// address; nil: the system's authorities, no certificate.
+	TLS    *clienttls.Files
 	Logger *slog.Logger
 }
 
@@ -71,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Redis, error) {
 	}
 	logTo(o.Logger)
 	if o.URL != "" && o.URL != Embedded {
-		c, err := connect(o.URL)
+		c, err := connect(o.URL, o.TLS)
 		if err != nil {
 			return nil, err
 		}
