@@ -126,7 +126,7 @@ func (s *Store) acceptCall(ctx context.Context, group []*entry, now time.Time) *
 	}
 	args := append(make([]any, 0, 7+2*len(c.companies)+4*len(group)),
 		fmt.Sprintf("%013d", now.UnixMilli()), s.retention.Milliseconds(), (s.retention + grace).Milliseconds(),
-		s.backlog, int64(0), int64(0), len(c.companies))
+		s.backlog.Load(), int64(0), int64(0), len(c.companies))
 	for _, company := range c.companies {
 		args = append(args, partition.Prefix(partition.Of(company)), company.String())
 	}

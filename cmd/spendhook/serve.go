@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+
+	"spendhook/config"
 )
 
 type serveCmd struct {
@@ -36,7 +39,11 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
-	cfg, err := c.loadDaemon(overrides)
+	hangups := make(chan os.Signal, 1) // before anything else: it would end the process
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	load := func() (*config.Config, error) { return c.loadDaemon(maps.Clone(overrides)) }
+	cfg, err := load()
 	if err != nil {
 		return err
 	}
@@ -50,10 +57,13 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	}
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
-	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log))
+	level := new(slog.LevelVar)
+	level.Set(logLevel(cfg.Log))
+	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log, level), &reloader{load: load, running: *cfg, level: level})
 	if err != nil {
 		return startError(ctx, err)
 	}
+	d.background(ctx, "reloader", func(ctx context.Context) { d.reloader.follow(ctx, hangups) })
 	if err := d.greet(ctx, c.Demo, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -69,31 +70,44 @@ type Options struct {
 // receivers listen where they like, and what stands on a public address is
 // public on all its ports. Safe for concurrent use.
 type Guard struct {
+	o        Options // but AllowCIDRs, which may change
+	resolver *net.Resolver
+	rules    atomic.Pointer[rules]
+}
+
+// rules are what follows from the ranges that are allowed.
+type rules struct {
 	addresses *ssrf.Guardian
 	metadata  map[netip.Addr]bool // those that are refused whatever range is allowed
-	resolver  *net.Resolver
-	loopback  bool // names of this machine may pass
-	proxied   bool // see Options
-	inside    bool // so may names inside: some special addresses are allowed
+	inside    bool                // names inside may pass: some special addresses are allowed
 }
 
 // New makes a Guard; the zero Options are the strict ones.
 func New(o Options) *Guard {
+	g := &Guard{o: o, resolver: o.Resolver}
+	if g.resolver == nil {
+		g.resolver = net.DefaultResolver
+	}
+	g.Allow(o.AllowCIDRs)
+	return g
+}
+
+// Allow replaces Options.AllowCIDRs. Connections that stand are not touched.
+func (g *Guard) Allow(cidrs []netip.Prefix) {
+	o := g.o
+	o.AllowCIDRs = cidrs
 	v4, v6 := byFamily(o.allowed())
-	g := &Guard{
-		resolver: o.Resolver, proxied: o.Proxied, loopback: o.AllowLoopback, inside: len(v4)+len(v6) > 0, metadata: map[netip.Addr]bool{},
+	r := &rules{
+		inside: len(v4)+len(v6) > 0, metadata: make(map[netip.Addr]bool, len(metadata)),
 		addresses: ssrf.New(
 			ssrf.WithAnyPort(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 		),
 	}
 	for _, addr := range metadata {
-		g.metadata[addr] = !slices.Contains(o.AllowCIDRs, netip.PrefixFrom(addr, addr.BitLen()))
+		r.metadata[addr] = !slices.Contains(cidrs, netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	if g.resolver == nil {
-		g.resolver = net.DefaultResolver
-	}
-	return g
+	g.rules.Store(r)
 }
 
 func (o Options) allowed() []netip.Prefix {
@@ -122,11 +136,12 @@ func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
 // but TCP to an allowed address, before the first packet leaves. Never use it
 // with a proxy: the guard would judge the proxy's address.
 func (g *Guard) control(network, address string, c syscall.RawConn) error {
-	if err := g.addresses.Safe(network, address, c); err != nil {
+	rules := g.rules.Load()
+	if err := rules.addresses.Safe(network, address, c); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	target, err := netip.ParseAddrPort(address)
-	if err != nil || g.metadata[target.Addr().Unmap()] {
+	if err != nil || rules.metadata[target.Addr().Unmap()] {
 		return fmt.Errorf("%w: it is a cloud's metadata address", ErrRefused)
 	}
 	return nil
@@ -146,7 +161,7 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	if err := g.checkName(host); err != nil {
 		return err
 	}
-	if _, err := netip.ParseAddr(host); err == nil || g.proxied {
+	if _, err := netip.ParseAddr(host); err == nil || g.o.Proxied {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
@@ -154,7 +169,7 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	addrs, err := g.resolver.LookupNetIP(ctx, "ip", g.absolute(host))
 	switch {
 	case err == nil:
-	case g.inside:
+	case g.rules.Load().inside:
 		return nil
 	default:
 		return refusedAt(host)
@@ -171,9 +186,9 @@ func (g *Guard) checkName(host string) error {
 	switch {
 	case numeric(host):
 		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
-	case !g.loopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
+	case !g.o.AllowLoopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
 		return fmt.Errorf("%w: %q is this machine", ErrRefused, host)
-	case !g.inside && insideOnly(name):
+	case !g.rules.Load().inside && insideOnly(name):
 		return fmt.Errorf("%w: %q is a name inside a network", ErrRefused, host)
 	}
 	return nil
@@ -191,15 +206,16 @@ func insideOnly(name string) bool {
 // absolute keeps the resolver's search domains, which are inside, away from a
 // name of a public host.
 func (g *Guard) absolute(host string) string {
-	if _, err := netip.ParseAddr(host); err == nil || g.inside || strings.HasSuffix(host, ".") {
+	if _, err := netip.ParseAddr(host); err == nil || g.rules.Load().inside || strings.HasSuffix(host, ".") {
 		return host
 	}
 	return host + "."
 }
 
 func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {
+	rules := g.rules.Load()
 	for _, a := range addrs {
-		if g.addresses.SafeAddr(a.Unmap()) != nil || g.metadata[a.Unmap()] {
+		if rules.addresses.SafeAddr(a.Unmap()) != nil || rules.metadata[a.Unmap()] {
 			return refusedAt(host)
 		}
 	}
