@@ -174,8 +174,16 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
 	c.things["recoverJob"] = job.UUID.String()
 	eventually(w.t, func() bool {
-		return as[gen.Job](do("GET", "/api/v1/subscribers/{subscriber}/recover/{recoverJob}", "")).Status == "COMPLETED"
+		return as[gen.Job](do("GET", "/api/v1/jobs/{recoverJob}", "")).Status == "COMPLETED"
 	})
+	more := as[gen.Job](do("POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
+	c.things["job"] = more.UUID.String()
+	// Nobody claims what is not in the queue: it stays as it is.
+	c.things["waitingJob"] = uuid.NewString()
+	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"redelivered":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`
+	if err := w.client.Set(w.t.Context(), partition.Key(c.company, "job:"+c.company.String()+"/"+c.things["waitingJob"]), text, 0).Err(); err != nil {
+		w.t.Fatal(err)
+	}
 	cards := as[gen.CardJob](do("POST", "/api/v3/cards/bulk-create", `{"cardsRequests":[`+newCard+`]}`).want(http.StatusAccepted))
 	c.things["cardJob"] = cards.UUID.String()
 	return c

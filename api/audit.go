@@ -39,6 +39,8 @@ var actions = map[string]string{
 	"deleteEgressCertificate": "egress-certificate.delete",
 	"replayEvent":             "event.replay",
 	"retryDelivery":           "delivery.retry",
+	"retryDeliveries":         "delivery.retry-all",
+	"cancelJob":               "job.cancel",
 	"retryQuarantined":        "quarantine.retry",
 	"dropQuarantined":         "quarantine.drop",
 	"createCard":              "card.create",

@@ -65,13 +65,14 @@ func TestBacklogIsBounded(t *testing.T) {
 		t.Errorf("%+v", results)
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-		# HELP spendhook_events_total Events submitted, by result.
+		# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for anybody.
 		# TYPE spendhook_events_total counter
 		spendhook_events_total{result="accepted"} 2
 		spendhook_events_total{result="backlog_full"} 2
 		spendhook_events_total{result="conflict"} 0
 		spendhook_events_total{result="duplicate"} 2
 		spendhook_events_total{result="invalid"} 0
+		spendhook_events_total{result="memory_full"} 0
 		spendhook_events_total{result="storage_full"} 0
 		spendhook_events_total{result="unavailable"} 0
 	`), "spendhook_events_total"); err != nil {

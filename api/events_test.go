@@ -210,8 +210,8 @@ func TestDeliveryLife(t *testing.T) {
 	eventually(t, func() bool {
 		return as[gen.Job](h.call("GET", location, "").want(http.StatusOK)).Status == "COMPLETED"
 	})
-	h.call("GET", strings.Replace(location, sub.UUID.String(), uuid.NewString(), 1), "").want(http.StatusNotFound)
-	h.call("GET", path+"/recover/"+uuid.NewString(), "").want(http.StatusNotFound)
+	h.call("GET", location, "", bearer(h.mint(&elsewhere, allScopes))).want(http.StatusNotFound)
+	h.call("GET", "/api/v1/jobs/"+uuid.NewString(), "").want(http.StatusNotFound)
 
 	h.call("PATCH", path, `{"enabled":false}`).want(http.StatusOK)
 	h.call("POST", path+"/recover", `{"since":"2026-11-01T00:00:00Z"}`).want(http.StatusConflict, "SUBSCRIBER_DISABLED")

@@ -23,7 +23,7 @@ type Metrics struct {
 	throttled *prometheus.CounterVec
 }
 
-// NewMetrics registers spendhook_http_requests_total, _http_request_seconds and
+// NewMetrics registers spendhook_http_requests_total, _http_request_duration_seconds and
 // _http_throttled_total with reg; nil counts unseen.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
@@ -32,10 +32,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests answered, by route pattern, method and status code.",
 		}, []string{"route", "method", "code"}),
 		seconds: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "spendhook_http_request_seconds",
-			Help:    "Time to answer a request.",
+			Name:    "spendhook_http_request_duration_seconds",
+			Help:    "Time to answer a request, by route pattern, method and class of the status code (2xx).",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 20},
-		}, []string{"route", "method"}),
+		}, []string{"route", "method", "status"}),
 		throttled: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_http_throttled_total",
 			Help: "Requests refused with 429, by the limit that was passed.",
@@ -51,8 +51,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) initialize(all routes) {
 	for route, operations := range all {
 		for method, op := range operations {
-			m.seconds.WithLabelValues(route, method)
 			for _, code := range op.codes {
+				m.seconds.WithLabelValues(route, method, code[:1]+"xx")
 				m.requests.WithLabelValues(route, method, code)
 			}
 		}
@@ -61,5 +61,14 @@ func (m *Metrics) initialize(all routes) {
 
 func (m *Metrics) observe(route, method string, code int, took time.Duration) {
 	m.requests.WithLabelValues(route, method, strconv.Itoa(code)).Inc()
-	m.seconds.WithLabelValues(route, method).Observe(took.Seconds())
+	m.seconds.WithLabelValues(route, method, class(code)).Observe(took.Seconds())
+}
+
+// class is the class of a status code; "none" for an answer that was cut off before
+// it had one.
+func class(code int) string {
+	if code < 100 || code > 599 {
+		return "none"
+	}
+	return strconv.Itoa(code/100) + "xx"
 }

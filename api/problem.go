@@ -69,6 +69,8 @@ var known = []struct {
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
 	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
+	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
+	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of a change of a subscriber."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
@@ -99,6 +101,10 @@ func problemOf(err error) *problem {
 	}
 	if errors.Is(err, events.ErrBacklogFull) {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
+			with("Retry-After", backlogRetryAfter)
+	}
+	if errors.Is(err, redelivery.ErrTooManyJobs) {
+		return newProblem(http.StatusTooManyRequests, "TOO_MANY_JOBS", "Too many jobs of the company are not finished; try again once some are, or cancel some.").
 			with("Retry-After", backlogRetryAfter)
 	}
 	if errors.Is(err, cursor.ErrBad) {

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
@@ -82,8 +80,7 @@ func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if in.Drop != nil && *in.Drop {
 			c.changesBy("", "drop")
 			job, err := s.opts.Redelivery.Drop(ctx, company, id)
-			accepted := reply{status: http.StatusAccepted, content: shownJob(job)}
-			return accepted.with("Location", "/api/v1/subscribers/"+id.String()+"/recover/"+job.UUID.String()), err
+			return startedJob(job), err
 		}
 		if err := s.opts.Subscribers.Resume(ctx, company, id); err != nil {
 			return reply{}, err
@@ -113,8 +110,7 @@ func (s *server) RecoverSubscriber(w http.ResponseWriter, r *http.Request, id ge
 			c.changesBy("", "dry run")
 		}
 		job, err := s.opts.Redelivery.Recover(ctx, request)
-		accepted := reply{status: http.StatusAccepted, content: shownJob(job)}
-		return accepted.with("Location", r.URL.Path+"/"+job.UUID.String()), err
+		return startedJob(job), err
 	})
 }
 
@@ -149,35 +145,3 @@ func recoverRequest(in gen.RecoverRequest, now time.Time) (redelivery.RecoverReq
 
 // maxStatuses is how many statuses a delivery may have.
 const maxStatuses = 6
-
-// GetRecoverJob is GET /api/v1/subscribers/{uuid}/recover/{jobUuid}.
-func (s *server) GetRecoverJob(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, job uuid.UUID, p gen.GetRecoverJobParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		found, err := s.opts.Redelivery.Job(ctx, company, job)
-		if err == nil && found.SubscriberUUID != id {
-			err = delivery.ErrNotFound
-		}
-		return ok(shownJob(found)), err
-	})
-}
-
-func shownJob(job redelivery.Job) gen.Job {
-	return gen.Job{
-		UUID: job.UUID, CompanyUUID: job.CompanyUUID, SubscriberUUID: job.SubscriberUUID,
-		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,
-		Examined: job.Examined, Redelivered: job.Redelivered, Since: present(job.Since), Until: present(job.Until),
-		CreatedAt: job.CreatedAt, UpdatedAt: job.UpdatedAt, FinishedAt: job.FinishedAt,
-	}
-}
-
-// present is nil for the zero time.
-func present(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}

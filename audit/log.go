@@ -34,6 +34,10 @@ type Options struct {
 	// looked at; 0 means 1 min and 2 s.
 	TrimEvery, SpoolEvery time.Duration
 
+	// Reports says whether this replica's metrics show what all replicas share; nil:
+	// they do.
+	Reports func() bool
+
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil means slog.Default
 	Registerer prometheus.Registerer // nil counts unseen
@@ -62,7 +66,7 @@ type pending struct {
 func Open(opts Options) *Log {
 	l := &Log{
 		opts: opts.withDefaults(), spool: spool{filepath.Join(opts.Dir, spoolName)},
-		metrics: newMetrics(opts.Registerer), queue: make(chan *pending, maxBatch),
+		metrics: newMetrics(opts.Registerer, opts.Reports), queue: make(chan *pending, maxBatch),
 		closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	go l.run(context.Background())
@@ -255,5 +259,5 @@ func (l *Log) trim(ctx context.Context) {
 		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "exception.message", err)
 		return
 	}
-	l.metrics.kept.Set(float64(left))
+	l.metrics.kept.Store(left)
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -19,10 +20,10 @@ const (
 type metrics struct {
 	entries *prometheus.CounterVec
 	cut     prometheus.Counter
-	kept    prometheus.Gauge
+	kept    atomic.Int64
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	m := &metrics{
 		entries: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_audit_entries_total",
@@ -32,11 +33,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "spendhook_audit_cut_total",
 			Help: "Audit entries removed before their retention, since there were more than audit.max_entries.",
 		}),
-		kept: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_audit_entries",
-			Help: "Audit entries that are kept, in all replicas.",
-		}),
 	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_audit_entries",
+		Help: "Audit entries that are kept, shown by the owner of partition 0.",
+	}, func() float64 {
+		if reports != nil && !reports() {
+			return 0
+		}
+		return float64(m.kept.Load())
+	})
 	for _, result := range []string{resultStored, resultSpooled, resultLost} {
 		m.entries.WithLabelValues(result)
 	}

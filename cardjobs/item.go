@@ -85,7 +85,7 @@ func (r *Runner) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.metrics.unfinished.Set(float64(n))
+	r.metrics.unfinished.Store(int64(n))
 	if n > 0 {
 		r.wakeOne()
 	}

@@ -1,6 +1,7 @@
 package cardjobs
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,12 +15,12 @@ type metrics struct {
 	failures    prometheus.Counter
 	itemSeconds prometheus.Histogram
 	jobSeconds  prometheus.Histogram
-	unfinished  prometheus.Gauge
+	unfinished  atomic.Int64
 }
 
 // newMetrics registers the metrics; every label value stands at zero from the
 // start. A job or item is counted by the replica whose transaction ended it.
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 	m := &metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_card_jobs_total", Help: "Bulk card creations that reached a status.",
@@ -33,17 +34,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		itemSeconds: histogram("spendhook_card_item_seconds", "How long the work on an item took."),
 		jobSeconds:  histogram("spendhook_card_job_seconds", "From the creation of a bulk card creation to its last outcome."),
-		unfinished: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations that have no outcome yet, in all replicas.",
-		}),
 	}
+	unfinished := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_card_items_unfinished", Help: "Items of bulk card creations that have no outcome yet, shown by the owner of partition 0.",
+	}, func() float64 {
+		if reports != nil && !reports() {
+			return 0
+		}
+		return float64(m.unfinished.Load())
+	})
 	for _, s := range []cards.JobStatus{cards.JobQueued, cards.JobCompleted} {
 		m.jobs.WithLabelValues(string(s))
 	}
 	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
 		m.items.WithLabelValues(o)
 	}
-	reg.MustRegister(m.jobs, m.items, m.failures, m.itemSeconds, m.jobSeconds, m.unfinished)
+	reg.MustRegister(m.jobs, m.items, m.failures, m.itemSeconds, m.jobSeconds, unfinished)
 	return m
 }
 

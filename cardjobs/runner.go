@@ -34,6 +34,10 @@ type Options struct {
 	PurgeEvery  time.Duration // how often old jobs are forgotten; default 1 h
 	Retention   time.Duration // how long a job can be read, from its creation; default 30 days
 
+	// Reports says whether this replica's metrics show what all replicas share; nil:
+	// they do.
+	Reports func() bool
+
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: nowhere
 	Now        func() time.Time      // nil: the real clock
@@ -75,7 +79,7 @@ type Runner struct {
 func New(o Options) *Runner {
 	o = o.withDefaults()
 	return &Runner{
-		opts: o, metrics: newMetrics(o.Registerer),
+		opts: o, metrics: newMetrics(o.Registerer, o.Reports),
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
 }

@@ -288,13 +288,13 @@ func TestWhatWasLeftIsFound(t *testing.T) {
 		if err := r.look(h.t.Context()); err != nil {
 			h.t.Fatal(err)
 		}
-		if n := testutil.ToFloat64(r.metrics.unfinished); n != 2*jobs {
-			h.t.Errorf("%v unfinished items", n)
+		if n := r.metrics.unfinished.Load(); n != 2*jobs {
+			h.t.Errorf("%d unfinished items", n)
 		}
 		r.start()
 		items := func() float64 { return r.items(itemCreated) + r.items(itemError) }
 		eventually(h.t, "nothing is unfinished and all is counted", func() bool {
-			return testutil.ToFloat64(r.metrics.unfinished) == 0 && r.jobs(cards.JobCompleted) >= jobs && items() >= 2*jobs
+			return r.metrics.unfinished.Load() == 0 && r.jobs(cards.JobCompleted) >= jobs && items() >= 2*jobs
 		})
 		r.stop(patience)
 		if r.jobs(cards.JobCompleted) != jobs || items() != 2*jobs {

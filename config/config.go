@@ -35,6 +35,7 @@ type Config struct {
 	Limits        Limits        `yaml:"limits"`
 	HTTP          HTTP          `yaml:"http"`
 	Audit         Audit         `yaml:"audit"`
+	Metrics       Metrics       `yaml:"metrics"`
 	TLS           TLS           `yaml:"tls"`
 }
 
@@ -174,6 +175,11 @@ type Audit struct {
 	MaxEntries int           `yaml:"max_entries"`
 }
 
+// Metrics says what metrics show: the backlog of so many companies, 0 for none.
+type Metrics struct {
+	TopCompanies int `yaml:"top_companies"`
+}
+
 // HTTP bounds what a client may hold of a listener.
 type HTTP struct {
 	MaxConnections           int           `yaml:"max_connections"`
@@ -266,7 +272,8 @@ func defaults() Config {
 			Subscribers: required, Reimbursements: required,
 			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional,
 		}},
-		Audit: Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Metrics: Metrics{TopCompanies: 10},
 	}
 }
 

@@ -65,6 +65,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.encryption(c.Encryption)
 	v.between("audit.retention", c.Audit.Retention, day, 3660*day)
 	v.number("audit.max_entries", c.Audit.MaxEntries, 1000, 100_000_000)
+	v.number("metrics.top_companies", c.Metrics.TopCompanies, 0, 100)
 	v.limit("limits.client", c.Limits.ClientRate, c.Limits.ClientBurst)
 	v.limit("limits.company", c.Limits.CompanyRate, c.Limits.CompanyBurst)
 	v.number("limits.company_backlog", c.Limits.CompanyBacklog, 1, 1_000_000_000)

@@ -43,6 +43,7 @@ type Options struct {
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
 	SignEd25519         bool          // add v1a signatures
 	PublicURL           string        // of the API, for links and as the source of CloudEvents
+	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
 
 	// Queue tunes the work queue; what it shares with these Options is set by New.
 	Queue workqueue.Options
@@ -141,11 +142,11 @@ func New(o Options) (*Dispatcher, error) {
 		Queue: d.queue,
 		Now:   o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
-	d.metrics = newMetrics(o.Registerer, d.admission)
+	d.records = newRecorders(d)
+	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
 	if d.after, err = newConsequences(d); err != nil {
 		return nil, err
 	}
-	d.records = newRecorders(d)
 	d.intake, d.endIntake = context.WithCancel(context.Background())
 	d.sending, d.endSending = context.WithCancelCause(context.Background())
 	return d, nil
@@ -159,6 +160,9 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 
 // Wake has partitions with new events served; it is the publisher's Wake.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
+
+// Owned lists the partitions that this replica schedules now; none before Start.
+func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
 
 // Refused says why this replica does nothing: the format of what is stored is
 // not one that it reads. It is nil while all is well.

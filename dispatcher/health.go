@@ -132,7 +132,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	d := c.d
 	held := make(map[uuid.UUID]uuid.UUID) // subscriber to company
 	for _, o := range written {
-		d.metrics.written(o)
+		d.metrics.written(o, d.heldBy)
 		d.logAttempt(ctx, o)
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
 			d.gone(ctx, o)

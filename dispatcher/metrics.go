@@ -15,7 +15,7 @@ import (
 type metrics struct {
 	attempts     *prometheus.CounterVec
 	duration     prometheus.Histogram
-	latency      prometheus.Histogram
+	latency      *prometheus.HistogramVec
 	wait         *prometheus.HistogramVec
 	queued       prometheus.Counter
 	quarantined  prometheus.Counter
@@ -27,19 +27,22 @@ type metrics struct {
 	oldest       prometheus.Gauge
 	dead         prometheus.Gauge
 	quarantine   prometheus.Gauge
+	largest      *largest
 }
 
 // newMetrics registers the dispatcher's metrics; every label value stands at
 // zero from the start. None costs more to scrape with more subscribers.
-func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metrics {
+func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, recorderLag func() time.Duration) *metrics {
 	m := &metrics{
+		largest: newLargest(),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_delivery_attempts_total", Help: "Delivery attempts by outcome.",
 		}, []string{"outcome"}),
 		duration: histogram("spendhook_delivery_duration_seconds", "How long one delivery attempt took."),
-		latency:  histogram("spendhook_delivery_latency_seconds", "From an event's acceptance to the first successful attempt of a delivery."),
+		latency: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_latency_seconds",
+			"From an event's acceptance to the first successful attempt of a delivery, by what held it meanwhile: nothing (none), a receiver that failed, was busy or asked for a pause (receiver), its rate limit (rate_limit), a pause of the subscriber (paused)."), []string{"held"}),
 		wait: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
-			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit) or of its host (host_limit), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
+			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit) or of its host (host_limit), its rate limit (rate_limit), a pause of the subscriber (paused), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
 		queued: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_queued_total", Help: "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach.",
 		}),
@@ -62,7 +65,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 			Name: "spendhook_events_pending", Help: "Events that are not settled, in the partitions this replica owns.",
 		}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_oldest_pending_seconds", Help: "How long the oldest work that is due has waited, in the partitions this replica owns.",
+			Name: "spendhook_oldest_pending_seconds", Help: "How long the oldest work has waited that is due and that its receiver does not hold, in the partitions this replica owns.",
 		}),
 		dead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_dead_letters", Help: "Dead letters kept, in the partitions this replica owns.",
@@ -74,13 +77,16 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 	for _, reason := range []string{waitQueue, waitLimit, waitHost, waitRate, waitBreaker, waitPaused, waitSchedule} {
 		m.wait.WithLabelValues(reason)
 	}
+	for _, held := range []string{heldNone, heldReceiver, heldRate, heldPaused} {
+		m.latency.WithLabelValues(held)
+	}
 	for _, c := range webhook.ErrorClasses() {
 		m.attempts.WithLabelValues(c.Outcome())
 	}
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.filterErrors, m.panics, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine)
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.filterErrors, m.panics, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine, m.largest)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels
@@ -97,6 +103,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission) *metri
 			func() float64 { return float64(g.value(admission.Counts())) },
 		))
 	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_recorder_lag_seconds", Help: "For how long this replica has tried to write outcomes that Redis has not taken yet, in the shard where that is longest; 0: none wait.",
+	}, func() float64 { return recorderLag().Seconds() }))
 	return m
 }
 
@@ -150,8 +159,42 @@ func (m *metrics) waited(w *work, now time.Time) {
 	m.wait.WithLabelValues(reason).Observe(max(0, now.Sub(time.UnixMilli(w.base.Updated)).Seconds()))
 }
 
+// What held a delivery between the acceptance of its event and its success.
+const (
+	heldNone     = "none"
+	heldReceiver = "receiver"
+	heldRate     = "rate_limit"
+	heldPaused   = "paused"
+)
+
+// placeWait is how long a delivery may wait in memory for a place of its endpoint
+// until the receiver counts as holding it.
+const placeWait = time.Second
+
+// heldBy says what held a delivery whose attempt has succeeded.
+func (d *Dispatcher) heldBy(o *outcome) string {
+	switch {
+	case len(o.base.Attempts) > 0:
+		return heldReceiver
+	case o.event != nil:
+		if o.result.StartedAt.Sub(o.entered) > placeWait || d.queue.PassedSince(o.ref.Company, o.accepted) {
+			return heldReceiver
+		}
+		return heldNone
+	}
+	switch o.base.Reason {
+	case delivery.ReasonRateLimit:
+		return heldRate
+	case delivery.ReasonPaused:
+		return heldPaused
+	case delivery.ReasonBusy, delivery.ReasonHostBusy, delivery.ReasonOrder, delivery.ReasonRetryAfter, delivery.ReasonUnreachable:
+		return heldReceiver
+	}
+	return heldNone
+}
+
 // written counts one recorded outcome.
-func (m *metrics) written(o *outcome) {
+func (m *metrics) written(o *outcome, heldBy func(*outcome) string) {
 	if o.next == nil {
 		return
 	}
@@ -164,7 +207,7 @@ func (m *metrics) written(o *outcome) {
 	m.attempts.WithLabelValues(o.result.Class.Outcome()).Inc()
 	m.duration.Observe(o.result.Duration.Seconds())
 	if o.result.Success() && o.base.Reason != delivery.ReasonReplay && o.base.Reason != delivery.ReasonRecover {
-		m.latency.Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))
+		m.latency.WithLabelValues(heldBy(o)).Observe(max(0, o.result.StartedAt.Add(o.result.Duration).Sub(o.accepted).Seconds()))
 	}
 }
 
@@ -197,5 +240,13 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	d.metrics.pending.Set(float64(backlog.Pending))
 	d.metrics.oldest.Set(backlog.OldestDue.Seconds())
 	d.metrics.quarantine.Set(float64(backlog.Quarantined))
+	if d.opts.TopCompanies <= 0 {
+		return nil
+	}
+	largest, err := d.queue.Largest(ctx, backlog, d.opts.TopCompanies)
+	if err != nil {
+		return err
+	}
+	d.metrics.largest.set(largest)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,6 +94,20 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	return r.byShard[shard]
 }
 
+// lag is for how long the slowest recorder has tried to write what it has; 0: none
+// is writing.
+func (r *recorders) lag() (longest time.Duration) {
+	now := r.d.opts.Now()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, one := range r.byShard {
+		if since := one.since.Load(); since != 0 {
+			longest = max(longest, now.Sub(time.Unix(0, since)))
+		}
+	}
+	return longest
+}
+
 // close writes what is left and reports whether all of it was taken before ctx
 // ended. Nothing may be recorded any more.
 func (r *recorders) close(ctx context.Context) bool {
@@ -113,8 +128,9 @@ func (r *recorders) giveUp() { r.end() }
 // recorder gathers outcomes and writes them in one pipeline: whatever came while
 // the last write was under way. Its run method owns it.
 type recorder struct {
-	d  *Dispatcher
-	in chan *outcome
+	d     *Dispatcher
+	in    chan *outcome
+	since atomic.Int64 // unix ns at which the write under way began; 0: none is
 }
 
 // run writes until in is closed. Once ctx has ended it takes what comes but
@@ -122,7 +138,9 @@ type recorder struct {
 // again by whoever takes it over.
 func (r *recorder) run(ctx context.Context) {
 	for o := range r.in {
+		r.since.Store(r.d.opts.Now().UnixNano())
 		r.write(ctx, r.gather(o))
+		r.since.Store(0)
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 
 // Metrics counts events by what became of them. It is safe for concurrent use.
 type Metrics struct {
-	accepted, duplicate, conflict, backlogFull, storageFull, invalid, unavailable, storageRefused prometheus.Counter
+	accepted, duplicate, conflict, backlogFull, storageFull, memoryFull, invalid, unavailable, storageRefused prometheus.Counter
 }
 
 // NewMetrics registers the counters with reg; nil counts unseen.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	events := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "spendhook_events_total",
-		Help: "Events submitted, by result.",
+		Help: "Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for anybody.",
 	}, []string{"result"})
 	return &Metrics{
 		accepted:    events.WithLabelValues("accepted"),
@@ -24,6 +24,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		conflict:    events.WithLabelValues("conflict"),
 		backlogFull: events.WithLabelValues("backlog_full"),
 		storageFull: events.WithLabelValues("storage_full"),
+		memoryFull:  events.WithLabelValues("memory_full"),
 		invalid:     events.WithLabelValues("invalid"),
 		unavailable: events.WithLabelValues("unavailable"),
 		storageRefused: promauto.With(reg).NewCounter(prometheus.CounterOpts{
@@ -48,8 +49,12 @@ func (m *Metrics) counter(r Result) prometheus.Counter {
 		return m.conflict
 	case errors.Is(r.Err, ErrBacklogFull):
 		return m.backlogFull
+	case errors.Is(r.Err, errMemoryFull):
+		return m.memoryFull
 	case errors.Is(r.Err, ErrStorageFull):
 		return m.storageFull
+	case errors.Is(r.Err, ErrUnavailable):
+		return m.unavailable
 	case r.Err != nil:
 		return m.invalid
 	case r.Status == Duplicate:

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -21,6 +22,9 @@ var (
 	// ErrStorageFull means that Redis has no memory left for new events of the
 	// company: it keeps more than is free, or nobody gets any more.
 	ErrStorageFull = errors.New("no memory is left for new events of the company")
+	// errMemoryFull is the ErrStorageFull of a Redis that has no memory left for
+	// new events of anybody.
+	errMemoryFull = fmt.Errorf("%w: Redis is at its high-water mark", ErrStorageFull)
 	// ErrClosed means that the publisher is stopping; nothing was accepted.
 	ErrClosed = errors.New("event publisher is closed")
 )

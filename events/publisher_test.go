@@ -227,13 +227,14 @@ func TestAnArrayIsAnsweredInOrder(t *testing.T) {
 		b.accept(t, newEvent("e1"), bad, newEvent("e2"), newEvent("e1"), old, twice, binary, truncated),
 		"ACCEPTED", "INVALID", "ACCEPTED", "DUPLICATE", "INVALID", "CONFLICT", "INVALID", "INVALID")
 	want(t, "ready queue", b.ready(t, company), "e1", "e2")
-	const metrics = `# HELP spendhook_events_total Events submitted, by result.
+	const metrics = `# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for anybody.
 # TYPE spendhook_events_total counter
 spendhook_events_total{result="accepted"} 2
 spendhook_events_total{result="backlog_full"} 0
 spendhook_events_total{result="conflict"} 1
 spendhook_events_total{result="duplicate"} 1
 spendhook_events_total{result="invalid"} 4
+spendhook_events_total{result="memory_full"} 0
 spendhook_events_total{result="storage_full"} 0
 spendhook_events_total{result="unavailable"} 0
 `

@@ -99,6 +99,7 @@ type acceptCall struct {
 	entries   []*entry
 	companies []uuid.UUID // in the order of their numbers, from 1
 	call      *script.Call
+	bytes     int64 // of all entries
 	reserved  int64
 	giveBack  func(bytes int64) // of what was reserved
 }
@@ -142,7 +143,7 @@ func (s *Store) acceptCall(ctx context.Context, group []*entry, now time.Time) *
 		shard = "" // the call fails, and says why
 	}
 	reserved, free, giveBack := s.memory.Reserve(ctx, shard, bytes)
-	c.giveBack = giveBack
+	c.bytes, c.giveBack = bytes, giveBack
 	c.admit(reserved, free)
 	return c
 }
@@ -164,6 +165,9 @@ func (c *acceptCall) answer(now time.Time) []int {
 		} else {
 			said, _ := list[1+i].(string)
 			e.status, e.err = verdict(said)
+			if errors.Is(e.err, ErrStorageFull) && c.reserved < c.bytes {
+				e.err = errMemoryFull
+			}
 		}
 	}
 	if err != nil {

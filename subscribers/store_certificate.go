@@ -81,10 +81,10 @@ type Expiring struct {
 // maxExpiring bounds what ExpiringCertificates returns of each partition.
 const maxExpiring = 100
 
-// ExpiringCertificates counts the egress certificates that end before the time,
-// those that have ended included, and returns some of them: of each partition
-// the first hundred to end.
-func (s *Store) ExpiringCertificates(ctx context.Context, before time.Time) (some []Expiring, count int64, err error) {
+// ExpiringCertificates counts the egress certificates of each partition that end
+// before the time, those that have ended included, and returns some of them: of each
+// partition the first hundred to end.
+func (s *Store) ExpiringCertificates(ctx context.Context, before time.Time) (some []Expiring, byPartition []int64, err error) {
 	counts := make([]*redis.IntCmd, partition.Count)
 	ends := make([]*redis.ZSliceCmd, partition.Count)
 	limit := "(" + strconv.FormatInt(before.UnixMilli(), 10)
@@ -96,10 +96,11 @@ func (s *Store) ExpiringCertificates(ctx context.Context, before time.Time) (som
 		return nil
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("read ends of egress certificates: %w", err)
+		return nil, nil, fmt.Errorf("read ends of egress certificates: %w", err)
 	}
+	byPartition = make([]int64, partition.Count)
 	for p := range partition.Count {
-		count += counts[p].Val()
+		byPartition[p] = counts[p].Val()
 		for _, z := range ends[p].Val() {
 			member, _ := z.Member.(string)
 			if company, err := uuid.Parse(member); err == nil {
@@ -107,7 +108,7 @@ func (s *Store) ExpiringCertificates(ctx context.Context, before time.Time) (som
 			}
 		}
 	}
-	return some, count, nil
+	return some, byPartition, nil
 }
 
 func (v vault) encodeCertificate(company uuid.UUID, c *Certificate) (string, error) {

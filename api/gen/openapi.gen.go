@@ -432,6 +432,7 @@ const (
 	JobKindDROP    JobKind = "DROP"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
+	JobKindRETRY   JobKind = "RETRY"
 )
 
 // Valid indicates whether the value is a known member of the JobKind enum.
@@ -445,6 +446,8 @@ func (e JobKind) Valid() bool {
 		return true
 	case JobKindRELEASE:
 		return true
+	case JobKindRETRY:
+		return true
 	default:
 		return false
 	}
@@ -452,6 +455,7 @@ func (e JobKind) Valid() bool {
 
 // Defines values for JobStatus.
 const (
+	JobStatusCANCELLED JobStatus = "CANCELLED"
 	JobStatusCOMPLETED JobStatus = "COMPLETED"
 	JobStatusQUEUED    JobStatus = "QUEUED"
 	JobStatusRUNNING   JobStatus = "RUNNING"
@@ -460,6 +464,8 @@ const (
 // Valid indicates whether the value is a known member of the JobStatus enum.
 func (e JobStatus) Valid() bool {
 	switch e {
+	case JobStatusCANCELLED:
+		return true
 	case JobStatusCOMPLETED:
 		return true
 	case JobStatusQUEUED:
@@ -1368,25 +1374,51 @@ type ItemError struct {
 
 // Job defines model for Job.
 type Job struct {
-	CompanyUUID    openapi_types.UUID `json:"companyUuid"`
-	CreatedAt      time.Time          `json:"createdAt"`
-	DryRun         bool               `json:"dryRun"`
-	Examined       int64              `json:"examined"`
-	FinishedAt     *time.Time         `json:"finishedAt,omitempty"`
-	Kind           JobKind            `json:"kind"`
-	Redelivered    int64              `json:"redelivered"`
-	Since          *time.Time         `json:"since,omitempty"`
-	Status         JobStatus          `json:"status"`
-	SubscriberUUID openapi_types.UUID `json:"subscriberUuid"`
-	Until          *time.Time         `json:"until,omitempty"`
-	UpdatedAt      time.Time          `json:"updatedAt"`
-	UUID           openapi_types.UUID `json:"uuid"`
+	CompanyUUID openapi_types.UUID `json:"companyUuid"`
+	CreatedAt   time.Time          `json:"createdAt"`
+	DryRun      bool               `json:"dryRun"`
+
+	// Examined Deliveries and events looked at; by a RETRY those that pass its filters.
+	Examined   int64      `json:"examined"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+
+	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
+	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
+	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+	Kind JobKind `json:"kind"`
+
+	// Redelivered Deliveries changed, or that a dry run would change.
+	Redelivered int64 `json:"redelivered"`
+
+	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+	Retry  *RetryRequest `json:"retry,omitempty"`
+	Since  *time.Time    `json:"since,omitempty"`
+	Status JobStatus     `json:"status"`
+
+	// SubscriberUUID Absent when it is about all of the company.
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+	Until          *time.Time          `json:"until,omitempty"`
+	UpdatedAt      time.Time           `json:"updatedAt"`
+	UUID           openapi_types.UUID  `json:"uuid"`
 }
 
-// JobKind defines model for Job.Kind.
+// JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
+// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
+// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
 type JobKind string
 
-// JobStatus defines model for Job.Status.
+// JobList defines model for JobList.
+type JobList struct {
+	Content []Job `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
+// JobStatus defines model for JobStatus.
 type JobStatus string
 
 // Jwk defines model for Jwk.
@@ -1631,6 +1663,22 @@ type ResumeRequest struct {
 
 	// Drop Cancel what waits.
 	Drop *bool `json:"drop,omitempty"`
+}
+
+// RetryRequest Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
+type RetryRequest struct {
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+
+	// DryRun Count only.
+	DryRun         *bool               `json:"dryRun,omitempty"`
+	ErrorClass     *[]ErrorClass       `json:"errorClass,omitempty"`
+	Event          *[]EventName        `json:"event,omitempty"`
+	From           *time.Time          `json:"from,omitempty"`
+	Status         *[]DeliveryStatus   `json:"status,omitempty"`
+	StatusCodeFrom *int                `json:"statusCodeFrom,omitempty"`
+	StatusCodeTo   *int                `json:"statusCodeTo,omitempty"`
+	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
+	To             *time.Time          `json:"to,omitempty"`
 }
 
 // Statement defines model for Statement.
@@ -1951,6 +1999,9 @@ type IdempotencyKey = string
 // IfMatch defines model for IfMatch.
 type IfMatch = string
 
+// JobPath defines model for JobPath.
+type JobPath = openapi_types.UUID
+
 // LocationPath defines model for LocationPath.
 type LocationPath = openapi_types.UUID
 
@@ -2035,6 +2086,9 @@ type RequestTimeout = Problem
 // TooManyEvents RFC 9457 problem details.
 type TooManyEvents = Problem
 
+// TooManyJobs RFC 9457 problem details.
+type TooManyJobs = Problem
+
 // TooManyRequests RFC 9457 problem details.
 type TooManyRequests = Problem
 
@@ -2111,6 +2165,18 @@ type ListDeliveriesParams struct {
 
 	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// RetryDeliveriesParams defines parameters for RetryDeliveries.
+type RetryDeliveriesParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // GetDeliveryParams defines parameters for GetDelivery.
@@ -2232,6 +2298,35 @@ type ReplayEventParams struct {
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
 	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// ListJobsParams defines parameters for ListJobs.
+type ListJobsParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// SubscriberUUID Only jobs about this subscriber alone.
+	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
+	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
+	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// GetJobParams defines parameters for GetJob.
+type GetJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// CancelJobParams defines parameters for CancelJob.
+type CancelJobParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ListLocationsV1Params defines parameters for ListLocationsV1.
@@ -2390,12 +2485,6 @@ type RecoverSubscriberParams struct {
 	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
 	// 64 KiB, what is at its `Location` is read again.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
-}
-
-// GetRecoverJobParams defines parameters for GetRecoverJob.
-type GetRecoverJobParams struct {
-	// CompanyUUID The company, when the token does not carry it.
-	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
@@ -2621,6 +2710,9 @@ type ReceiveEventParams struct {
 	WebhookSequence *string `json:"webhook-sequence,omitempty"`
 }
 
+// RetryDeliveriesJSONRequestBody defines body for RetryDeliveries for application/json ContentType.
+type RetryDeliveriesJSONRequestBody = RetryRequest
+
 // RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
 type RetryDeliveryJSONRequestBody = CompanyScope
 
@@ -2635,6 +2727,9 @@ type IngestEventsJSONRequestBody IngestEventsJSONBody
 
 // ReplayEventJSONRequestBody defines body for ReplayEvent for application/json ContentType.
 type ReplayEventJSONRequestBody = ReplayRequest
+
+// CancelJobJSONRequestBody defines body for CancelJob for application/json ContentType.
+type CancelJobJSONRequestBody = CompanyScope
 
 // RetryQuarantinedJSONRequestBody defines body for RetryQuarantined for application/json ContentType.
 type RetryQuarantinedJSONRequestBody = CompanyScope
@@ -2834,6 +2929,9 @@ type ServerInterface interface {
 	// ListDeliveries List deliveries, the newest first
 	// (GET /api/v1/deliveries)
 	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
+	// RetryDeliveries Attempt again all deliveries that pass filters
+	// (POST /api/v1/deliveries/retry)
+	RetryDeliveries(w http.ResponseWriter, r *http.Request, params RetryDeliveriesParams)
 	// GetDelivery Read a delivery with its attempts
 	// (GET /api/v1/deliveries/{id})
 	GetDelivery(w http.ResponseWriter, r *http.Request, id DeliveryPath, params GetDeliveryParams)
@@ -2870,6 +2968,15 @@ type ServerInterface interface {
 	// ReplayEvent Deliver an event again
 	// (POST /api/v1/events/{id}/replay)
 	ReplayEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ReplayEventParams)
+	// ListJobs List the jobs of a company, the newest first
+	// (GET /api/v1/jobs)
+	ListJobs(w http.ResponseWriter, r *http.Request, params ListJobsParams)
+	// GetJob Watch a job
+	// (GET /api/v1/jobs/{jobUuid})
+	GetJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params GetJobParams)
+	// CancelJob Cancel a job
+	// (POST /api/v1/jobs/{jobUuid}/cancel)
+	CancelJob(w http.ResponseWriter, r *http.Request, jobUUID JobPath, params CancelJobParams)
 	// ListLocationsV1 List locations (deprecated)
 	// (GET /api/v1/locations)
 	//
@@ -2919,9 +3026,6 @@ type ServerInterface interface {
 	// RecoverSubscriber Deliver again what failed or was never sent
 	// (POST /api/v1/subscribers/{uuid}/recover)
 	RecoverSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params RecoverSubscriberParams)
-	// GetRecoverJob Watch a recover job
-	// (GET /api/v1/subscribers/{uuid}/recover/{jobUuid})
-	GetRecoverJob(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, jobUUID openapi_types.UUID, params GetRecoverJobParams)
 	// ResumeSubscriber Resume a paused subscriber
 	// (POST /api/v1/subscribers/{uuid}/resume)
 	ResumeSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ResumeSubscriberParams)
@@ -3322,6 +3426,60 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListDeliveries(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryDeliveries operation middleware
+func (siw *ServerInterfaceWrapper) RetryDeliveries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryDeliveriesParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryDeliveries(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3925,6 +4083,188 @@ func (siw *ServerInterfaceWrapper) ReplayEvent(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ReplayEvent(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListJobs operation middleware
+func (siw *ServerInterfaceWrapper) ListJobs(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListJobsParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "subscriberUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriberUuid", r.URL.Query(), &params.SubscriberUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriberUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriberUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", false, false, "status", r.URL.Query(), &params.Status, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "status"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "status", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListJobs(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetJob operation middleware
+func (siw *ServerInterfaceWrapper) GetJob(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "jobUuid" -------------
+	var jobUUID JobPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetJobParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetJob(w, r, jobUUID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelJob operation middleware
+func (siw *ServerInterfaceWrapper) CancelJob(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "jobUuid" -------------
+	var jobUUID JobPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelJobParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelJob(w, r, jobUUID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4809,57 +5149,6 @@ func (siw *ServerInterfaceWrapper) RecoverSubscriber(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RecoverSubscriber(w, r, uuid, params)
-	}))
-
-	for _, middleware := range siw.HandlerMiddlewares {
-		handler = middleware(handler)
-	}
-
-	handler.ServeHTTP(w, r)
-}
-
-// GetRecoverJob operation middleware
-func (siw *ServerInterfaceWrapper) GetRecoverJob(w http.ResponseWriter, r *http.Request) {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "uuid" -------------
-	var uuid SubscriberPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
-		return
-	}
-
-	// ------------- Path parameter "jobUuid" -------------
-	var jobUUID openapi_types.UUID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "jobUuid", mux.Vars(r)["jobUuid"], &jobUUID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
-	if err != nil {
-		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "jobUuid", Err: err})
-		return
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetRecoverJobParams
-
-	// ------------- Optional query parameter "companyUuid" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
-		}
-		return
-	}
-
-	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetRecoverJob(w, r, uuid, jobUUID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6178,8 +6467,6 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
 
-	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover/{jobUuid}", wrapper.GetRecoverJob).Methods(http.MethodGet)
-
 	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.DeleteEgressCertificate).Methods(http.MethodDelete)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/egress-certificate", wrapper.GetEgressCertificate).Methods(http.MethodGet)
@@ -6201,6 +6488,14 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/deliveries/retry", wrapper.RetryDeliveries).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/jobs", wrapper.ListJobs).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/jobs/{jobUuid}", wrapper.GetJob).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/jobs/{jobUuid}/cancel", wrapper.CancelJob).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v3/cards", wrapper.ListCards).Methods(http.MethodGet)
 

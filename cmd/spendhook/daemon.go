@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,6 +71,7 @@ type daemon struct {
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 
+	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
 	failed                chan error // a listener that ended by itself
 	address, adminAddress string     // as they are, where a port of 0 was asked for
@@ -179,6 +182,18 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	d.adminAddress = address
 	return err
 }
+
+// owned lists the partitions that this replica schedules now, none before it does.
+func (d *daemon) owned() []int {
+	if scheduler := d.scheduler.Load(); scheduler != nil {
+		return scheduler.Owned()
+	}
+	return nil
+}
+
+// reports tells whether this replica's metrics show what all replicas share, so that
+// their sum is right.
+func (d *daemon) reports() bool { return slices.Contains(d.owned(), 0) }
 
 // background runs work until the daemon stops.
 func (d *daemon) background(ctx context.Context, what string, work func(context.Context)) {

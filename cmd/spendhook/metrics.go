@@ -52,6 +52,7 @@ func registerMemory(reg prometheus.Registerer, m *redisx.Memory) {
 type redisWatch struct {
 	check func(context.Context) redisx.Status
 	up    prometheus.Gauge
+	safe  prometheus.Gauge
 	log   *slog.Logger
 	last  string // the problem logged last, "" while there is none
 }
@@ -60,8 +61,11 @@ func newRedisWatch(check func(context.Context) redisx.Status, reg prometheus.Reg
 	w := &redisWatch{check: check, log: log, up: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "spendhook_redis_up",
 		Help: "Whether Redis answered when it was last asked.",
+	}), safe: prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "spendhook_redis_safe",
+		Help: "Whether Redis keeps what it is given, when it was last asked: it is a master, evicts nothing and can write its append-only file.",
 	})}
-	reg.MustRegister(w.up)
+	reg.MustRegister(w.up, w.safe)
 	return w
 }
 
@@ -88,6 +92,10 @@ func (w *redisWatch) sample(ctx context.Context) {
 	w.up.Set(0)
 	if status.Up {
 		w.up.Set(1)
+	}
+	w.safe.Set(0)
+	if status.Up && len(status.Problems) == 0 {
+		w.safe.Set(1)
 	}
 	problem := ""
 	if len(status.Problems) > 0 {

@@ -47,7 +47,7 @@ func (d *daemon) openStores(context.Context) error {
 	d.catalogue = newCatalogue(d.cfg)
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
-		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries,
+		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
 	})
 	d.stop.add("audit log", func(context.Context) error {
 		d.audit.Close()
@@ -75,6 +75,7 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
 		return err
 	}
+	d.scheduler.Store(d.dispatcher)
 	d.service = subscribers.NewService(d.subscribers, d.dispatcher.Redelivery())
 	d.publisher = events.NewPublisher(events.PublisherOptions{
 		Store:   d.events,
@@ -119,8 +120,8 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
-		PublicURL:   d.publicURL(),
-		Logger:      d.log, Registerer: d.registry,
+		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
+		Logger: d.log, Registerer: d.registry,
 	})
 }
 
@@ -128,7 +129,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 // publisher, which takes its outcomes.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.cards, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency,
+		Store: d.cards, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency, Reports: d.reports,
 		Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)

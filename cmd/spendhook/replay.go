@@ -81,7 +81,7 @@ func (c *replayCmd) recover(ctx context.Context, api *client, term *console) err
 		return err
 	}
 	if c.Wait {
-		watched, err := watch(ctx, api, c.path(base+"/"+job.UUID.String()), term.err)
+		watched, err := watch(ctx, api, c.path("/api/v1/jobs/"+job.UUID.String()), term.err)
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func TestReplaySubscriber(t *testing.T) {
 	job := `{"uuid":"` + testJob + `","status":"%s","examined":%d,"redelivered":%d%s}`
 	replayWith(t, map[string][]string{
 		"POST " + base + ` {"dryRun":false,"since":"2026-01-02T03:04:05Z"}`: {fmt.Sprintf(job, "QUEUED", 0, 0, "")},
-		"GET " + base + "/" + testJob: {
+		"GET /api/v1/jobs/" + testJob: {
 			fmt.Sprintf(job, "RUNNING", 5, 2, ""),
 			fmt.Sprintf(job, "COMPLETED", 10, 4, `,"finishedAt":"2026-01-02T03:04:06Z"`),
 		},

@@ -132,14 +132,23 @@ func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error
 }
 
 // Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
-// those of an ordered subscriber all.
-func (s *Store) Waiting(ctx context.Context, company, subscriber uuid.UUID) (int64, error) {
+// those of an ordered subscriber all. Of several subscribers it is the most.
+func (s *Store) Waiting(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (most int64, err error) {
 	pipe := s.client.Pipeline()
-	waiting := s.askDue(ctx, pipe, company, subscriber)
+	waiting := make([]func() int64, len(subscribers))
+	for i, sub := range subscribers {
+		waiting[i] = s.askDue(ctx, pipe, company, sub)
+	}
+	if pipe.Len() == 0 {
+		return 0, nil
+	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, fmt.Errorf("count waiting deliveries: %w", err)
 	}
-	return waiting(), nil
+	for _, count := range waiting {
+		most = max(most, count())
+	}
+	return most, nil
 }
 
 // askDue counts what is due in an endpoint queue once pipe was sent.

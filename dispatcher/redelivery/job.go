@@ -16,7 +16,7 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// JobKind is what a job does with a subscriber's deliveries.
+// JobKind is what a job does with deliveries.
 type JobKind string
 
 // The kinds of job.
@@ -25,6 +25,7 @@ const (
 	JobRelease JobKind = "RELEASE" // let go of what was held while it was disabled
 	JobCancel  JobKind = "CANCEL"  // end what is pending, its subscriber being deleted
 	JobDrop    JobKind = "DROP"    // end what a paused subscriber is owed, then resume it
+	JobRetry   JobKind = "RETRY"   // deliver again what a filter of deliveries lets through
 )
 
 // JobStatus is where a job stands.
@@ -35,22 +36,24 @@ const (
 	JobQueued    JobStatus = "QUEUED"
 	JobRunning   JobStatus = "RUNNING"
 	JobCompleted JobStatus = "COMPLETED"
+	JobCancelled JobStatus = "CANCELLED"
 )
 
-// Job walks many deliveries of one subscriber in the background, a page at a
-// time; after a crash it goes on from its last page.
+// Job walks many deliveries of one subscriber, or of a company, in the background, a
+// page at a time; after a crash it goes on from its last page.
 type Job struct {
 	UUID           uuid.UUID         `json:"uuid"`
 	CompanyUUID    uuid.UUID         `json:"company"`
-	SubscriberUUID uuid.UUID         `json:"subscriber"`
+	SubscriberUUID uuid.UUID         `json:"subscriber,omitzero"` // zero: all of the company's
 	Kind           JobKind           `json:"kind"`
 	Status         JobStatus         `json:"status"`
 	DryRun         bool              `json:"dryRun,omitzero"`
 	Since          time.Time         `json:"since,omitzero"`
 	Until          time.Time         `json:"until,omitzero"`
 	Statuses       []delivery.Status `json:"statuses,omitempty"`
-	Examined       int64             `json:"examined"`    // deliveries and events looked at
-	Redelivered    int64             `json:"redelivered"` // deliveries changed, or that would be in a dry run
+	Retry          *delivery.Filter  `json:"retry,omitempty"` // what a RETRY is about
+	Examined       int64             `json:"examined"`        // deliveries and events looked at
+	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run
 	CreatedAt      time.Time         `json:"createdAt"`
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	FinishedAt     *time.Time        `json:"finishedAt,omitempty"`
@@ -58,7 +61,19 @@ type Job struct {
 	Phase  int    `json:"phase"`            // index into phases(Kind)
 	Cursor string `json:"cursor,omitempty"` // where the phase goes on
 
+	HeldSince time.Time `json:"heldSince,omitzero"` // it waits for endpoint queues to get shorter
+
+	text string // as it was read
+
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
+}
+
+func (j *Job) finished() bool { return j.Status == JobCompleted || j.Status == JobCancelled }
+
+// end finishes the job.
+func (j *Job) end(as JobStatus, now time.Time) {
+	now = now.UTC()
+	j.Status, j.UpdatedAt, j.FinishedAt = as, now, &now
 }
 
 // RecoverRequest says what to deliver again to a subscriber.
@@ -72,7 +87,7 @@ type RecoverRequest struct {
 
 // Recover starts a job that delivers again what failed in a span of time, and
 // what was never sent because the subscriber was disabled.
-// delivery.ErrSubscriberGone or delivery.ErrSubscriberDisabled.
+// delivery.ErrSubscriberGone, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
 func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	if _, err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
 		return Job{}, err
@@ -113,14 +128,15 @@ func (s *Service) ReleaseIfEnabled(ctx context.Context, company, subscriber uuid
 // SubscriberDeleting cancels what is pending for a subscriber that is about to
 // be deleted. Call it before: the job looks a moment later whether that has
 // happened, so that neither a crash in between nor a lost answer leaves
-// deliveries pending for nobody.
+// deliveries pending for nobody. ErrTooManyJobs while too many are being deleted.
 func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error {
 	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobCancel})
 	return err
 }
 
 // Drop starts a job that cancels what waits for a paused subscriber, and then resumes
-// it. What is accepted from this millisecond on is kept. subscribers.ErrNotFound.
+// it. What is accepted from this millisecond on is kept. subscribers.ErrNotFound or
+// ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
 	if err := s.Subscribers.Pause(ctx, company, subscriber); err != nil {
 		return Job{}, err
@@ -132,13 +148,22 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 const cancelAfter = 3 * time.Second
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
-	now := s.Now().UTC()
-	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
+	s.name(&j)
 	after := time.Duration(0)
 	if j.Kind == JobCancel {
 		after = cancelAfter
 	}
 	return j, s.add(ctx, j, after)
+}
+
+// name gives a job its identity. The release of a subscriber has the same each time, so
+// that there is one at most: it starts again.
+func (s *Service) name(j *Job) {
+	now := s.Now().UTC()
+	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
+	if j.Kind == JobRelease {
+		j.UUID = uuid.NewSHA1(j.SubscriberUUID, []byte(j.Kind))
+	}
 }
 
 const (
@@ -174,31 +199,59 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 // run returns when the job is to be served again, negative when it is done.
 func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Duration, err error) {
 	j, err := s.Job(ctx, company, id)
-	if errors.Is(err, delivery.ErrNotFound) || err == nil && j.Status == JobCompleted {
+	switch {
+	case errors.Is(err, delivery.ErrNotFound):
+		return -1, s.forget(ctx, company, id)
+	case err != nil:
+		return 0, err
+	case j.finished():
 		return -1, nil
 	}
+	if (j.Kind == JobRecover || j.Kind == JobRelease) && !j.DryRun {
+		crowded, err := s.crowded(ctx, j.CompanyUUID, j.SubscriberUUID)
+		if crowded || err != nil {
+			return jobPace, err
+		}
+	}
+	err = s.step(ctx, &j)
+	held := errors.Is(err, errHeld)
+	if err != nil && !held {
+		return 0, err
+	}
+	saved, err := s.save(ctx, &j)
+	switch {
+	case err != nil:
+		return 0, err
+	case !saved:
+		return s.overtaken(ctx, j)
+	case j.finished():
+		return -1, nil
+	case held:
+		return jobPace, nil
+	}
+	return 0, nil
+}
+
+// overtaken adds what a step did to a job that was cancelled meanwhile. One that was
+// started again meanwhile begins with its next step.
+func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, err error) {
+	now, err := s.Job(ctx, j.CompanyUUID, j.UUID)
 	if err != nil {
 		return 0, err
 	}
-	if j.Kind == JobRecover || j.Kind == JobRelease {
-		waiting, err := s.Deliveries.Waiting(ctx, j.CompanyUUID, j.SubscriberUUID)
-		if err != nil {
-			return 0, err
-		}
-		if waiting > paceAbove {
-			return jobPace, nil
-		}
+	if !now.finished() {
+		return 0, nil
 	}
-	if err := s.step(ctx, &j); err != nil {
-		return 0, err
-	}
-	if err := s.save(ctx, j); err != nil {
-		return 0, err
-	}
-	if j.Status == JobCompleted {
-		return -1, nil
-	}
-	return 0, nil
+	now.Examined, now.Redelivered = j.Examined, j.Redelivered
+	_, err = s.save(ctx, &now)
+	return -1, err
+}
+
+// crowded reports whether a job is not to make more deliveries to one of the subscribers
+// due.
+func (s *Service) crowded(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (bool, error) {
+	waiting, err := s.Deliveries.Waiting(ctx, company, subscribers...)
+	return waiting > paceAbove, err
 }
 
 // jobPage is how many deliveries or events one step of a job looks at.
@@ -217,6 +270,8 @@ func (s *Service) phases(k JobKind) []phase {
 		return []phase{s.cancelLive}
 	case JobDrop:
 		return []phase{s.dropWaiting, s.resume}
+	case JobRetry:
+		return []phase{s.retryMatching}
 	}
 	return nil
 }
@@ -236,7 +291,7 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 		}
 	}
 	if j.Phase >= len(phases) {
-		j.Status, j.FinishedAt = JobCompleted, &j.UpdatedAt
+		j.end(JobCompleted, s.Now())
 	}
 	return nil
 }

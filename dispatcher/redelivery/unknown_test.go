@@ -22,8 +22,8 @@ func TestUnknownFieldsOfAJobStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Examined++
-	if err := s.save(ctx, j); err != nil {
-		t.Fatal(err)
+	if saved, err := s.save(ctx, &j); !saved || err != nil {
+		t.Fatal(saved, err)
 	}
 	text := client.Get(ctx, jobKey(company, id)).Val()
 	if !strings.Contains(text, `"pace":{"ms":5}`) || !strings.Contains(text, `"examined":1`) {

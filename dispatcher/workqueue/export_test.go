@@ -82,3 +82,10 @@ func valueOf(c prometheus.Counter) float64 {
 	}
 	return m.GetCounter().GetValue()
 }
+
+// NotePassed notes that companies were passed by, as a claim does.
+func (q *Queue) NotePassed(companies ...uuid.UUID) { q.passed.note(companies) }
+
+// Lag and Replicas are what the metrics show.
+func (q *Queue) Lag() time.Duration { return q.watch.lag(time.Now()) }
+func (q *Queue) Replicas() int      { return q.watch.replicas() }

@@ -255,8 +255,8 @@ func TestJobsHaveEveryEighthTurn(t *testing.T) {
 	q, company := b.queue("r"), companies(testPartition, 1)[0]
 	s := b.jobs(q)
 	b.accept(company, ids("e", 24)...)
-	for range 5 {
-		if err := s.SubscriberEnabled(t.Context(), company, subscriber(company, 0)); err != nil {
+	for i := range 5 {
+		if err := s.SubscriberEnabled(t.Context(), company, subscriber(company, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,6 +274,53 @@ func TestJobsHaveEveryEighthTurn(t *testing.T) {
 	}
 	if want := "[8 16 24 25 26]"; fmt.Sprint(turns) != want {
 		t.Errorf("jobs came in turns %v, not %s", turns, want)
+	}
+}
+
+// A company has one job under way at a time, whatever it has started, so that its jobs
+// take no more than one of a replica's places from those of others.
+func TestJobsOfACompanyRunOneAtATime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q, both := b.queue("r"), companies(testPartition, 2)
+	s := b.jobs(q)
+	const many = 12
+	for i := range many {
+		if err := s.SubscriberEnabled(t.Context(), both[0], subscriber(both[0], i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SubscriberEnabled(t.Context(), both[1], subscriber(both[1], 0)); err != nil {
+		t.Fatal(err)
+	}
+	ran := map[uuid.UUID]bool{}
+	for round := range many {
+		underway := map[uuid.UUID]uuid.UUID{}
+		for turn := range 9 { // those after the first find no job, although they are its turns
+			if turn > 0 {
+				b.accept(both[0], fmt.Sprintf("e-%d-%d", round, turn))
+			}
+			for _, batch := range b.claimMost(q, 8).Batches {
+				for _, job := range batch.Jobs {
+					if underway[batch.Company] != uuid.Nil {
+						t.Fatalf("a second job of a company began in round %d", round)
+					}
+					underway[batch.Company], ran[job] = job, true
+				}
+			}
+		}
+		if want := 1 + max(0, 1-round); len(underway) != want {
+			t.Fatalf("round %d: %d companies have a job under way, want %d", round, len(underway), want)
+		}
+		for company, job := range underway {
+			if err := q.EndJob(t.Context(), q.Name(), company, job, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.mustBeRight()
+	}
+	if len(ran) != many+1 {
+		t.Errorf("%d jobs of %d ran", len(ran), many+1)
 	}
 }
 

@@ -1,6 +1,10 @@
 package workqueue
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 type metrics struct {
 	claims        prometheus.Counter
@@ -14,7 +18,7 @@ type metrics struct {
 	owned         prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, w *watch) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -28,11 +32,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		requeued:      counter("spendhook_takeover_requeued_total", "Notes of lost replicas that this replica requeued."),
 		takeovers:     counter("spendhook_takeovers_total", "Lost replicas whose work this replica took over."),
 		owned: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules.",
+			Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, but for moments.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.claims, m.passed, m.fenced, m.enqueued, m.served, m.wakeupsFailed, m.requeued, m.takeovers, m.owned)
+		reg.MustRegister(m.claims, m.passed, m.fenced, m.enqueued, m.served, m.wakeupsFailed, m.requeued, m.takeovers, m.owned,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "spendhook_replicas", Help: "Living replicas, this one among them, as this one sees them.",
+			}, func() float64 { return float64(w.replicas()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "spendhook_scheduler_lag_seconds", Help: "For how long this replica has not served the partitions that it owns, in the shard where that is longest.",
+			}, func() float64 { return w.lag(time.Now()).Seconds() }), //nolint:forbidigo // as watch has it
+		)
 	}
 	return m
 }

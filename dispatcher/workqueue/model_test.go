@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/partition"
@@ -530,13 +531,14 @@ func (m *model) addsJob(t *rapid.T) {
 	m.t = t
 	company := m.companies[rapid.IntRange(0, modelCompanies-1).Draw(t, "company")]
 	s := m.bench.jobs(m.draw().Queue)
-	id := uuid.New()
+	sub := uuid.New()
+	id := uuid.NewSHA1(sub, []byte(redelivery.JobRelease)) // the model's jobs have nothing to do
 	s.NewID = func() uuid.UUID { return id }
 	add := s.SubscriberEnabled
 	if rapid.Bool().Draw(t, "later") {
 		add = s.SubscriberDeleting
 	}
-	if err := add(m.ctx, company, subscriber(company, 0)); err != nil {
+	if err := add(m.ctx, company, sub); err != nil {
 		t.Fatalf("add job: %v", err)
 	}
 	m.jobs[id] = true

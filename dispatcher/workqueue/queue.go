@@ -97,6 +97,8 @@ func (o Options) withDefaults() Options {
 type Queue struct {
 	opts    Options
 	metrics *metrics
+	passed  passed
+	largest largest
 	wakeups *wakeups
 	watch   *watch
 	replica atomic.Pointer[string] // the name that claims are noted under
@@ -129,9 +131,9 @@ func New(o Options) *Queue {
 	q := &Queue{
 		opts: o, servers: make(map[string]*server), parked: make(map[int]bool),
 	}
-	q.metrics = newMetrics(o.Registerer)
-	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.watch = newWatch(q)
+	q.metrics = newMetrics(o.Registerer, q.watch)
+	q.wakeups = newWakeups(o, func() bool { return q.waiting.Load() > 0 })
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.asking, q.endAsking = context.WithCancel(context.Background()) //nolint:gosec // StopClaiming ends it when it must
 	q.rename()
@@ -323,6 +325,7 @@ func (q *Queue) park(partitions []int) {
 // pass notes companies that hold their share.
 func (q *Queue) pass(companies []uuid.UUID) {
 	q.metrics.passed.Add(float64(len(companies)))
+	q.passed.note(companies)
 	for _, c := range companies {
 		if q.opts.Admission.Refused(c) {
 			q.Kick(partition.Of(c))

@@ -44,6 +44,7 @@ type shard struct {
 	beating    bool      // a heartbeat is under way; watch.mu guards it
 	serving    bool      // takeover and service are; watch.mu guards it
 	beatAt     time.Time // the last heartbeat of this replica; whoever is beating owns it
+	servedAt   time.Time // when what is owned was last served; watch.mu guards it
 
 	mu    sync.Mutex
 	ahead time.Duration     // Redis's clock less this one's
@@ -113,7 +114,7 @@ func (w *watch) group(ctx context.Context) error {
 		if s == nil || !slices.Equal(s.partitions, partitions) {
 			// Other partitions, perhaps other heartbeats: nobody is lost until they
 			// were watched for long enough.
-			w.shards[address] = &shard{partitions: partitions, seen: make(map[string]*other)}
+			w.shards[address] = &shard{partitions: partitions, seen: make(map[string]*other), servedAt: time.Now()} //nolint:forbidigo // for a metric
 		}
 	}
 	for address := range w.shards {
@@ -180,11 +181,15 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
 	w.takeOverLost(ctx, s)
-	if err := w.service(ctx, address, s); err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
+	err = w.service(ctx, address, s)
+	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
 		w.q.opts.Logger.Error("partitions not served", "exception.message", err)
 	}
 	w.mu.Lock()
 	s.serving = false
+	if err == nil {
+		s.servedAt = time.Now() //nolint:forbidigo // for a metric
+	}
 	w.mu.Unlock()
 }
 
@@ -499,4 +504,27 @@ func (w *watch) ownedPartitions() []int {
 		out = append(out, w.owned[address]...)
 	}
 	return out
+}
+
+// replicas is how many replicas live, as seen in the shard where that is most.
+func (w *watch) replicas() (most int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.shards {
+		most = max(most, len(w.living(s)))
+	}
+	return most
+}
+
+// lag is for how long what this replica owns has not been served. One that owns
+// nothing has none.
+func (w *watch) lag(now time.Time) (longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for address, s := range w.shards {
+		if len(w.owned[address]) > 0 {
+			longest = max(longest, now.Sub(s.servedAt))
+		}
+	}
+	return longest
 }

@@ -7,7 +7,7 @@ import (
 
 type metrics struct {
 	reloads, failures *prometheus.CounterVec
-	expiry            prometheus.Gauge
+	expiry, caExpiry  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -24,6 +24,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expiry: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_tls_certificate_expiry_timestamp_seconds",
 			Help: "When the server's certificate expires, in unix time; 0 without one.",
+		}),
+		caExpiry: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "spendhook_tls_client_ca_expiry_timestamp_seconds",
+			Help: "When the first authority of client certificates expires, in unix time; 0 without one.",
 		}),
 	}
 	for _, what := range []string{certificateFiles, bundleFile} {

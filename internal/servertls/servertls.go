@@ -115,10 +115,15 @@ func (f *Files) useBundle(contents [][]byte) error {
 		return err
 	}
 	pool := x509.NewCertPool()
+	ends := certs[0].NotAfter
 	for _, cert := range certs {
 		pool.AddCert(cert)
+		if cert.NotAfter.Before(ends) {
+			ends = cert.NotAfter
+		}
 	}
 	f.pool.Store(pool)
+	f.metrics.caExpiry.Set(float64(ends.Unix()))
 	f.rebuild()
 	return nil
 }

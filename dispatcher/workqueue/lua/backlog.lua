@@ -2,23 +2,25 @@
 -- comes first, and of their endpoint queues the one whose turn comes first.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix
--- Returns {pending events, ms for which the oldest due work has waited, entries of
---   the quarantine}.
+-- Returns {pending events, ms for which the oldest entry of the due set has waited,
+--   entries of the quarantine, then company and ms for which its oldest work has
+--   waited, of at most 100}. An endpoint queue has waited since it could be served:
+--   before, its receiver, its rate or a pause held it.
 local P = ARGV[1]
 local now = clock()
-local oldest = now
+local waited = 0
+local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
+if due[1] and due[1] ~= '' and due[1] ~= PASSED then waited = math.max(0, now - tonumber(due[2])) end
+local out = {tonumber(redis.call('GET', P .. 'pending') or 0), waited, redis.call('ZCARD', P .. 'quarantine')}
 for _, company in ipairs(redis.call('ZRANGE', P .. 'sched', 0, 99)) do
+  local oldest = now
   local id = redis.call('LINDEX', P .. 'q:' .. company, 0)
   if id then
     local accepted = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. string.gsub(id, '^!', ''), 1, 13)
     if type(accepted) == 'string' then oldest = math.min(oldest, tonumber(accepted) or now) end
   end
-  local sub = redis.call('ZRANGE', P .. 'dq:' .. company, 0, 0)[1]
-  if sub then
-    local first = redis.call('ZRANGE', P .. 'eq:' .. company .. '/' .. sub, 0, 0, 'WITHSCORES')
-    if first[2] then oldest = math.min(oldest, tonumber(first[2])) end
-  end
+  local turn = redis.call('ZRANGE', P .. 'dq:' .. company, 0, 0, 'WITHSCORES')
+  if turn[2] then oldest = math.min(oldest, tonumber(turn[2])) end
+  if oldest < now then out[#out + 1], out[#out + 2] = company, now - oldest end
 end
-local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')
-if due[1] and due[1] ~= '' and due[1] ~= PASSED then oldest = math.min(oldest, tonumber(due[2])) end
-return {tonumber(redis.call('GET', P .. 'pending') or 0), now - oldest, redis.call('ZCARD', P .. 'quarantine')}
+return out

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/internal/invalid"
+)
+
+// RetryDeliveries is POST /api/v1/deliveries/retry.
+func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.RetryDeliveriesParams) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.RetryRequest](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		request := redelivery.RetryRequest{Company: company, DryRun: or(in.DryRun, false)}
+		if request.Filter, err = s.retryFilter(c, in, company); err != nil {
+			return reply{}, err
+		}
+		if !request.DryRun {
+			if err := s.chargeRetry(ctx, w.Header(), c, request); err != nil {
+				return reply{}, err
+			}
+		}
+		job, err := s.opts.Redelivery.RetryAll(ctx, request)
+		c.changes(company, "job", job.UUID.String())
+		if request.DryRun {
+			c.changesBy("", "dry run")
+		}
+		return startedJob(job), err
+	})
+}
+
+// retryFilter reads the filters of a retry by the parameters of the list.
+func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) (f delivery.Filter, err error) {
+	list, problems := s.routes["/api/v1/deliveries"][http.MethodGet].query, &invalid.Error{}
+	values := func(name string, given []string) []string {
+		if given == nil {
+			return nil
+		}
+		if len(given) == 0 {
+			problems.Add(name, "REQUIRED", "must have a value; leave it out for any")
+			return nil
+		}
+		return strings.Split(list[name].read(problems, name, given), ",")
+	}
+	number := func(name string, given *int) int {
+		if given == nil {
+			return 0
+		}
+		n, _ := strconv.Atoi(list[name].read(problems, name, []string{strconv.Itoa(*given)})) // noted in problems
+		return n
+	}
+	f = delivery.Filter{
+		Subscriber: in.SubscriberUUID, EventTypes: values("event", or(in.Event, nil)),
+		CodeFrom: number("statusCodeFrom", in.StatusCodeFrom), CodeTo: number("statusCodeTo", in.StatusCodeTo),
+		From: in.From, To: in.To, ErrorClasses: values("errorClass", textsOf(in.ErrorClass)),
+	}
+	for _, status := range values("status", textsOf(in.Status)) {
+		f.Statuses = append(f.Statuses, delivery.Status(status))
+	}
+	if len(problems.Fields) > 0 {
+		return f, problems
+	}
+	_, err = checkDeliveries(c, f, &company)
+	return f, err
+}
+
+// textsOf are the values of a list; nil when it was not given.
+func textsOf[G ~string](given *[]G) []string {
+	if given == nil {
+		return nil
+	}
+	texts := make([]string, len(*given))
+	for i, value := range *given {
+		texts[i] = string(value)
+	}
+	return texts
+}
+
+// retryPage is how many deliveries of a retry are charged at most: those of the first
+// step of its job. The job paces the others.
+const retryPage = 500
+
+// chargeRetry charges the caller for as many deliveries as are found at once.
+func (s *server) chargeRetry(ctx context.Context, h http.Header, c *caller, r redelivery.RetryRequest) error {
+	f := r.Matching()
+	f.Size = retryPage
+	page, err := s.opts.Deliveries.List(ctx, f)
+	if err != nil {
+		return err
+	}
+	return s.throttle.charge(ctx, h, c, 1, max(1, len(page.Items)))
+}
+
+// ListJobs is GET /api/v1/jobs.
+func (s *server) ListJobs(w http.ResponseWriter, r *http.Request, p gen.ListJobsParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		f := redelivery.JobFilter{
+			Subscriber: p.SubscriberUUID, Kinds: valuesOf[redelivery.JobKind](p.Kind), Statuses: valuesOf[redelivery.JobStatus](p.Status),
+			Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
+		}
+		var err error
+		if f.Company, err = c.companyFor(p.CompanyUUID); err != nil {
+			return reply{}, err
+		}
+		page, err := s.opts.Redelivery.Jobs(ctx, f)
+		if err != nil {
+			return reply{}, err
+		}
+		return byCursor(r, f.Size, page.Items, page.Next, shownJob), nil
+	})
+}
+
+// GetJob is GET /api/v1/jobs/{jobUuid}.
+func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.GetJobParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		job, err := s.opts.Redelivery.Job(ctx, company, id)
+		return ok(shownJob(job)), err
+	})
+}
+
+// CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
+func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.CompanyScope](r)
+		if err != nil {
+			return reply{}, err
+		}
+		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changes(company, "job", id.String())
+		job, err := s.opts.Redelivery.Cancel(ctx, company, id)
+		return ok(shownJob(job)), err
+	})
+}
+
+// startedJob answers with a job: 200 when it is done already.
+func startedJob(job redelivery.Job) reply {
+	rep := reply{status: http.StatusAccepted, content: shownJob(job)}
+	if job.FinishedAt != nil {
+		rep.status = http.StatusOK
+	}
+	return rep.at("/api/v1/jobs/"+job.UUID.String(), job.CompanyUUID)
+}
+
+func shownJob(job redelivery.Job) gen.Job {
+	shown := gen.Job{
+		UUID: job.UUID, CompanyUUID: job.CompanyUUID,
+		Kind: gen.JobKind(job.Kind), Status: gen.JobStatus(job.Status), DryRun: job.DryRun,
+		Examined: job.Examined, Redelivered: job.Redelivered, Since: present(job.Since), Until: present(job.Until),
+		CreatedAt: job.CreatedAt, UpdatedAt: job.UpdatedAt, FinishedAt: job.FinishedAt,
+	}
+	if job.SubscriberUUID != uuid.Nil {
+		shown.SubscriberUUID = &job.SubscriberUUID
+	}
+	if job.Retry != nil {
+		shown.Retry = shownRetry(job.Retry)
+	}
+	return shown
+}
+
+func shownRetry(f *delivery.Filter) *gen.RetryRequest {
+	shown := &gen.RetryRequest{SubscriberUUID: f.Subscriber, From: f.From, To: f.To}
+	if len(f.EventTypes) > 0 {
+		shown.Event = &f.EventTypes
+	}
+	if f.CodeFrom > 0 {
+		shown.StatusCodeFrom = &f.CodeFrom
+	}
+	if f.CodeTo > 0 {
+		shown.StatusCodeTo = &f.CodeTo
+	}
+	if statuses := valuesOf[gen.DeliveryStatus](&f.Statuses); len(statuses) > 0 {
+		shown.Status = &statuses
+	}
+	if classes := valuesOf[gen.ErrorClass](&f.ErrorClasses); len(classes) > 0 {
+		shown.ErrorClass = &classes
+	}
+	return shown
+}
+
+// present is nil for the zero time.
+func present(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

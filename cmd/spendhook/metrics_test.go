@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const metricsFile = "../../docs/metrics.md"
+
+// shownMetric is what a daemon shows of a metric.
+type shownMetric struct {
+	kind, help string
+	labels     map[string]bool
+}
+
+// allMetrics are the settings of a daemon that shows every metric that there is.
+const allMetrics = `
+auth:
+  issuers: [{issuer: other, audience: us, jwks_url: 'http://127.0.0.1:9/jwks.json', scopes: [events:write]}]
+`
+
+// metricsOf are the metrics of the project that a daemon shows, by name.
+func metricsOf(text string) map[string]*shownMetric {
+	metrics := map[string]*shownMetric{}
+	label := regexp.MustCompile(`([a-z_]+)="`)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if help, ok := strings.CutPrefix(line, "# HELP "); ok {
+			name, help, _ := strings.Cut(help, " ")
+			metrics[name] = &shownMetric{help: help, labels: map[string]bool{}}
+		} else if kind, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, kind, _ := strings.Cut(kind, " ")
+			metrics[name].kind = kind
+		} else if name, labels, ok := strings.Cut(line, "{"); ok {
+			m := metrics[metricOf(name, metrics)]
+			for _, l := range label.FindAllStringSubmatch(labels, -1) {
+				if m != nil && l[1] != "le" {
+					m.labels[l[1]] = true
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(metrics, func(name string, _ *shownMetric) bool { return !strings.HasPrefix(name, "spendhook_") })
+	return metrics
+}
+
+// metricOf is the name of the metric that a series belongs to.
+func metricOf(series string, metrics map[string]*shownMetric) string {
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		if base, ok := strings.CutSuffix(series, suffix); ok && metrics[base] != nil {
+			return base
+		}
+	}
+	return series
+}
+
+// metricsText is docs/metrics.md.
+func metricsText(metrics map[string]*shownMetric) string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+What ` + "`/metrics`" + ` of the admin listener shows, beside the usual ` + "`go_*` and `process_*`" + `. A histogram has
+` + "`_bucket`, `_sum` and `_count`" + `. What all replicas share
+is shown by the owner of its partition alone, so ` + "`sum()`" + ` over the replicas is right; a moment after an owner
+has changed it may be counted twice or not at all. Of Redis's memory take ` + "`max()`" + `. The only label that names a
+company is that of ` + "`spendhook_company_backlog`" + `, of which there are at most ` + "`metrics.top_companies`" + ` for each replica.
+
+Rules, alerts and dashboards on them are in [deploy/monitoring](../deploy/monitoring). This table is generated
+(` + "`make generate`" + `).
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+`)
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		m := metrics[name]
+		labels := slices.Sorted(maps.Keys(m.labels))
+		for i := range labels {
+			labels[i] = "`" + labels[i] + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, m.kind, strings.Join(labels, ", "), m.help)
+	}
+	return b.String()
+}
+
+// TestMetricsAreDocumented writes docs/metrics.md when SPENDHOOK_GENERATE is set, as
+// make generate does.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), allMetrics).start(t)
+	newEndpoint(t, func(string) int { return http.StatusServiceUnavailable }).subscribe(t, d, "PAYMENT_PAID")
+	d.cli(t, eventLines(0, 1, time.Now()), "emit", "-").want(t, exitOK, "accepted 1", "")
+	var metrics map[string]*shownMetric
+	eventually(t, deliveryPatience, "the backlog is shown", func() bool {
+		_, text := get(t, d.admin+"/metrics")
+		metrics = metricsOf(text)
+		return metrics["spendhook_company_backlog"] != nil
+	})
+	if os.Getenv("SPENDHOOK_GENERATE") != "" {
+		if err := os.WriteFile(metricsFile, []byte(metricsText(metrics)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(metricsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != metricsText(metrics) {
+		t.Error("docs/metrics.md is not what the daemon shows: run make generate")
+	}
+	for _, name := range metricsInSource(t) {
+		if metrics[name] == nil {
+			t.Errorf("%s is not shown at the start: give its labels their values, or allMetrics what it needs", name)
+		}
+	}
+	for name, m := range metrics {
+		if m.labels["company"] && name != "spendhook_company_backlog" {
+			t.Errorf("%s names companies", name)
+		}
+	}
+}
+
+// metricsInSource are the names that the code registers.
+func metricsInSource(t *testing.T) (names []string) {
+	t.Helper()
+	name := regexp.MustCompile(`"(spendhook_[a-z0-9_]+)"`)
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "bench" || entry.Name() == "deploy" || strings.HasPrefix(entry.Name(), ".") && len(entry.Name()) > 2):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, m := range name.FindAllStringSubmatch(string(text), -1) {
+				names = append(names, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || len(names) == 0 {
+		t.Fatal(err, len(names))
+	}
+	return names
+}

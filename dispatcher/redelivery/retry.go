@@ -1,0 +1,135 @@
+package redelivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/subscribers"
+)
+
+// RetryRequest says which deliveries of a company to attempt again.
+type RetryRequest struct {
+	Company uuid.UUID
+	Filter  delivery.Filter // of what exists now; no status: DEAD
+	DryRun  bool            // only count
+}
+
+// Matching lists the deliveries that a request is about.
+func (r *RetryRequest) Matching() delivery.Filter {
+	f := r.Filter
+	f.Company = &r.Company
+	if len(f.Statuses) == 0 {
+		f.Statuses = []delivery.Status{delivery.StatusDead}
+	}
+	return f
+}
+
+// retryAtOnce is how many pages a dry run counts before it becomes a job.
+const retryAtOnce = 2
+
+// RetryAll starts a job that attempts deliveries again, each with a fresh schedule,
+// whatever their status, but for those with an attempt under way and those whose
+// subscriber is disabled or was deleted. What is accepted later is left alone. A dry run
+// over few deliveries is completed already. subscribers.ErrNotFound,
+// delivery.ErrSubscriberDisabled or ErrTooManyJobs.
+func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
+	f := r.Matching()
+	if f.Subscriber != nil {
+		_, err := s.reachable(ctx, r.Company, *f.Subscriber)
+		if errors.Is(err, delivery.ErrSubscriberGone) {
+			err = subscribers.ErrNotFound
+		}
+		if err != nil {
+			return Job{}, err
+		}
+	}
+	now := s.Now().UTC()
+	if f.To == nil || f.To.After(now) {
+		f.To = &now
+	}
+	j := Job{CompanyUUID: r.Company, Kind: JobRetry, Retry: &f, DryRun: r.DryRun}
+	if f.Subscriber != nil {
+		j.SubscriberUUID = *f.Subscriber
+	}
+	s.name(&j)
+	for range retryAtOnce {
+		if !j.DryRun || j.finished() {
+			break
+		}
+		if err := s.step(ctx, &j); err != nil {
+			return Job{}, err
+		}
+	}
+	return j, s.add(ctx, j, 0)
+}
+
+// errHeld says that a step waits for endpoint queues to get shorter.
+var errHeld = errors.New("held")
+
+// maxHeld is how long a job over several subscribers waits for the queue of one. Then
+// it makes one more step: an endpoint that is down must not hold up the others.
+const maxHeld = 30 * time.Second
+
+// retryMatching attempts a page of deliveries again.
+func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
+	f := *j.Retry
+	f.Company, f.Cursor, f.Size = &j.CompanyUUID, j.Cursor, jobPage
+	page, err := s.Deliveries.List(ctx, f)
+	if err != nil {
+		return "", err
+	}
+	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
+	if err != nil {
+		return "", err
+	}
+	enabled := make(map[uuid.UUID]bool, len(subs))
+	for _, sub := range subs {
+		enabled[sub.UUID] = sub.Enabled
+	}
+	var writes []delivery.Write
+	for i := range page.Items {
+		d := &page.Items[i]
+		if !enabled[d.Subscriber] || d.Status == delivery.StatusDelivering {
+			continue
+		}
+		next := delivery.Restart(d.Record, delivery.ReasonReplay, s.Now())
+		writes = append(writes, writeOf(d.Ref, &d.Record, &next))
+	}
+	if err := s.hold(ctx, j, writes); err != nil {
+		return "", err
+	}
+	j.Examined += int64(len(page.Items))
+	return page.Next, s.redeliver(ctx, j, writes)
+}
+
+// hold returns errHeld while one of the subscribers has many deliveries due.
+func (s *Service) hold(ctx context.Context, j *Job, writes []delivery.Write) error {
+	if j.DryRun {
+		return nil
+	}
+	var subs []uuid.UUID
+	for i := range writes {
+		if sub := writes[i].Changes[0].Ref.Subscriber; !slices.Contains(subs, sub) {
+			subs = append(subs, sub)
+		}
+	}
+	crowded, err := s.crowded(ctx, j.CompanyUUID, subs...)
+	if err != nil {
+		return err
+	}
+	if now := s.Now().UTC(); crowded {
+		if j.HeldSince.IsZero() {
+			j.HeldSince = now
+		}
+		if j.SubscriberUUID != uuid.Nil || now.Sub(j.HeldSince) < maxHeld {
+			return errHeld
+		}
+	}
+	j.HeldSince = time.Time{}
+	return nil
+}

@@ -1,0 +1,233 @@
+package dispatcher
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+func (h *harness) retryAll(r redelivery.RetryRequest) redelivery.Job {
+	h.t.Helper()
+	r.Company = h.company
+	j, err := h.redelivery.RetryAll(h.t.Context(), r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return h.completes(j.UUID)
+}
+
+// What a retry is about is what the list shows under the same filter, but for those to
+// whom nothing can be sent, and what comes later.
+func TestRetryOfAllThatMatches(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	var healed atomic.Bool
+	answer := func(status int) func(int, http.ResponseWriter, *http.Request) {
+		return func(_ int, w http.ResponseWriter, _ *http.Request) {
+			if !healed.Load() {
+				w.WriteHeader(status)
+			}
+		}
+	}
+	boxes := []*inbox{receive(t, answer(http.StatusInternalServerError)), receive(t, answer(http.StatusNotFound)), receive(t, answer(http.StatusNotFound)), receive(t, nil)}
+	var subs []subscribers.Subscriber
+	for _, box := range boxes {
+		subs = append(subs, h.subscribe(box.URL))
+	}
+	ids := h.emit(5)
+	for _, sub := range subs[:3] {
+		h.reachAll(ids, sub, delivery.StatusDead)
+	}
+	h.reachAll(ids, subs[3], delivery.StatusDelivered)
+	h.enable(subs[2], false)
+	h.settled()
+	healed.Store(true)
+	future := time.Now().Add(time.Hour)
+
+	for name, c := range map[string]struct {
+		filter delivery.Filter
+		want   int64
+	}{
+		"all that is dead":    {delivery.Filter{}, 10},
+		"of an error":         {delivery.Filter{ErrorClasses: []string{"http_4xx"}}, 5},
+		"of a disabled one":   {delivery.Filter{Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusDelivered}, CodeFrom: 404, CodeTo: 404}, 5},
+		"of another type":     {delivery.Filter{EventTypes: []string{"NONE"}}, 0},
+		"what was delivered":  {delivery.Filter{Statuses: []delivery.Status{delivery.StatusDelivered}}, 5},
+		"what will be":        {delivery.Filter{To: &future}, 10},
+		"nothing that is new": {delivery.Filter{From: &future}, 0},
+	} {
+		if dry := h.retryAll(redelivery.RetryRequest{Filter: c.filter, DryRun: true}); dry.Redelivered != c.want || dry.Kind != redelivery.JobRetry {
+			t.Errorf("%s: %d, want %d", name, dry.Redelivered, c.want)
+		}
+	}
+	if n := boxes[0].count() + boxes[3].count(); n != 5*4+5 {
+		t.Errorf("the dry runs sent: %d received", n)
+	}
+	if job := h.retryAll(redelivery.RetryRequest{Filter: delivery.Filter{Subscriber: &subs[0].UUID}}); job.Redelivered != 5 || job.Status != redelivery.JobCompleted {
+		t.Errorf("%+v", job)
+	}
+	h.reachAll(ids, subs[0], delivery.StatusDelivered)
+	if job := h.retryAll(redelivery.RetryRequest{}); job.Redelivered != 5 || job.Examined != 10 {
+		t.Errorf("the others: %+v", job)
+	}
+	h.reachAll(ids, subs[1], delivery.StatusDelivered)
+	h.settled()
+	boxes[3].once(t, ids)
+
+	_, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: delivery.Filter{Subscriber: &subs[2].UUID}})
+	if !errors.Is(err, delivery.ErrSubscriberDisabled) {
+		t.Errorf("of a disabled subscriber: %v", err)
+	}
+	stranger := uuid.New()
+	_, err = h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: delivery.Filter{Subscriber: &stranger}})
+	if !errors.Is(err, subscribers.ErrNotFound) {
+		t.Errorf("of an unknown subscriber: %v", err)
+	}
+	h.enable(subs[2], true)
+	if job := h.retryAll(redelivery.RetryRequest{}); job.Redelivered != 5 {
+		t.Errorf("once it is enabled: %+v", job)
+	}
+	h.reachAll(ids, subs[2], delivery.StatusDelivered)
+	h.settled()
+}
+
+// A retry of many makes a bounded number of them due, and may be cancelled: what it made
+// due is delivered, the rest stays as it is.
+func TestRetryIsPacedAndCancelled(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	gate := make(chan struct{})
+	rc := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
+	sub := h.subscribe(rc.URL)
+	const n = 3000
+	var ids []string
+	for range n / 100 {
+		ids = append(ids, h.emit(100)...)
+	}
+	h.write(sub.UUID, ids, time.Now(), dead)
+	h.start()
+	job, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company, Filter: delivery.Filter{Subscriber: &sub.UUID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		job, err = h.redelivery.Job(t.Context(), h.company, job.UUID)
+		return err == nil && !job.HeldSince.IsZero()
+	}, "the job waits")
+	if job.Status != redelivery.JobRunning || job.Redelivered <= 1000 || job.Redelivered > 2000 { // 1,000 due, 64 in flight, and a page
+		t.Errorf("%+v", job)
+	}
+	for range 2 { // the second finds it cancelled
+		if job, err = h.redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil || job.Status != redelivery.JobCancelled || job.FinishedAt == nil {
+			t.Fatalf("%+v, %v", job, err)
+		}
+	}
+	close(gate)
+	h.settled()
+	job, err = h.redelivery.Job(t.Context(), h.company, job.UUID)
+	if err != nil || job.Status != redelivery.JobCancelled {
+		t.Errorf("%+v, %v", job, err)
+	}
+	if got := int64(rc.count()); got != job.Redelivered {
+		t.Errorf("%d delivered, %d were made due", got, job.Redelivered)
+	}
+	if got := h.deadLetters(); got != n-job.Redelivered {
+		t.Errorf("%d dead letters are left of %d, %d were made due", got, n, job.Redelivered)
+	}
+	if _, err := h.redelivery.Cancel(t.Context(), uuid.New(), job.UUID); !errors.Is(err, delivery.ErrNotFound) {
+		t.Errorf("another company's: %v", err)
+	}
+	done := h.retryAll(redelivery.RetryRequest{DryRun: true, Filter: delivery.Filter{From: &time.Time{}}})
+	if _, err := h.redelivery.Cancel(t.Context(), h.company, done.UUID); !errors.Is(err, redelivery.ErrFinished) {
+		t.Errorf("a completed one: %v", err)
+	}
+}
+
+// A company has a bounded number of unfinished jobs, and a subscriber one release.
+func TestUnfinishedJobsAreBounded(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for range maxJobs { // nothing is done
+		h.jobs <- struct{}{}
+	}
+	sub := h.subscribe(receive(t, nil).URL)
+	for range 10 {
+		h.enable(sub, true)
+	}
+	recovers := redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute), DryRun: true}
+	var last redelivery.Job
+	for range 99 {
+		var err error
+		if last, err = h.redelivery.Recover(t.Context(), recovers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := h.redelivery.RetryAll(t.Context(), redelivery.RetryRequest{Company: h.company}); !errors.Is(err, redelivery.ErrTooManyJobs) {
+		t.Errorf("a retry: %v", err)
+	}
+	if err := h.redelivery.SubscriberEnabled(t.Context(), h.company, h.subscribe(receive(t, nil).URL).UUID); err != nil {
+		t.Errorf("a release: %v", err)
+	}
+	if _, err := h.redelivery.Cancel(t.Context(), h.company, last.UUID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.redelivery.Recover(t.Context(), recovers); !errors.Is(err, redelivery.ErrTooManyJobs) {
+		t.Errorf("the second release takes the place: %v", err)
+	}
+
+	all := h.jobsOf(redelivery.JobFilter{Size: 7})
+	releases := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobRelease}})
+	waiting := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}, Subscriber: &sub.UUID})
+	if len(all) != 99+2 || len(releases) != 2 || len(waiting) != 98+1 {
+		t.Errorf("%d jobs, %d releases, %d waiting", len(all), len(releases), len(waiting))
+	}
+	for i := range all[1:] {
+		if all[i].CreatedAt.UnixMilli() < all[i+1].CreatedAt.UnixMilli() {
+			t.Errorf("%s after %s", all[i].CreatedAt, all[i+1].CreatedAt)
+		}
+	}
+	for id := range releases {
+		if _, err := h.redelivery.Cancel(t.Context(), h.company, releases[id].UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
+			t.Errorf("a release: %v", err)
+		}
+	}
+	for range maxJobs {
+		<-h.jobs
+	}
+	h.settled()
+	if left := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued, redelivery.JobRunning}}); len(left) != 0 {
+		t.Errorf("left: %+v", left)
+	}
+	if _, err := h.redelivery.Recover(t.Context(), recovers); err != nil {
+		t.Errorf("once they are done: %v", err)
+	}
+	h.settled()
+}
+
+// jobsOf reads all pages.
+func (h *harness) jobsOf(f redelivery.JobFilter) (all []redelivery.Job) {
+	h.t.Helper()
+	f.Company = h.company
+	for {
+		page, err := h.redelivery.Jobs(h.t.Context(), f)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		all = append(all, page.Items...)
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return all
+		}
+	}
+}
