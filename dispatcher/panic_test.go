@@ -10,8 +10,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// retryAll has everything in the quarantine tried again.
-func (h *harness) retryAll() {
+// retryQuarantined has everything in the quarantine tried again.
+func (h *harness) retryQuarantined() {
 	h.t.Helper()
 	page, err := h.Quarantined(h.t.Context(), workqueue.QuarantineFilter{Company: &h.company, Size: 100})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	good := h.emitType("PAYMENT_FAILED", 5)
 	h.reachAll(good, fine, delivery.StatusDelivered)
 	h.targets.ready.Purge()
-	h.retryAll()
+	h.retryQuarantined()
 	h.reachAll(bad, sub, delivery.StatusDelivered)
 	h.settled()
 	rc.once(t, bad)
@@ -81,7 +81,7 @@ func TestAPanicWhileRecordingIsContained(t *testing.T) {
 	eventually(t, func() bool { return len(h.quarantined()) == len(failing) }, "what cannot be recorded is quarantined")
 	broken.Store(false)
 	mended.Store(true)
-	h.retryAll()
+	h.retryQuarantined()
 	h.reachAll(failing, bad, delivery.StatusDelivered)
 	h.settled()
 	well.once(t, fine)
