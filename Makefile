@@ -10,6 +10,8 @@ TOOL    := $(GO) tool -modfile=tools.mod
 # The race detector watches our code and all that it shares with libraries, but not
 # the inside of SQLite: that is C, translated, and ten times slower under watch.
 RACE    := -race -gcflags='modernc.org/...=-race=false'
+# The dashboards and what they are made with, which the daemon does without.
+DASHBOARDS := -modfile=monitoring.mod -tags dashboards ./deploy/monitoring/dashboards
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .DEFAULT_GOAL := help
@@ -28,10 +30,12 @@ build: ## Build bin/spendhook
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spendhook ./cmd/spendhook
 
 .PHONY: test
-test: ## Run the tests with the race detector (installs redis-server and postgresql if they are missing)
+test: ## Run the tests with the race detector (installs redis-server, postgresql and prometheus if they are missing)
 	@scripts/ensure redis
 	@scripts/ensure postgresql
+	@scripts/ensure prometheus
 	$(GO) test $(RACE) -timeout 15m ./...
+	$(GO) test $(DASHBOARDS)
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
@@ -67,11 +71,12 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	scripts/fuzz $(FUZZTIME)
 
 .PHONY: generate
-generate: ## Rewrite what is generated: API types from the OpenAPI document, docs/errors.md, docs/metrics.md
+generate: ## Rewrite what is generated: API types from the OpenAPI document, docs/errors.md, docs/metrics.md, dashboards
 	@scripts/ensure redis
 	$(GO) generate ./...
 	GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
 	GENERATE=1 $(GO) test -count=1 -run TestMetricsAreDocumented ./cmd/spendhook
+	$(GO) run $(DASHBOARDS) deploy/monitoring/dashboards
 
 .PHONY: docker
 docker: ## Build the container image

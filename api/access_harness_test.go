@@ -7,12 +7,10 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"database/sql"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
@@ -30,6 +29,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/peer"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
@@ -126,19 +126,27 @@ func newSigner(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// keysOf is a key store that signs with key.
+// keysOf are keys of which the one that signs is key.
 func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := os.WriteFile(filepath.Join(dir, "token-key.pem"), text, 0o600); err != nil {
+	public, err := jwk.Import(key.Public())
+	if err == nil {
+		err = jwk.AssignKeyID(public)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return openKeysIn(t, dir, &memoryKeys{})
+	id, _ := public.KeyID()
+	sealed, err := sealtest.Keyring().Seal(der, "token key "+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []auth.TokenKey{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now, TokensUntil: now}}})
 }
 
 // tenant makes a company and waits until nothing moves by itself any more.

@@ -62,7 +62,7 @@ var codes = []explained{
 	{"NO_WEBHOOK_KEYS", 404, "Deliveries of this company carry no `v1a` signatures.", "Verify `v1` signatures with the subscriber's secret."},
 	{"OUT_OF_RANGE", 0, "The number is not within the bounds that the message says.", "Send one that is."},
 	{"OVERLOADED", 503, "As many bytes of answers are under way, to the company or in all, as there may be.", "Wait as long as `Retry-After` says. Read fewer pages at once, smaller ones, and read them faster."},
-	{"PRECONDITION_FAILED", 412, "`If-Match` names another state of the subscriber than it has: somebody changed it meanwhile.", "Read the subscriber again, and decide again; send its new `ETag`."},
+	{"PRECONDITION_FAILED", 412, "`If-Match` names another state of the subscriber than it has: it was changed meanwhile.", "Read the subscriber again, and decide again; send its new `ETag`."},
 	{"RATE_LIMITED", 429, "More items than the credential, the company or the address may send. Nothing was done.", "Wait as long as `Retry-After` says; `RateLimit` tells what is left."},
 	{"REQUEST_TIMEOUT", 408, "The body did not come within the time that a request may take.", "Send it again, faster or in parts."},
 	{"REQUIRED", 0, "The field is missing or empty.", "Send it."},

@@ -170,12 +170,32 @@ func decodeJSON(text []byte, into any) error {
 
 // lenient takes null for a member that is left out, as the document allows for what
 // emitters and creators of cards send.
-var lenient = json.RejectUnknownMembers(true)
+var lenient = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(plainUUID))
+
+// plainUUID reads UUIDs in their one form of 36 characters.
+var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID) error {
+	if dec.PeekKind() != jsontext.KindString {
+		return errors.ErrUnsupported
+	}
+	token, err := dec.ReadToken()
+	if err != nil {
+		return err
+	}
+	if text := token.String(); len(text) != len(uuid.UUID{}.String()) {
+		return errUUID
+	} else if *id, err = uuid.Parse(text); err != nil {
+		return errUUID
+	}
+	return nil
+})
+
+var errUUID = errors.New("not a UUID")
 
 // strict refuses null but where it removes a member of a map, or who reads the value
 // sees it as it is, and reads times in the
 // forms of package timestamp.
 var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
+	plainUUID,
 	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, at *time.Time) (err error) {
 		*at, err = timestamp.Decode(dec)
 		return err

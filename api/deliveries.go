@@ -76,7 +76,7 @@ func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id gen.Deli
 
 // RetryDelivery is POST /api/v1/deliveries/{id}/retry.
 func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id gen.DeliveryPath, p gen.RetryDeliveryParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decodeOptional[gen.CompanyScope](r)
 		if err != nil {
 			return reply{}, err

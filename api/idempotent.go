@@ -23,19 +23,23 @@ const (
 	maxKept     = 64 << 10 // bytes of an answer
 )
 
-// once is do for a request that creates something: with an Idempotency-Key it
+// once is do for a request that creates or sends something: with an Idempotency-Key it
 // is carried out once, and the stored answer is given from then on.
 func (s *server) once(w http.ResponseWriter, r *http.Request, handle handlerFunc) {
+	s.onceWithin(w, r, s.opts.Timeout, handle)
+}
+
+func (s *server) onceWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
 	keys := r.Header.Values(idempotencyHeader)
 	if len(keys) == 0 {
-		s.do(w, r, handle)
+		s.doWithin(w, r, limit, handle)
 		return
 	}
 	if len(keys) > 1 || !saneKey(keys[0]) {
 		s.fail(w, r, fieldProblem(idempotencyHeader, "INVALID", "must be 1 to 255 printable ASCII characters, given once"))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	scope, sum := keyScope(callerOf(r)), fingerprint(r)
 	saved, err := s.opts.Idempotency.Begin(ctx, scope, keys[0], sum)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
@@ -194,4 +196,63 @@ func (h *spendHarness) crashBeforeTheAnswerIsKept(path, body, other string) {
 	if after := h.state(); after != before {
 		h.t.Errorf("before %s, after %s", before, after)
 	}
+}
+
+// keyless are the POSTs that take no Idempotency-Key, each with the reason.
+var keyless = map[string]string{
+	"testSubscriberFilter": "it changes nothing and sends nothing",
+	"cancelCards":          "a card that is cancelled stays so",
+	"cancelJob":            "a job that is cancelled stays so",
+	"issueToken":           "RFC 6749 has its own rules",
+}
+
+// Every POST that creates or sends something is carried out once for a key, and says so.
+func TestEveryPostHonoursAKey(t *testing.T) {
+	t.Parallel()
+	w := setupTwo(t)
+	all := w.routes()
+	for i, line := range table {
+		method, route, _ := strings.Cut(line.route, " ")
+		op := all[line.route]
+		if method != http.MethodPost || op == nil {
+			continue
+		}
+		declared := slices.Contains(documentedHeaders(t, route, method), idempotencyHeader)
+		if reason := keyless[op.id]; declared != (reason == "") {
+			t.Errorf("%s: the document has the key: %v, the reason to have none is %q", line.route, declared, reason)
+		}
+		if !declared {
+			continue
+		}
+		c := &check{twoCompanies: w, access: line, op: op, method: method}
+		key := header(idempotencyHeader, fmt.Sprintf("key %d", i))
+		first := c.send(bearer(w.acme.token), key, header("X-Request-Id", "first")).want(line.status)
+		again := c.send(bearer(w.acme.token), key, header("X-Request-Id", "again")).want(line.status)
+		if first.Body.String() != again.Body.String() || first.Header().Get("Location") != again.Header().Get("Location") {
+			t.Errorf("%s: the answers differ: %s, then %s", line.route, first.Body, again.Body)
+		}
+		if first.Header().Get("X-Request-Id") != "first" || again.Header().Get("X-Request-Id") != "again" {
+			t.Errorf("%s: an answer has the id of another request", line.route)
+		}
+		other := strings.Replace(c.acme.fill(line.body), "{", "{ ", 1)
+		if line.body == "" {
+			other = "{}"
+		}
+		c.sendTo("", other, bearer(w.acme.token), key).want(http.StatusUnprocessableEntity, keyReused)
+	}
+}
+
+// documentedHeaders are the headers that the document has for an operation.
+func documentedHeaders(t *testing.T, route, method string) (names []string) {
+	t.Helper()
+	doc, err := parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range doc.Paths.Find(route).GetOperation(method).Parameters {
+		if ref.Value.In == openapi3.ParameterInHeader {
+			names = append(names, ref.Value.Name)
+		}
+	}
+	return names
 }

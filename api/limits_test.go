@@ -156,14 +156,15 @@ func samples(name string, s *openapi3.Schema, typed bool) (good, bad []any) {
 	case s.Type.Is(openapi3.TypeBoolean):
 		good, bad = append(good, "true", "false"), append(bad, "1", "TRUE", "yes", "")
 	case s.Type.Is(openapi3.TypeInteger):
+		if typed {
+			good, bad = append(good, *s.Min, *s.Max), append(bad, *s.Min-1, *s.Max+1, "x", "1", 1.5)
+			break
+		}
 		good = append(good, fmt.Sprintf("%.0f", *s.Min), fmt.Sprintf("%.0f", *s.Max))
-		bad = append(bad, fmt.Sprintf("%.0f", *s.Min-1), fmt.Sprintf("%.0f", *s.Max+1), "x", "1.5", "1e1")
+		bad = append(bad, fmt.Sprintf("%.0f", *s.Min-1), fmt.Sprintf("%.0f", *s.Max+1), "x", "1.5", "1e1", "+1")
 	case s.Format == "uuid":
 		id := uuid.NewString()
-		good, bad = append(good, id, strings.ToUpper(id)), append(bad, "x", "", id[1:])
-		if !typed {
-			bad = append(bad, "{"+id+"}", "urn:uuid:"+id, strings.ReplaceAll(id, "-", ""))
-		}
+		good, bad = append(good, id, strings.ToUpper(id)), append(bad, "x", "", id[1:], "{"+id+"}", "urn:uuid:"+id, strings.ReplaceAll(id, "-", ""))
 	case s.Format == "date":
 		good, bad = append(good, "2026-02-28"), append(bad, "2026-02-30", "2026-2-1", "2026-02-28T00:00:00Z", "")
 	case s.Format == "date-time":

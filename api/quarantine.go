@@ -29,7 +29,7 @@ func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.Li
 
 // RetryQuarantined is POST /api/v1/quarantine/{id}/retry.
 func (s *server) RetryQuarantined(w http.ResponseWriter, r *http.Request, id gen.QuarantinePath, p gen.RetryQuarantinedParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decodeOptional[gen.CompanyScope](r)
 		if err != nil {
 			return reply{}, err

@@ -13,7 +13,7 @@ import (
 
 // TestSubscriber is POST /api/v1/subscribers/{uuid}/test.
 func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.TestSubscriberParams) {
-	s.doWithin(w, r, s.opts.TestTimeout, func(ctx context.Context, c *caller) (reply, error) {
+	s.onceWithin(w, r, s.opts.TestTimeout, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decodeOptional[gen.CompanyScope](r)
 		if err != nil {
 			return reply{}, err

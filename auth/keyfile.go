@@ -10,17 +10,11 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/internal/datadir"
-	"spendhook/internal/seal"
 )
 
-const (
-	// keysFile has the last known keys, sealed as in the database, for a start
-	// while the database is away.
-	keysFile = "token-keys.json"
-	// oldKeyFile is the one key, in clear, of versions before the database had
-	// the keys. It is imported.
-	oldKeyFile = "token-key.pem"
-)
+// keysFile has the last known keys, sealed as in the database, for a start while the
+// database is away.
+const keysFile = "token-keys.json"
 
 func readKeysFile(dir string) ([]TokenKey, error) {
 	text, err := datadir.Read(filepath.Join(dir, keysFile))
@@ -54,26 +48,4 @@ func writeKeysFile(dir string, rows []TokenKey) error {
 		return err
 	}
 	return os.Rename(f.Name(), filepath.Join(dir, keysFile))
-}
-
-// readOldKey seals the key of an older version; nil when there is none.
-func readOldKey(dir string, ring *seal.Keyring, opts KeysOptions) (*signingKey, error) {
-	path := filepath.Join(dir, oldKeyFile)
-	text, err := datadir.Read(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // documented
-	}
-	if err != nil {
-		return nil, fmt.Errorf("token key %s: %w", path, err)
-	}
-	private, err := parsePEM(text)
-	if err != nil {
-		return nil, fmt.Errorf("token key %s: %w", path, err)
-	}
-	k, err := sealedKey(ring, private, opts.Now())
-	if err != nil {
-		return nil, fmt.Errorf("token key %s: %w", path, err)
-	}
-	k.row.TokensUntil = k.row.TokensUntil.Add(importedTTL) // nobody noted how long its tokens last
-	return k, nil
 }

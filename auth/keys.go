@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,9 +37,8 @@ type KeysOptions struct {
 // tokens. All replicas share them through the database; while it is away, each
 // goes on with those it knows. Keys are safe for concurrent use.
 type Keys struct {
-	opts     KeysOptions
-	known    atomic.Pointer[keySet]
-	imported *signingKey // of an older version, until the database has it; nil: none
+	opts  KeysOptions
+	known atomic.Pointer[keySet]
 
 	sync    sync.Mutex // is held while known is replaced
 	refresh throttle
@@ -69,15 +65,11 @@ func OpenKeys(ctx context.Context, opts KeysOptions) (*Keys, error) {
 	}
 	k.refresh.every = SyncInterval / 2
 	k.known.Store(&keySet{})
-	var err error
-	if k.imported, err = readOldKey(k.opts.Dir, k.opts.Keyring, k.opts); err != nil {
-		return nil, err
-	}
 	localErr := k.useLocal()
 	if localErr != nil {
 		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
-	err = k.Sync(ctx)
+	err := k.Sync(ctx)
 	switch away := errors.Is(err, storage.ErrUnavailable); {
 	case away && localErr != nil:
 		return nil, localErr
@@ -89,15 +81,11 @@ func OpenKeys(ctx context.Context, opts KeysOptions) (*Keys, error) {
 	return k, nil
 }
 
-// useLocal knows the keys of the data directory. The one of an older version
-// was read before: whoever imported it meanwhile has written it here first.
+// useLocal knows the keys of the data directory.
 func (k *Keys) useLocal() error {
 	rows, err := readKeysFile(k.opts.Dir)
 	if err != nil {
 		return err
-	}
-	if k.imported != nil && len(rows) == 0 {
-		rows = append(rows, k.imported.row)
 	}
 	return k.use(rows)
 }
@@ -147,7 +135,7 @@ func (k *Keys) Sync(ctx context.Context) error {
 		return err
 	}
 	now := k.opts.Now()
-	if len(rows) == 0 || k.imported != nil || len(prune(rows, now)) < len(rows) {
+	if len(rows) == 0 || len(prune(rows, now)) < len(rows) {
 		if rows, err = k.tidy(ctx, now); err != nil {
 			return err
 		}
@@ -159,9 +147,6 @@ func (k *Keys) Sync(ctx context.Context) error {
 // prunes it.
 func (k *Keys) tidy(ctx context.Context, now time.Time) ([]TokenKey, error) {
 	local := k.known.Load().rows
-	if k.imported != nil && !slices.Contains(local, k.imported.row) {
-		local = append(slices.Clone(local), k.imported.row)
-	}
 	if len(local) == 0 {
 		key, err := newSigningKey(k.opts.Keyring, now)
 		if err != nil {
@@ -169,9 +154,11 @@ func (k *Keys) tidy(ctx context.Context, now time.Time) ([]TokenKey, error) {
 		}
 		local = append(local, key.row)
 	}
-	imported := func(id string) bool { return k.imported != nil && id == k.imported.row.ID }
 	return k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
-		return prune(adopt(rows, local, imported), now), nil
+		if len(rows) == 0 {
+			rows = local
+		}
+		return prune(rows, now), nil
 	})
 }
 
@@ -186,21 +173,6 @@ func (k *Keys) follow(rows []TokenKey) error {
 			return fmt.Errorf("keep the token keys: %w", err)
 		}
 	}
-	return k.dropOldKey()
-}
-
-// dropOldKey removes the older version's key, which is in the database by now,
-// and sealed there.
-func (k *Keys) dropOldKey() error {
-	if k.imported == nil {
-		return nil
-	}
-	path := filepath.Join(k.opts.Dir, oldKeyFile)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the imported token key: %w", err)
-	}
-	k.imported = nil
-	k.opts.Logger.Info("the token key was imported into the database, its file is removed", "file.path", path)
 	return nil
 }
 

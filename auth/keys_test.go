@@ -2,11 +2,6 @@ package auth
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,9 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/lestrrat-go/jwx/v3/jwa"
-	"github.com/lestrrat-go/jwx/v3/jwt"
 
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
@@ -286,72 +278,6 @@ func TestDatabaseAwayFromTheBeginning(t *testing.T) {
 	}
 }
 
-// oldKey writes the key file of an older version, and a token signed with it.
-func oldKey(t *testing.T, dir string, now time.Time) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bytes, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: bytes})
-	if err := os.WriteFile(filepath.Join(dir, oldKeyFile), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	imported, err := importKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	built, err := claims(ourIssuer, Grant{Subject: "cli", TTL: 240 * time.Hour}, now).Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := jwt.Sign(built, jwt.WithKey(jwa.ES256(), imported.private))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(signed)
-}
-
-func TestOldKeyFileIsImportedOnce(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	store, dir, otherDir := &away{KeyTable: KeyTable{sqlite(t, c)}}, t.TempDir(), t.TempDir()
-	token := oldKey(t, dir, c.Now())
-	otherToken := oldKey(t, otherDir, c.Now())
-	first := openTestKeys(t, KeysOptions{Store: store, Dir: dir, Now: c.Now}) // while the database is away
-	if _, err := os.Stat(filepath.Join(dir, oldKeyFile)); err != nil {
-		t.Errorf("the file is gone before the database has the key: %v", err)
-	}
-	store.back = true
-	if err := first.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	second := openTestKeys(t, KeysOptions{Store: store, Dir: otherDir, Now: c.Now})
-	if err := first.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{dir, otherDir} {
-		if _, err := os.Stat(filepath.Join(dir, oldKeyFile)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the key is still there in clear: %v", err)
-		}
-	}
-	for _, keys := range []*Keys{first, second} {
-		v := NewVerifier(VerifierOptions{Keys: keys, Now: c.Now})
-		for _, token := range []string{token, otherToken} {
-			if _, err := v.Verify(t.Context(), token); err != nil {
-				t.Errorf("a token from before the upgrade: %v", err)
-			}
-		}
-	}
-	if list := second.List(); len(list) != 2 || list[1].State != KeySigning || list[1].ID != first.List()[1].ID {
-		t.Errorf("%+v", list)
-	}
-}
-
 func TestPrivateKeysAreSealed(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -420,27 +346,6 @@ func TestBadKeyFilesAreErrors(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	store := KeyTable{sqlite(t, c)}
-	for name, text := range map[string]string{
-		"empty": "", "not PEM": "hunter2", "not PKCS 8": "-----BEGIN PRIVATE KEY-----\naHVudGVyMg==\n-----END PRIVATE KEY-----\n",
-	} {
-		dir := t.TempDir()
-		path := filepath.Join(dir, oldKeyFile)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := OpenKeys(t.Context(), KeysOptions{Store: store, Dir: dir, Keyring: sealtest.Keyring()})
-		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	dir := t.TempDir()
-	oldKey(t, dir, c.Now())
-	if err := os.Chmod(filepath.Join(dir, oldKeyFile), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenKeys(t.Context(), KeysOptions{Store: store, Dir: dir, Keyring: sealtest.Keyring()}); err == nil {
-		t.Error("a key that everyone can read is accepted")
-	}
 	if _, err := OpenKeys(t.Context(), KeysOptions{Store: store, Dir: filepath.Join(t.TempDir(), "none"), Keyring: sealtest.Keyring()}); err == nil {
 		t.Error("a missing directory is accepted")
 	}

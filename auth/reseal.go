@@ -14,7 +14,7 @@ type SealedKeys struct {
 	Keyring *seal.Keyring
 }
 
-// Reseal seals the keys that are not under the keyring's current key anew, and
+// Reseal seals the keys that are not under the keyring's current key, and
 // counts them. It may be broken off and done again, beside running daemons.
 func (s SealedKeys) Reseal(ctx context.Context, count *seal.Count) error {
 	rows, err := s.Store.TokenKeys(ctx)

@@ -141,21 +141,3 @@ func revoke(keys []TokenKey, id string, fresh TokenKey, now time.Time) ([]TokenK
 	kept[next].SignsFrom = now
 	return kept, nil
 }
-
-// adopt adds the keys of a data directory: all of them to a database that has
-// none, and else those that were imported from an older version, before the
-// rest, so that the tokens that they have signed stay valid.
-func adopt(keys, local []TokenKey, imported func(id string) bool) []TokenKey {
-	if len(keys) == 0 {
-		return local
-	}
-	first := keys[0].SignsFrom
-	for _, k := range local {
-		has := slices.ContainsFunc(keys, func(o TokenKey) bool { return o.ID == k.ID })
-		if !has && imported(k.ID) {
-			k.SignsFrom = first.Add(-time.Millisecond)
-			keys = append(keys, k)
-		}
-	}
-	return keys
-}

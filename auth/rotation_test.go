@@ -134,19 +134,3 @@ func TestRevoke(t *testing.T) {
 		}
 	}
 }
-
-func TestAdopt(t *testing.T) {
-	t.Parallel()
-	local := []TokenKey{row("old", 0), row("mine", 0)}
-	imported := func(id string) bool { return id == "old" }
-	if got := ids(adopt(nil, local, imported)); !slices.Equal(got, []string{"old", "mine"}) {
-		t.Errorf("an empty database has %v", got)
-	}
-	got := adopt([]TokenKey{row("theirs", -time.Hour)}, local, imported)
-	if !slices.Equal(ids(got), []string{"theirs", "old"}) || !got[1].SignsFrom.Before(got[0].SignsFrom) {
-		t.Errorf("%v: only the imported one comes, and never signs", got)
-	}
-	if again := adopt(got, local, imported); len(again) != 2 {
-		t.Errorf("imported twice: %v", ids(again))
-	}
-}

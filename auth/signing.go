@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"time"
@@ -15,8 +14,6 @@ import (
 
 	"spendhook/internal/seal"
 )
-
-const pemType = "PRIVATE KEY"
 
 // signingKey is an opened key (ECDSA P-256).
 type signingKey struct {
@@ -87,14 +84,6 @@ func importKey(key *ecdsa.PrivateKey) (*signingKey, error) {
 		return nil, err
 	}
 	return &signingKey{private: private, public: public}, nil
-}
-
-func parsePEM(text []byte) (*ecdsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != pemType {
-		return nil, errors.New("is not a PEM " + pemType)
-	}
-	return parseKey(block.Bytes)
 }
 
 func parseKey(der []byte) (*ecdsa.PrivateKey, error) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// An address has one turn at a time, all have a few; whoever's turn does not
+// An address has one turn at a time, all have a few; a caller whose turn does not
 // come in time hears so, and leaves nothing behind.
 func TestTurns(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 		endThere()
 		take(netip.Addr{})()
 		if len(turns.all) != 0 {
-			t.Error("somebody still has a turn")
+			t.Error("a turn was not given back")
 		}
 	})
 }

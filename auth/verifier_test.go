@@ -157,7 +157,7 @@ func TestCachedTokenEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := r.verifier.Verify(t.Context(), token); again != first {
-		t.Error("the token was verified anew")
+		t.Error("the token was verified again")
 	}
 	c.add(time.Minute)
 	if r.accepts(token) {

@@ -57,13 +57,13 @@ func TestMisspeltVariablesAreRefused(t *testing.T) {
 	if _, err := config.Load("", service, nil); err != nil {
 		t.Errorf("what Kubernetes sets: %v", err)
 	}
-	_, err := config.Load("", []string{"SPENDHOOK_LOG_LEVLE=debug", "SPENDHOOK_SOMETHING_ELSE=x", "SPENDHOOK_HOST_PORT_X=1"}, nil)
+	_, err := config.Load("", []string{"SPENDHOOK_LOG_LEVL=debug", "SPENDHOOK_SOMETHING_ELSE=x", "SPENDHOOK_HOST_PORT_X=1"}, nil)
 	var got *invalid.Error
 	if !errors.As(err, &got) {
 		t.Fatalf("error %v, want an *invalid.Error", err)
 	}
 	wantProblems(t, got, []string{
-		"SPENDHOOK_LOG_LEVLE: there is no such setting: perhaps SPENDHOOK_LOG_LEVEL",
+		"SPENDHOOK_LOG_LEVL: there is no such setting: perhaps SPENDHOOK_LOG_LEVEL",
 		"SPENDHOOK_SOMETHING_ELSE: there is no such setting",
 		"SPENDHOOK_HOST_PORT_X: there is no such setting",
 	})

@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -195,4 +198,74 @@ func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	if found := h.quarantined(); len(found) != 1 || !found[h.company.String()+"/"+ids[7]] {
 		t.Errorf("quarantined %v", found)
 	}
+}
+
+// A delivery whose event is of a wrong Redis type is quarantined, one whose event is gone
+// has expired.
+func TestAnEventOfAWrongTypeIsNotTakenForExpired(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	ids := h.emit(3)
+	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
+	for _, id := range ids[:2] {
+		key := events.EventKey(events.Ref{Company: h.company, ID: id})
+		if err := h.client.Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := events.EventKey(events.Ref{Company: h.company, ID: ids[0]})
+	if err := h.client.RPush(t.Context(), key, "a list").Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.reaches(ids[2], sub, delivery.StatusDelivered)
+	if d := h.reaches(ids[1], sub, delivery.StatusCancelled); d.Reason != delivery.ReasonExpired {
+		t.Errorf("the event is gone: %+v", d)
+	}
+	bad := h.company.String() + "/" + ids[0] + "/" + sub.UUID.String()
+	eventually(t, func() bool { return h.quarantined()[bad] }, "it is quarantined")
+	if d := h.deliveryOf(ids[0], sub); d.Status != delivery.StatusPending {
+		t.Errorf("quarantined: %+v", d)
+	}
+}
+
+// What is dropped from the quarantine counts no more for what its company keeps.
+func TestWhatIsDroppedTakesNoRoom(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribe(receive(t, nil).URL)
+	ids := h.emit(2)
+	kept := func() (total, hours int64) {
+		total, _ = h.client.HGet(t.Context(), partition.Key(h.company, "c:"+h.company.String()), "bytes").Int64()
+		for _, text := range h.client.HGetAll(t.Context(), partition.Key(h.company, "cb:"+h.company.String())).Val() {
+			n, _ := strconv.ParseInt(text, 10, 64)
+			hours += n
+		}
+		return total, hours
+	}
+	before, _ := kept()
+	key := events.EventKey(events.Ref{Company: h.company, ID: ids[0]})
+	if err := h.client.SetRange(t.Context(), key, 32, "not JSON").Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.reaches(ids[1], sub, delivery.StatusDelivered)
+	bad := workqueue.Quarantined{Company: h.company, EventID: ids[0]}
+	eventually(t, func() bool { return h.quarantined()[bad.Member()] }, "it is quarantined")
+	size := h.client.StrLen(t.Context(), key).Val()
+	if err := h.DropQuarantined(t.Context(), bad); err != nil {
+		t.Fatal(err)
+	}
+	after, hours := kept()
+	if freed := before - after; freed < size-32 || after <= 0 || hours != after {
+		t.Errorf("of %d bytes %d are left, %d by the hours; the event has %d", before, after, hours, size)
+	}
+	if err := h.DropQuarantined(t.Context(), bad); !errors.Is(err, workqueue.ErrNotQuarantined) {
+		t.Errorf("once more: %v", err)
+	}
+	if again, _ := kept(); again != after {
+		t.Errorf("once more: %d bytes, %d before", again, after)
+	}
+	h.settled()
 }

@@ -17,11 +17,10 @@ const (
 	passLimit = 2 * time.Second
 )
 
-// turnstile is a file beside the SQLite database. Whoever finds another process
-// writing stands in it until its own turn comes, and an import begins no
-// transaction while anyone stands there: SQLite itself lets him first who asks at
-// the right moment, and that would be the import again, which is never away for
-// long. The kernel removes those who die.
+// turnstile is a file beside the SQLite database, locked by each process that finds
+// another one writing. An import begins no transaction while the file is locked. SQLite's
+// own lock is not fair: an import, which writes almost always, would get it again and
+// again. The kernel unlocks the file when a process ends.
 type turnstile struct{ path string }
 
 // stand makes imports wait until the file is closed. It is nil while an import is

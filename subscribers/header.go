@@ -34,7 +34,7 @@ var reservedHeaders = []string{
 }
 
 // reservedPrefixes are of Standard Webhooks, proxies, and what proxies say of
-// those who called them, which a receiver may believe of us.
+// those who called them, which a receiver may trust.
 var reservedPrefixes = []string{"Client-Cert", "Proxy-", "Webhook-", "X-Forwarded-", "X-Original-"}
 
 func reserved(name string) bool {

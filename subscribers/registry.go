@@ -22,7 +22,7 @@ type RegistryOptions struct {
 }
 
 // Registry keeps copies of the subscribers of the companies used last. A copy
-// is only given out for the version it was asked with, so it is never stale.
+// is only returned for the version it was read with, so it is never stale.
 // Safe for concurrent use.
 type Registry struct {
 	store    *Store
@@ -127,7 +127,7 @@ func (r *Registry) load(ctx context.Context, wanted []CompanyVersion, missing []
 	return old
 }
 
-// begin begins to read companies, or joins whoever does so now.
+// begin begins to read companies, or joins the read that is under way.
 func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing []int) []*load {
 	loads := make([]*load, len(missing))
 	var fresh []uuid.UUID

@@ -15,10 +15,10 @@ import (
 	"spendhook/internal/seal"
 )
 
-// Reseal seals everything of this store that is in clear or under another key
-// than the current one anew, and counts it. It may be ended at any moment and
+// Reseal seals everything of this store that is sealed under another key than the
+// current one, and counts it. It may be ended at any moment and
 // begun again: what is done stays done. What changes meanwhile is never
-// overwritten; whoever changed it sealed it. It reads every company.
+// overwritten; the change sealed it. It reads every company.
 func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
 	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, keys []string) error {
 		for _, key := range keys {
@@ -77,7 +77,7 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 	err := count.Each(ctx, s.opts.Keyring, seal.Stored{
 		Value: raw,
 		Seals: recordSeals,
-		Anew:  func(raw string) (string, error) { return s.anew(company, field, raw) },
+		Anew:  func(raw string) (string, error) { return s.resealed(company, field, raw) },
 		Swap: func(ctx context.Context, old, fresh string) (bool, error) {
 			return resealScript.Run(ctx, s.opts.Client, []string{CompanyKey(company)}, field, old, fresh).Bool()
 		},
@@ -91,8 +91,8 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 	return nil
 }
 
-// anew is a field of a company's hash with what opens sealed anew.
-func (s *Store) anew(company uuid.UUID, field, raw string) (string, error) {
+// resealed is a field of a company's hash with what opens sealed under the current key.
+func (s *Store) resealed(company uuid.UUID, field, raw string) (string, error) {
 	if field == certificateField {
 		c, err := s.vault.decodeCertificate(company, raw)
 		if err != nil || c.Locked != nil {

@@ -228,7 +228,7 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	}
 }
 
-// A version that was given out once must never stand for something else.
+// A version that was returned once must never stand for something else.
 func TestVersionOnlyGrows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})

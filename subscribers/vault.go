@@ -35,11 +35,7 @@ func (v vault) seal(secret Secret, locked *Locked, place string) (string, error)
 	return v.keys.Seal([]byte(secret.Reveal()), place)
 }
 
-// open also takes the clear text that versions without encryption wrote.
 func (v vault) open(text, place string) (Secret, *Locked) {
-	if !seal.IsSealed(text) {
-		return Secret(text), nil
-	}
 	plain, err := v.keys.Open(text, place)
 	if err != nil {
 		return "", &Locked{text, err}

@@ -115,7 +115,7 @@ func (c *cutter) end() (seen map[step]int, left int) {
 
 // The connection is cut at every step that one event takes through Redis: the
 // request is lost, or its reply; once, so that the client library tries again,
-// or thrice, so that it gives up. The source sends the event again until it is
+// or three times, so that it gives up. The source sends the event again until it is
 // answered. Each event is accepted once, sent once, recorded once.
 func TestCutConnections(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ type keysReencryptCmd struct {
 
 	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
 	DryRun bool   `help:"Only say what is to be done."`
-	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits to be set anew."`
+	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits until it is set again."`
 }
 
 // resealer is a store that holds secrets.
@@ -34,8 +34,7 @@ type resealer interface {
 	Reseal(ctx context.Context, count *seal.Count) error
 }
 
-// Run seals every secret that is in clear or under an old key under the current
-// one. The daemons may run; interrupted, it is run again. It fails when
+// Run seals every secret that is sealed under an old key under the current one. The daemons may run; interrupted, it is run again. It fails when
 // anything is left, and says under which key.
 func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -122,7 +121,7 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 		progress.finish()
 		resealed += last.Resealed
 	}
-	fmt.Fprintf(term.out, "looked at %d, sealed anew %d\n", last.Seen, resealed)
+	fmt.Fprintf(term.out, "looked at %d, sealed again %d\n", last.Seen, resealed)
 	return left(term, last, c.DryRun)
 }
 
@@ -134,7 +133,7 @@ func left(term *console, count *seal.Count, dryRun bool) error {
 		n := count.Left[id]
 		total += n
 		if id == "" {
-			fmt.Fprintf(term.out, "%d left in clear\n", n)
+			fmt.Fprintf(term.out, "%d are damaged\n", n)
 		} else {
 			fmt.Fprintf(term.out, "%d left under key %s\n", n, id)
 		}

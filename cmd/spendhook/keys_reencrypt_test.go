@@ -309,7 +309,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, patience, "some are sealed anew", func() bool { return sealedUnder(t, client, newID) > 0 })
+	eventually(t, patience, "some are sealed again", func() bool { return sealedUnder(t, client, newID) > 0 })
 	if err := killed.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if _, err := store.SetCertificate(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
 		t.Fatal(err)
 	}
-	command(t, "", reencrypt(both)...).want(t, exitOK, "sealed anew 1\n", "")
+	command(t, "", reencrypt(both)...).want(t, exitOK, "sealed again 1\n", "")
 	d := fresh.start(t)
 	eventually(t, patience, "the end of a certificate is told", func() bool {
 		_, metrics := get(t, d.admin+"/metrics")
@@ -343,7 +343,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if err != nil || read.Unusable() != nil || read.Secrets[0].Key != one.Secrets[0].Key {
 		t.Errorf("%v, %v", err, read.Unusable())
 	}
-	command(t, "", reencrypt(fresh)...).want(t, exitOK, "sealed anew 0", "")
+	command(t, "", reencrypt(fresh)...).want(t, exitOK, "sealed again 0", "")
 }
 
 // A key that is lost can be given up: then the daemon starts without it.

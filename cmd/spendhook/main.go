@@ -50,6 +50,7 @@ type commands struct {
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
 	Audit       auditCmd       `cmd:"" help:"Export who changed what."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
+	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }

@@ -125,7 +125,7 @@ func Expire(r Record, now time.Time) Record {
 	return r
 }
 
-// Drop ends a delivery that somebody gave up: in the quarantine, or while it waited for
+// Drop ends a delivery that a client gave up: in the quarantine, or while it waited for
 // a paused subscriber.
 func Drop(r Record, now time.Time) Record {
 	r = Cancel(r, now)

@@ -3,9 +3,9 @@
 // decides which deliveries the replica takes into its memory, when each may
 // start, and which are appended to an endpoint queue instead.
 //
-// One rule holds for every share: whoever holds more than what is left free
+// One rule holds for every share: a holder of more than what is left free
 // gets no more (dynamic thresholds, Choudhury and Hahne 1998). The last eighth
-// is given out one by one, and not to those that were just out of reach.
+// is assigned one by one, and not to those that were just out of reach.
 package endpoint
 
 import (
@@ -29,7 +29,7 @@ const (
 	defaultMaxWait         = 250 * time.Millisecond
 
 	freePerAttempt = 32 // an endpoint may have one attempt in flight for so many free places
-	reservedShare  = 8  // the last 1/8 of all places is given out one by one
+	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
 	worthClaiming  = 25 // a refused company is named when it may claim so many
 )
 

@@ -134,7 +134,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 
 var contentType = []string{"application/json"}
 
-// request builds by hand what http.NewRequest would parse and copy anew.
+// request builds by hand what http.NewRequest would parse and copy each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
 	values := [...]string{
 		r.EventID, strconv.FormatInt(ts, 10), r.Signer.signature(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),

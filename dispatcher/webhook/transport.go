@@ -60,7 +60,7 @@ func (t *transports) of(r Request) *pool {
 	}
 	fresh := newPool(t.options, r.Certificate.TLS)
 	if found, ok, _ := t.certified.PeekOrAdd(id, fresh); ok {
-		return found // somebody else was first
+		return found // another attempt was first
 	}
 	return fresh
 }

@@ -1,5 +1,5 @@
 // Package datadir opens the data directory and its files, so that they are
-// nobody's but this user's: not readable by others, and not put there by them.
+// this user's alone: not readable by others, and not put there by them.
 package datadir
 
 import (

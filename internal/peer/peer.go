@@ -41,7 +41,7 @@ var (
 // authority.
 type Options struct {
 	// Proxies may speak for their clients: Header and X-Forwarded-For are
-	// believed when the connection comes from one of them.
+	// trusted when the connection comes from one of them.
 	Proxies []netip.Prefix
 	Header  Header // "" means ClientCert
 

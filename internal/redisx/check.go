@@ -34,7 +34,7 @@ func (r *Redis) Check(ctx context.Context) Status {
 	}
 	s := checkServer(ctx, r.client)
 	if r.full != nil && r.full.Load() {
-		s.down("Redis is down until there is room: is its disk full?")
+		s.down("Redis is down until its disk has space: is it full?")
 	}
 	if !r.own {
 		s.judgeSync(ctx, r.client)
@@ -47,7 +47,7 @@ const probeKey = "sh:probe"
 
 // TakesWrites is false while Redis answers but refuses to write, as a master
 // does that lacks the replicas it is to have; no other question tells. One that
-// is at its memory limit still takes what settles events, and so gets room.
+// is at its memory limit still takes what settles events, which frees memory.
 func (r *Redis) TakesWrites(ctx context.Context) bool {
 	err := r.client.Set(ctx, probeKey, 1, time.Minute).Err()
 	return redis.IsOOMError(err) || !Unavailable(err)

@@ -36,7 +36,7 @@ type embedded struct {
 	binary string
 	memory int64       // bytes; 0: no limit
 	sync   string      // of its append-only file
-	full   atomic.Bool // there is no room on the disk, so the server is not started
+	full   atomic.Bool // the disk is full, so the server is not started
 	home   *home
 	client *redis.Client
 	log    *slog.Logger
@@ -180,7 +180,7 @@ func (e *embedded) ready(ctx context.Context) bool {
 	return err == nil && e.client.Ping(ctx).Err() == nil
 }
 
-// supervise starts the child anew whenever it ends, until ctx is done.
+// supervise restarts the child whenever it ends, until ctx is done.
 func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 	defer close(e.done)
 	backoff := minBackoff
@@ -211,7 +211,7 @@ func (e *embedded) lacksRoom() bool {
 	var disk syscall.Statfs_t
 	full := syscall.Statfs(e.home.dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < least //nolint:gosec // a block has a size
 	if was := e.full.Swap(full); full && !was {
-		e.log.Error("embedded Redis stays down until there is room on its disk", "file.path", e.home.dir)
+		e.log.Error("embedded Redis stays down until its disk has space", "file.path", e.home.dir)
 	}
 	return full
 }

@@ -13,8 +13,8 @@ const maxRounds = 20
 // all its secrets. It is not safe for concurrent use.
 type Count struct {
 	Seen     int64          // values
-	Resealed int64          // values that were written anew
-	Left     map[string]int // secrets still under another key, by key id; "" for those in clear
+	Resealed int64          // values that were written again
+	Left     map[string]int // secrets still under another key, by key id; "" for those that are damaged
 	DryRun   bool           // count only
 	Progress func(*Count)   // called after each value; may be nil
 }
@@ -22,7 +22,7 @@ type Count struct {
 // Stored is one value of a store.
 type Stored struct {
 	Value string
-	// Seals finds the secrets in a value, sealed or in clear.
+	// Seals finds the sealed secrets in a value.
 	Seals func(value string) ([]string, error)
 	// Anew returns the value with every secret that opens under the current key.
 	Anew func(value string) (string, error)
@@ -58,7 +58,7 @@ func (c *Count) Each(ctx context.Context, ring *Keyring, s Stored) error {
 		}
 		swapped, err := s.Swap(ctx, value, fresh)
 		if err != nil {
-			return fmt.Errorf("write anew: %w", err)
+			return fmt.Errorf("write a resealed value: %w", err)
 		}
 		if swapped {
 			c.Resealed++

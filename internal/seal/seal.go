@@ -106,8 +106,8 @@ func (r *Keyring) Open(sealed, context string) ([]byte, error) {
 	return plain, nil
 }
 
-// isStale reports whether a value is in clear or sealed under another key than
-// the current one, and so should be written anew.
+// isStale reports whether a value is sealed under another key than the current one,
+// and so is to be sealed again.
 func (r *Keyring) isStale(value string) bool { return KeyID(value) != r.current }
 
 // IsSealed reports whether text has the form of a sealed value.

@@ -1,5 +1,5 @@
 // Package servertls is the server's side of TLS: what a listener presents, whom
-// it believes, and how both change while it runs.
+// it trusts, and how both change while it runs.
 package servertls
 
 import (

@@ -1,4 +1,4 @@
--- Writes a field of a company's hash anew if it still is what the caller read.
+-- Replaces a field of a company's hash if it still is what the caller read.
 -- The version moves on, so that no replica goes on with a copy it could not open.
 -- KEYS: 1 company's subscribers
 -- ARGV: 1 field, 2 value read, 3 value to write

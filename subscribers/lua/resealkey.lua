@@ -1,4 +1,4 @@
--- Writes a company's signing seed anew if it still is what the caller read.
+-- Replaces a company's signing seed if it still is what the caller read.
 -- KEYS: 1 company's seed
 -- ARGV: 1 value read, 2 value to write
 -- Returns 1, or 0 when it has changed meanwhile.

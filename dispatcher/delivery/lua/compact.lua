@@ -36,7 +36,7 @@ end
 -- compact_company takes the first entries of a company and returns how many of
 -- their events it compacted.
 local function compact_company(company)
-  local taken, ids, of_sub, freed, total = 0, {}, {}, {}, 0
+  local taken, ids, of_sub, freed = 0, {}, {}, {}
   for _, entry in ipairs(redis.call('LRANGE', P .. 'done:' .. company, 0, left - 1)) do
     if left <= 0 or bytes <= 0 or tonumber(string.sub(entry, 1, 8), 16) * 1000 + after > now then break end
     taken, left = taken + 1, left - 1
@@ -59,13 +59,7 @@ local function compact_company(company)
   if taken > 0 then redis.call('LPOP', P .. 'done:' .. company, taken) end
   if #ids > 0 then redis.call('ZREM', P .. 'ei:' .. company, unpack(ids)) end
   for sub, list in pairs(of_sub) do redis.call('ZREM', P .. 'da:' .. company .. '/' .. sub, unpack(list)) end
-  for hour, size in pairs(freed) do
-    if redis.call('HEXISTS', P .. 'cb:' .. company, hour) == 1 then
-      redis.call('HINCRBY', P .. 'cb:' .. company, hour, -size)
-      total = total + size
-    end
-  end
-  if total > 0 then redis.call('HINCRBY', P .. 'c:' .. company, 'bytes', -total) end
+  for hour, size in pairs(freed) do give_back(P, company, hour, size) end
   return #ids
 end
 

@@ -25,6 +25,7 @@ local state, head = string.match(kept, '^([RMSC])(' .. string.rep('%d', 13) .. s
 -- bury leaves of an event what is left of a compacted one.
 local function bury()
   local ms = keep_event
+  if head then give_back(P, company, hour_of(string.sub(head, 1, 13)), #kept - HEADER + OVERHEAD - COMPACTED_BYTES) end
   if head then ms = math.min(ms, math.max(tonumber(string.sub(head, 1, 13)) + keep_event - now, 1000)) end
   redis.call('DEL', event)
   redis.call('SET', event, COMPACTED .. (head or string.format('%013d', now) .. string.rep('0', 18)) ..

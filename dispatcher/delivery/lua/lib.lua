@@ -144,6 +144,14 @@ local function end_settling(now)
   return out
 end
 
+-- give_back counts bytes of an hour no more that are not kept any more, unless the hour
+-- is past and is not counted at all.
+local function give_back(P, company, hour, size)
+  if redis.call('HEXISTS', P .. 'cb:' .. company, hour) == 0 then return end
+  redis.call('HINCRBY', P .. 'cb:' .. company, hour, -size)
+  redis.call('HINCRBY', P .. 'c:' .. company, 'bytes', -size)
+end
+
 local function count_pending(P, company, change)
   if change == 0 then return end
   redis.call('HINCRBY', P .. 'c:' .. company, 'pending', change)

@@ -159,7 +159,7 @@ local function write(e, x, a, found, ended)
     end
   end
   if LIVE[is] and due ~= '' then
-    -- One that somebody else is attempting is queued by its outcome.
+    -- One whose attempt is under way is queued by the outcome of that.
     if ended or not found or not under_way(x, e.id) then
       x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
       x.put[e.id] = t + due

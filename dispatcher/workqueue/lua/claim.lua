@@ -41,10 +41,12 @@ local HOST_MS = 30000   -- an endpoint has a share of its host for so long after
 promote(P, PROMOTE, now)
 redis.call('ZREM', P .. 'due', '', PASSED)
 
--- read never fails: what is no string is damaged, which the caller sees.
+-- read never fails: of what is no string it returns DAMAGED, which the caller cannot
+-- read either, and does not take for what is gone.
+local DAMAGED = '?'
 local function read(command, ...)
   local value = redis.pcall(command, ...)
-  if type(value) == 'table' then return '' end
+  if type(value) == 'table' then return DAMAGED end
   return value
 end
 
@@ -298,7 +300,7 @@ if #out > 3 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
 if redis.call('ZCARD', P .. 'sched') > #passed then
   out[1] = wake(P, now)
-elseif #passed > 0 then -- the replica comes back when it has room; should it not, the owner does
+elseif #passed > 0 then -- the replica comes back when it has free places; should it not, the owner serves
   redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
 end
 out[2], out[3] = passed, next_service or -1

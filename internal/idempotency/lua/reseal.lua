@@ -1,4 +1,4 @@
--- Writes a saved response anew if it still is what the caller read; it lives on
+-- Replaces a saved response if it still is what the caller read; it lives on
 -- as long as it would have.
 -- KEYS[1] the key's hash: f (fingerprint), r (the saved response)
 -- ARGV[1] response read, ARGV[2] response to write

@@ -169,7 +169,7 @@ func (m *module) read(p listed) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range pkg.Scope().Names() { // those of others may be given out as ours
+	for _, name := range pkg.Scope().Names() { // names of other packages may be aliased here
 		m.want(pkg.Scope().Lookup(name).Type())
 	}
 	for _, o := range info.Uses {

@@ -1,0 +1,147 @@
+//go:build dashboards
+
+package main
+
+// board is a dashboard.
+type board struct {
+	file, title string
+	rows        []row
+}
+
+// row is a group of panels.
+type row struct {
+	title  string
+	panels []panel
+}
+
+// panel shows queries over time, or as one number.
+type panel struct {
+	title, unit string
+	number      bool
+	queries     []query
+}
+
+// query is a query of Prometheus with the legend of its series.
+type query struct{ expr, legend string }
+
+func graph(title, unit string, queries ...query) panel {
+	return panel{title: title, unit: unit, queries: queries}
+}
+
+func number(title, unit, expr string) panel {
+	return panel{title: title, unit: unit, number: true, queries: []query{{expr, ""}}}
+}
+
+// quantiles are those of a histogram.
+func quantiles(histogram, selector, by string) []query {
+	var out []query
+	for _, q := range []string{"0.5", "0.99"} {
+		group, legend := "le", "p"+q[2:]
+		if by != "" {
+			group, legend = "le, "+by, legend+" {{"+by+"}}"
+		}
+		out = append(out, query{"histogram_quantile(" + q + ", sum by (" + group + ") (rate(" + histogram + "_bucket" + selector + "[$__rate_interval])))", legend})
+	}
+	return out
+}
+
+const spendRoutes = `{route=~"/api/v[123]/(cards|reimbursements|locations|billing-statements).*"}`
+
+var boards = []board{
+	{"overview", "Spendhook: overview", []row{
+		{"Is all well?", []panel{
+			number("Replicas scraped", "short", `sum(up{job="spendhook"})`),
+			number("Redis keeps what it is given", "bool", `min(spendhook_redis_safe)`),
+			number("Partitions with an owner", "short", `sum(spendhook_partitions_owned)`),
+			number("Past due", "s", `max(spendhook_oldest_pending_seconds)`),
+			number("Dead letters", "short", `sum(spendhook_dead_letters)`),
+			number("In quarantine", "short", `sum(spendhook_quarantined)`),
+		}},
+		{"Objectives", []panel{
+			graph("Error budget burn, 1 h", "short", query{`spendhook:slo_burn:ratio_1h`, "{{slo}}"}),
+			graph("Error budget burn, 3 d", "short", query{`spendhook:slo_burn:ratio_3d`, "{{slo}}"}),
+			graph("Alerts", "short", query{`sum by (alertname, alertstate) (ALERTS{alertname=~"Spendhook.+"})`, "{{alertname}} {{alertstate}}"}),
+		}},
+		{"In and out", []panel{
+			graph("Events by result", "cps", query{`sum by (result) (rate(spendhook_events_total[$__rate_interval]))`, "{{result}}"}),
+			graph("Attempts by outcome", "cps", query{`sum by (outcome) (rate(spendhook_delivery_attempts_total[$__rate_interval]))`, "{{outcome}}"}),
+			graph("Deliveries ended", "cps", query{`sum by (status) (rate(spendhook_deliveries_total[$__rate_interval]))`, "{{status}}"}),
+			graph("Acceptance to success, not held", "s", quantiles("spendhook_delivery_latency_seconds", `{held="none"}`, "")...),
+			graph("Pending events", "short", query{`sum(spendhook_events_pending)`, "pending"}),
+			graph("Largest backlogs", "short", query{`topk(10, spendhook_company_backlog)`, "{{company}}"}),
+		}},
+		{"Held by a rate limit or a pause", []panel{
+			graph("Delivered after it", "cps", query{`spendhook:held_deliveries:rate5m`, "{{held}}"}),
+			graph("Waited, p99", "s", query{`spendhook:held_wait_seconds:p99_rate5m`, "{{reason}}"}),
+		}},
+		{"Replicas", []panel{
+			graph("Processors", "short", query{`rate(process_cpu_seconds_total{job="spendhook"}[$__rate_interval])`, "{{instance}}"}),
+			graph("Memory", "bytes", query{`process_resident_memory_bytes{job="spendhook"}`, "{{instance}}"}),
+			graph("Takeovers", "short", query{`increase(spendhook_takeovers_total[$__rate_interval])`, "{{instance}}"}),
+		}},
+	}},
+	{"endpoints", "Spendhook: endpoints", []row{
+		{"Receivers", []panel{
+			graph("Endpoints by breaker", "short", query{`sum by (state) (spendhook_endpoints)`, "{{state}}"}),
+			graph("Attempts by outcome", "cps", query{`sum by (outcome) (rate(spendhook_delivery_attempts_total[$__rate_interval]))`, "{{outcome}}"}),
+			graph("Attempt", "s", quantiles("spendhook_delivery_duration_seconds", "", "")...),
+			graph("Waits before an attempt", "s", quantiles("spendhook_delivery_wait_seconds", "", "reason")...),
+			graph("Acceptance to success, by what held it", "s", quantiles("spendhook_delivery_latency_seconds", "", "held")...),
+			graph("Dead letters", "short", query{`sum(spendhook_dead_letters)`, "kept"}, query{`sum(increase(spendhook_deliveries_total{status="DEAD"}[1h]))`, "in the last hour"}),
+		}},
+		{"Replicas", []panel{
+			graph("In memory", "short", query{`spendhook_deliveries_held`, "{{instance}}"}),
+			graph("In flight", "short", query{`spendhook_attempts_in_flight`, "{{instance}}"}),
+			graph("Companies passed by", "cps", query{`rate(spendhook_shares_refused_total[$__rate_interval])`, "{{instance}}"}),
+			graph("Appended to endpoint queues", "cps", query{`rate(spendhook_deliveries_queued_total[$__rate_interval])`, "{{instance}}"}),
+			graph("Filters that failed", "cps", query{`sum(rate(spendhook_filter_errors_total[$__rate_interval]))`, "failed"}),
+			number("Egress certificates that end", "short", `sum(spendhook_egress_certificates_ending)`),
+		}},
+	}},
+	{"redis", "Spendhook: Redis and queues", []row{
+		{"Redis", []panel{
+			graph("Memory of the fullest server", "bytes",
+				query{`max(spendhook_redis_memory_bytes)`, "used"}, query{`max(spendhook_redis_high_water_bytes)`, "high-water mark"}, query{`max(spendhook_redis_memory_limit_bytes)`, "limit"}),
+			graph("Reached, and safe", "short", query{`spendhook_redis_up`, "up {{instance}}"}, query{`spendhook_redis_safe`, "safe {{instance}}"}),
+			graph("Events refused for memory", "cps", query{`sum by (result) (rate(spendhook_events_total{result=~"storage_full|memory_full"}[$__rate_interval]))`, "{{result}}"}),
+		}},
+		{"Queues", []panel{
+			graph("Past due", "s", query{`max(spendhook_oldest_pending_seconds)`, "oldest"}),
+			graph("Recorder lag", "s", query{`spendhook_recorder_lag_seconds`, "{{instance}}"}),
+			graph("Scheduler lag", "s", query{`spendhook_scheduler_lag_seconds`, "{{instance}}"}),
+			graph("Partitions owned", "short", query{`spendhook_partitions_owned`, "{{instance}}"}),
+			graph("Replicas, as each sees them", "short", query{`spendhook_replicas`, "{{instance}}"}),
+			graph("Claims", "cps", query{`rate(spendhook_claims_total[$__rate_interval])`, "{{instance}}"}),
+			graph("Wake-ups", "cps", query{`sum(rate(spendhook_wakeups_enqueued_total[$__rate_interval]))`, "enqueued"}, query{`sum(rate(spendhook_wakeups_served_total[$__rate_interval]))`, "served"}, query{`sum(rate(spendhook_wakeups_failed_total[$__rate_interval]))`, "failed"}),
+			graph("Taken over", "short", query{`increase(spendhook_takeover_requeued_total[$__rate_interval])`, "requeued by {{instance}}"}, query{`increase(spendhook_fenced_total[$__rate_interval])`, "fenced {{instance}}"}),
+			graph("Compacted", "cps", query{`sum(rate(spendhook_events_compacted_total[$__rate_interval]))`, "events"}),
+		}},
+		{"Kept", []panel{
+			number("In quarantine", "short", `sum(spendhook_quarantined)`),
+			number("Audit entries", "short", `sum(spendhook_audit_entries)`),
+			graph("Audit entries by where they went", "cps", query{`sum by (result) (rate(spendhook_audit_entries_total[$__rate_interval]))`, "{{result}}"}),
+		}},
+	}},
+	{"spend-api", "Spendhook: spend API", []row{
+		{"Requests", []panel{
+			number("Database", "bool", `min(spendhook_database_up)`),
+			graph("Requests by status", "reqps", query{`sum by (status) (rate(spendhook_http_request_duration_seconds_count` + spendRoutes + `[$__rate_interval]))`, "{{status}}"}),
+			graph("Requests by route", "reqps", query{`sum by (method, route) (rate(spendhook_http_request_duration_seconds_count` + spendRoutes + `[$__rate_interval]))`, "{{method}} {{route}}"}),
+			graph("Time to answer", "s", quantiles("spendhook_http_request_duration_seconds", spendRoutes, "")...),
+			graph("Refused by rate", "cps", query{`sum by (limit) (rate(spendhook_http_throttled_total[$__rate_interval]))`, "{{limit}}"}),
+			graph("Tokens", "cps", query{`sum by (result) (rate(spendhook_token_requests_total[$__rate_interval]))`, "{{result}}"}),
+		}},
+		{"Bulk creations", []panel{
+			graph("Items without an outcome", "short", query{`sum(spendhook_card_items_unfinished)`, "items"}),
+			graph("Items by outcome", "cps", query{`sum by (outcome) (rate(spendhook_card_items_total[$__rate_interval]))`, "{{outcome}}"}),
+			graph("Item", "s", quantiles("spendhook_card_item_seconds", "", "")...),
+			graph("Whole creation", "s", quantiles("spendhook_card_job_seconds", "", "")...),
+			graph("Failed tries", "cps", query{`sum(rate(spendhook_card_item_failures_total[$__rate_interval]))`, "failed"}),
+		}},
+		{"Clients", []panel{
+			graph("Open connections", "short", query{`sum by (listener) (spendhook_connections_open)`, "{{listener}}"}),
+			graph("Bodies", "bytes", query{`spendhook_bodies_bytes`, "{{instance}}"}),
+			graph("Connections and bodies refused", "cps", query{`sum by (reason) (rate(spendhook_connections_refused_total[$__rate_interval]))`, "{{reason}}"}, query{`sum(rate(spendhook_bodies_refused_total[$__rate_interval]))`, "bodies"}),
+		}},
+	}},
+}
