@@ -85,6 +85,7 @@ func (d *doctor) add(check, result, message, remedy string) {
 
 func (d *doctor) ok(check, message string)           { d.add(check, findingOK, message, "") }
 func (d *doctor) warn(check, message, remedy string) { d.add(check, findingWarning, message, remedy) }
+
 func (d *doctor) problem(check, message, remedy string) {
 	d.add(check, findingProblem, message, remedy)
 }
