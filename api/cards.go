@@ -129,7 +129,7 @@ func (s *server) CancelCard(w http.ResponseWriter, r *http.Request, id gen.CardP
 
 // CancelCards is POST /api/v3/cards/delete.
 func (s *server) CancelCards(w http.ResponseWriter, r *http.Request, p gen.CancelCardsParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decode[gen.CardsCancel](r)
 		if err != nil {
 			return reply{}, err

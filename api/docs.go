@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 //go:embed docs/*.html docs/*.js docs/*.png docs/*.gz
@@ -47,12 +49,37 @@ func (s *server) routeDocs() error {
 		return fmt.Errorf("docs page: %w", err)
 	}
 	s.routeAsset("/docs/errors", asset{contentType: html, data: page})
-	s.routeAsset("/openapi.json", asset{contentType: mediaJSON, data: s.document})
+	s.routeAsset("/openapi.json", &today{source: s.document, now: s.opts.Now})
 	return nil
 }
 
-func (s *server) routeAsset(route string, a asset) {
+func (s *server) routeAsset(route string, a http.Handler) {
 	s.router.Handle(route, s.observe(route, http.MethodGet, a)).Methods(http.MethodGet)
+}
+
+// today is the document with examples that are not a week old.
+type today struct {
+	source []byte
+	now    func() time.Time
+
+	mu    sync.Mutex
+	day   time.Time
+	asset asset
+}
+
+// ServeHTTP answers with the document of the day.
+func (t *today) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t.current().ServeHTTP(w, r)
+}
+
+func (t *today) current() asset {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := t.now(); !t.day.Equal(now.UTC().Truncate(24 * time.Hour)) {
+		t.day = now.UTC().Truncate(24 * time.Hour)
+		t.asset = asset{contentType: mediaJSON, data: asOf(t.source, now)}
+	}
+	return t.asset
 }
 
 // ServeHTTP writes the file, compressed as it is kept where the client takes that.

@@ -5,10 +5,13 @@ import (
 	_ "embed" // the document
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-json-experiment/json"
 )
 
 //go:embed openapi.yaml
@@ -54,9 +57,61 @@ var parse = sync.OnceValues(func() (d document, err error) {
 	if err = d.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
 		return d, err
 	}
-	d.text, err = d.MarshalJSON()
+	d.text, err = served(d.T)
 	return d, err
 })
+
+// exampleDay is the day that examples of the document are of; exampleTime is one of
+// its times, in epoch milliseconds.
+const (
+	exampleDay  = "2026-11-20"
+	exampleTime = "1795201200000"
+)
+
+// served is the document as JSON for those who generate clients: without what is said
+// in it about the code of this server.
+func served(doc *openapi3.T) ([]byte, error) {
+	text, err := doc.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	var whole any
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, err
+	}
+	stripInternal(whole)
+	return json.Marshal(whole, json.Deterministic(true))
+}
+
+func stripInternal(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		for key, child := range node {
+			if strings.HasPrefix(key, "x-go-") {
+				delete(node, key)
+			}
+			stripInternal(child)
+		}
+	case []any:
+		for _, child := range node {
+			stripInternal(child)
+		}
+	}
+}
+
+// asOf moves the examples of a document to the day before now, so that they can be
+// sent as they stand: an event must be neither old nor ahead.
+func asOf(text []byte, now time.Time) []byte {
+	day, _ := time.Parse(time.DateOnly, exampleDay)
+	days := now.UTC().Truncate(24*time.Hour).Sub(day) - 24*time.Hour
+	at, _ := strconv.ParseInt(exampleTime, 10, 64)
+	shift := func(t time.Time) string { return t.Add(days).Format(time.DateOnly) }
+	return []byte(strings.NewReplacer(
+		exampleDay, shift(day),
+		day.AddDate(0, 0, -1).Format(time.DateOnly), shift(day.AddDate(0, 0, -1)),
+		exampleTime, strconv.FormatInt(at+days.Milliseconds(), 10),
+	).Replace(string(text)))
+}
 
 // loadDocument returns the embedded document as JSON, with the operations it
 // describes.

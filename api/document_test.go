@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -35,22 +36,85 @@ func TestDocumentIsValidWithItsExamples(t *testing.T) {
 
 func TestGeneratedCodeIsCurrent(t *testing.T) {
 	t.Parallel()
-	out := filepath.Join(t.TempDir(), "openapi.gen.go")
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools.mod", "oapi-codegen", "-config", "config.yaml", "-o", out, "../openapi.yaml")
-	cmd.Dir = "gen"
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+	for dir, file := range map[string]string{"gen": "openapi.gen.go", "client": "client.gen.go"} {
+		out := filepath.Join(t.TempDir(), file)
+		cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools.mod", "oapi-codegen", "-config", "config.yaml", "-o", out, "../openapi.yaml")
+		cmd.Dir = dir
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		want, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s/%s is not what openapi.yaml gives: run make generate", dir, file)
+		}
 	}
-	want, err := os.ReadFile(out)
+}
+
+// A client may send any POST again with its Idempotency-Key.
+func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	doc, err := parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("gen/openapi.gen.go")
+	for route, item := range doc.Paths.Map() {
+		if op := item.Post; op != nil && op.Parameters.GetByInAndName("header", idempotencyHeader) == nil &&
+			op.OperationID != "issueToken" && op.OperationID != "testSubscriberFilter" { // these change nothing
+			t.Errorf("POST %s takes none", route)
+		}
+	}
+}
+
+func TestEveryAnswerHasAnExample(t *testing.T) {
+	t.Parallel()
+	doc, err := parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want) {
-		t.Error("gen/openapi.gen.go is not what openapi.yaml gives: run make generate")
+	known := map[string]bool{}
+	for _, c := range codes {
+		known[c.Code] = true
+	}
+	for route, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			for status, answer := range op.Responses.Map() {
+				for mediaType, content := range answer.Value.Content {
+					if content.Example == nil && content.Examples == nil && content.Schema.Value.Example == nil {
+						t.Errorf("%s %s: %s %s has none", method, route, status, mediaType)
+					}
+					if problem, ok := content.Example.(map[string]any); ok && problem["code"] != nil && !known[problem["code"].(string)] {
+						t.Errorf("%s %s: %s is an example with the code %v", method, route, status, problem["code"])
+					}
+				}
+			}
+		}
+	}
+}
+
+// Generators make a client of what is served, and its examples can be sent.
+func TestServedDocument(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2031, 5, 2, 1, 0, 0, 0, time.UTC)
+	h := setup(t, func(o *Options) { o.Now = func() time.Time { return at } })
+	first := h.call("GET", "/openapi.json", "", noToken).want(http.StatusOK).Body.String()
+	for _, word := range []string{"x-go-", "2026-11-20", "2026-11-19", exampleTime} {
+		if strings.Contains(first, word) {
+			t.Errorf("the document has %q", word)
+		}
+	}
+	if !strings.Contains(first, `"timestamp":"2031-05-01T19:00:00.000Z"`) || !strings.Contains(first, `"timestamp":1935428400000`) {
+		t.Error("its examples are of another day")
+	}
+	at = at.Add(24 * time.Hour)
+	if second := h.call("GET", "/openapi.json", "", noToken).Body.String(); !strings.Contains(second, "2031-05-02T19:00:00.000Z") {
+		t.Error("a day later its examples are as before")
 	}
 }
 

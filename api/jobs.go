@@ -139,7 +139,7 @@ func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, 
 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
 func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		in, err := decodeOptional[gen.CompanyScope](r)
 		if err != nil {
 			return reply{}, err

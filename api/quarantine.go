@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -65,6 +66,13 @@ func quarantined(c *caller, id string, named ...*uuid.UUID) (workqueue.Quarantin
 	}
 	if isEventID(id) {
 		return workqueue.Quarantined{Company: company, EventID: id}, nil
+	}
+	if text, isSubscriber := strings.CutPrefix(id, "."); isSubscriber {
+		subscriber, err := uuid.Parse(text)
+		if err != nil || subscriber.String() != text {
+			return workqueue.Quarantined{}, workqueue.ErrNotQuarantined
+		}
+		return workqueue.Quarantined{Company: company, Subscriber: &subscriber}, nil
 	}
 	ref, err := delivery.ParseID(company, id)
 	if err != nil {

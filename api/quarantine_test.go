@@ -16,6 +16,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
 // damaged is an API with a subscriber whose receiver can be told to answer, and
@@ -286,4 +287,43 @@ func TestQuarantineIsTheOperators(t *testing.T) {
 	w.call("DELETE", "/api/v1/quarantine/not.an.id", "").want(http.StatusNotFound, "NOT_FOUND")
 	w.call("DELETE", "/api/v1/quarantine/c", "", platform).wantField("companyUuid", "REQUIRED")
 	w.call("DELETE", "/api/v1/quarantine/c?companyUuid="+other.String(), "", platform).want(http.StatusNoContent)
+}
+
+// A subscriber that cannot be read is listed, and dropping it deletes it.
+func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
+	t.Parallel()
+	w := setupDamaged(t)
+	key := subscribers.CompanyKey(w.company)
+	damage := func(value string) {
+		t.Helper()
+		if err := w.client.HSet(t.Context(), key, w.sub.String(), value).Err(); err != nil {
+			t.Fatal(err)
+		}
+		w.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1)
+	}
+	former := w.client.HGet(t.Context(), key, w.sub.String()).Val()
+	damage("{")
+	w.call("POST", "/api/v1/events", event("e-1")).want(http.StatusAccepted)
+	id := "." + w.sub.String()
+	w.awaitQuarantined(id)
+	entry := as[gen.QuarantineList](w.call("GET", "/api/v1/quarantine", "")).Content[0]
+	if entry.EventID != "" || *entry.SubscriberUUID != w.sub {
+		t.Errorf("%+v", entry)
+	}
+	elsewhere := uuid.New()
+	w.call("DELETE", "/api/v1/quarantine/"+id, "", bearer(w.mint(&elsewhere, allScopes))).want(http.StatusNotFound)
+
+	damage(former)
+	w.call("POST", "/api/v1/quarantine/"+id+"/retry", "").want(http.StatusAccepted)
+	w.awaitQuarantined()
+	w.call("POST", "/api/v1/events", event("e-2")).want(http.StatusAccepted)
+	eventually(t, func() bool { return w.came.Load() > 0 })
+
+	damage("{")
+	w.call("POST", "/api/v1/events", event("e-3")).want(http.StatusAccepted)
+	w.awaitQuarantined(id)
+	w.call("DELETE", "/api/v1/quarantine/"+id, "").want(http.StatusNoContent)
+	w.awaitQuarantined()
+	w.call("DELETE", "/api/v1/quarantine/"+id, "").want(http.StatusNotFound)
+	w.call("GET", "/api/v1/subscribers/"+w.sub.String(), "").want(http.StatusNotFound)
 }

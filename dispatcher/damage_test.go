@@ -125,7 +125,8 @@ func TestDamageAmongManyEvents(t *testing.T) {
 		}
 	})
 	entries := []workqueue.Quarantined{{Company: h.company, EventID: eventID}, {Company: h.company, EventID: deliveryID, Subscriber: &sub.UUID}}
-	eventually(t, func() bool { return len(h.listed()) == len(entries) }, "both are in the quarantine")
+	entries = append(entries, workqueue.Quarantined{Company: h.company, Subscriber: &other.UUID})
+	eventually(t, func() bool { return len(h.listed()) == len(entries) }, "all are in the quarantine")
 	for _, want := range entries {
 		if !slices.ContainsFunc(h.listed(), func(q workqueue.Quarantined) bool {
 			return q.EventID == want.EventID && (q.Subscriber == nil) == (want.Subscriber == nil)
@@ -133,7 +134,7 @@ func TestDamageAmongManyEvents(t *testing.T) {
 			t.Errorf("%+v is not in the quarantine", want)
 		}
 	}
-	if n := testutil.ToFloat64(h.metrics.quarantined); n != 2 {
+	if n := testutil.ToFloat64(h.metrics.quarantined); n != 3 {
 		t.Errorf("%v were counted as quarantined", n)
 	}
 	// What is quarantined, and what waits for its subscriber and for its certificate.

@@ -66,6 +66,7 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 			d.requeueLater(replica, b, loaded.Err)
 			continue
 		}
+		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
 		d.admission.SetQueued(b.Company, b.Backlogged)
 		for _, e := range b.Events {
 			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}
@@ -92,13 +93,14 @@ const requeuePause = 500 * time.Millisecond
 func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
 	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "exception.message", why)
 	d.working.Go(func() {
-		for pause.For(d.intake, requeuePause) {
-			err := d.queue.Requeue(d.intake, replica, b)
-			if err == nil {
-				return
-			}
-			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
+		if !pause.For(d.intake, requeuePause) {
+			return
 		}
+		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
+			return d.queue.Requeue(d.intake, replica, b)
+		}, func(err error) {
+			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
+		})
 	})
 }
 
@@ -211,13 +213,11 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 		return
 	}
 	d.working.Go(func() {
-		for err != nil {
+		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
+			return d.queue.Quarantine(d.intake, replica, r.Company, r.ID, subscriber)
+		}, func(err error) {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
-			if !pause.For(d.intake, requeuePause) {
-				return
-			}
-			err = d.queue.Quarantine(d.intake, replica, r.Company, r.ID, subscriber)
-		}
+		})
 	})
 }
 

@@ -2,11 +2,15 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
+
+	"github.com/google/uuid"
 
 	"spendhook/dispatcher/workqueue"
+	"spendhook/subscribers"
 )
 
-// Quarantined lists events and deliveries that could not be read.
+// Quarantined lists events, deliveries and subscribers that could not be read.
 // cursor.ErrBad when the cursor is not of this list.
 func (d *Dispatcher) Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error) {
 	return d.queue.Quarantined(ctx, f)
@@ -18,8 +22,40 @@ func (d *Dispatcher) RetryQuarantined(ctx context.Context, e workqueue.Quarantin
 	return d.queue.RetryQuarantined(ctx, e)
 }
 
-// DropQuarantined gives up an entry of the quarantine.
+// DropQuarantined gives up an entry of the quarantine; a subscriber is deleted.
 // workqueue.ErrNotQuarantined when there is none.
 func (d *Dispatcher) DropQuarantined(ctx context.Context, e workqueue.Quarantined) error {
-	return d.deliveries.DropQuarantined(ctx, e)
+	if e.EventID != "" {
+		return d.deliveries.DropQuarantined(ctx, e)
+	}
+	listed, err := d.queue.IsQuarantined(ctx, e)
+	switch {
+	case err != nil:
+		return err
+	case !listed:
+		return workqueue.ErrNotQuarantined
+	}
+	err = subscribers.NewService(d.opts.Subscribers, d.redelivery).Delete(ctx, e.Company, *e.Subscriber)
+	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+		return err
+	}
+	return d.queue.ForgetQuarantined(ctx, e)
+}
+
+// quarantineDamaged lists those of a company's subscribers that cannot be read. Work of
+// theirs waits, whether that succeeds or not.
+func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber) {
+	for _, sub := range subs {
+		if sub.Locked == nil {
+			continue
+		}
+		added, err := d.queue.QuarantineSubscriber(ctx, company, sub.UUID, d.opts.Now())
+		if err != nil {
+			d.opts.Logger.Error("damaged subscriber not quarantined, trying again with its next work", "company_uuid", company, "exception.message", err)
+		}
+		if added {
+			d.metrics.quarantined.Inc()
+			d.opts.Logger.Error("stored subscriber is damaged and was quarantined", "company_uuid", company, "subscriber_uuid", sub.UUID)
+		}
+	}
 }

@@ -163,7 +163,7 @@ func (l *listing) readPartitions(ctx context.Context) error {
 // stays.
 func (l *listing) readPartition(ctx context.Context, p int) error {
 	low := l.store.span("", l.filter.From, nil, descending).low
-	companies, err := l.store.companies(ctx, p, low)
+	companies, err := Companies(ctx, l.store.client, p, low)
 	if err != nil {
 		return err
 	}

@@ -789,7 +789,7 @@ func (e WebhookKeyAlgorithm) Valid() bool {
 	}
 }
 
-// AccessToken defines model for AccessToken.
+// AccessToken Example: {"access_token":"eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl","expires_in":3600,"scope":"deliveries:read events:write","token_type":"Bearer"}
 type AccessToken struct {
 	// AccessToken A JWT.
 	AccessToken string `json:"access_token"`
@@ -865,7 +865,7 @@ type AuditActor struct {
 // AuditActorKind `cli` is the daemon's command line; the subject is then the user of its system.
 type AuditActorKind string
 
-// AuditEntry defines model for AuditEntry.
+// AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
 type AuditEntry struct {
 	// Action Example: card.lock
 	Action string     `json:"action"`
@@ -901,7 +901,7 @@ type AuditEntry struct {
 // A request that was refused changed nothing, and has no entry.
 type AuditEntryOutcome string
 
-// AuditList defines model for AuditList.
+// AuditList Example: {"content":[{"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}]}
 type AuditList struct {
 	Content []AuditEntry `json:"content"`
 
@@ -920,7 +920,7 @@ type AuditTarget struct {
 	Kind string `json:"kind"`
 }
 
-// AuthorizationServer defines model for AuthorizationServer.
+// AuthorizationServer Example: {"grant_types_supported":["client_credentials"],"issuer":"https://api.example.com","jwks_uri":"https://api.example.com/.well-known/jwks.json","response_types_supported":[],"scopes_supported":["events:read","events:write"],"service_documentation":"https://api.example.com/docs","tls_client_certificate_bound_access_tokens":true,"token_endpoint":"https://api.example.com/oauth/token","token_endpoint_auth_methods_supported":["client_secret_basic"]}
 type AuthorizationServer struct {
 	GrantTypesSupported []AuthorizationServerGrantTypesSupported `json:"grant_types_supported"`
 	Issuer              string                                   `json:"issuer"`
@@ -943,7 +943,7 @@ type AuthorizationServerGrantTypesSupported string
 // AuthorizationServerTokenEndpointAuthMethodsSupported defines model for AuthorizationServer.TokenEndpointAuthMethodsSupported.
 type AuthorizationServerTokenEndpointAuthMethodsSupported string
 
-// Card defines model for Card.
+// Card Example: {"issuedAt":"2026-11-20T19:00:00.000Z","lastFour":"4242","name":"Travel","status":"ACTIVE","type":"MASTER_VIRTUAL","uuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"}
 type Card struct {
 	IssuedAt time.Time `json:"issuedAt"`
 
@@ -1012,7 +1012,7 @@ type CardItem struct {
 	UUID     openapi_types.UUID `json:"uuid"`
 }
 
-// CardJob defines model for CardJob.
+// CardJob Example: {"createdAt":"2026-11-20T19:00:00.000Z","failed":0,"finishedAt":null,"items":[{"cardUuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10","index":0,"requestUuid":"5d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a01","status":"CREATED"},{"index":1,"requestUuid":"5d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a02","status":"PENDING"}],"status":"RUNNING","succeeded":1,"total":2,"uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
 type CardJob struct {
 	CreatedAt time.Time `json:"createdAt"`
 	Failed    int       `json:"failed"`
@@ -1093,7 +1093,7 @@ type CardsCancel struct {
 	Uuids       []openapi_types.UUID `json:"uuids"`
 }
 
-// CardsCancelled defines model for CardsCancelled.
+// CardsCancelled Example: {"results":[{"status":"CANCELLED","uuid":"3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"}]}
 type CardsCancelled struct {
 	Results []CardCancelResult `json:"results"`
 }
@@ -1106,7 +1106,7 @@ type CompanyScope struct {
 // Day defines model for Day.
 type Day = spend.Date
 
-// Delivery defines model for Delivery.
+// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 type Delivery struct {
 	AttemptCount int                `json:"attemptCount"`
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
@@ -1163,7 +1163,7 @@ type DeliveryDetail struct {
 	UpdatedAt      time.Time          `json:"updatedAt"`
 }
 
-// DeliveryList defines model for DeliveryList.
+// DeliveryList Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}],"nextCursor":"MTc5NTIwMTIwMDAwMA"}
 type DeliveryList struct {
 	Content []Delivery `json:"content"`
 
@@ -1177,7 +1177,7 @@ type DeliveryList struct {
 // DeliveryStatus defines model for DeliveryStatus.
 type DeliveryStatus string
 
-// EgressCertificate defines model for EgressCertificate.
+// EgressCertificate Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","issuer":"CN=Acme Issuing CA","notAfter":"2027-11-20T19:00:00.000Z","notBefore":"2026-11-20T19:00:00.000Z","subject":"CN=spendhook for Acme","thumbprint":"Zk4r0cC3vX8o2mG6uJ1qL5wT9yB7nE4sA0dF2hK8pI0","updatedAt":"2026-11-20T19:00:00.000Z"}
 type EgressCertificate struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	Issuer      string             `json:"issuer"`
@@ -1208,7 +1208,7 @@ type EgressCertificateInput struct {
 // refused, `panic` an error of this service.
 type ErrorClass string
 
-// Event defines model for Event.
+// Event Example: {"acceptedAt":"2026-11-20T19:00:00.412Z","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"status":"PENDING","timestamp":"2026-11-20T19:00:00.000Z"}
 type Event struct {
 	AcceptedAt   time.Time          `json:"acceptedAt"`
 	CompanyUUID  openapi_types.UUID `json:"companyUuid"`
@@ -1230,12 +1230,12 @@ type EventBatchResult struct {
 	Results []EventItemResult `json:"results"`
 }
 
-// EventDeliveries defines model for EventDeliveries.
+// EventDeliveries Example: {"content":[{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}]}
 type EventDeliveries struct {
 	Content []Delivery `json:"content"`
 }
 
-// EventExplanation defines model for EventExplanation.
+// EventExplanation Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","eventId":"evt_01J9ZK3V5Q","subscribers":[{"callbackUrl":"https://books.example.com/hooks","delivery":{"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"},"detail":"The last attempt was answered 503; the next one is scheduled.","name":"Bookkeeping","outcome":"PENDING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}]}
 type EventExplanation struct {
 	CompanyUUID openapi_types.UUID      `json:"companyUuid"`
 	EventID     string                  `json:"eventId"`
@@ -1272,7 +1272,7 @@ type EventItemResult struct {
 // EventItemResultStatus defines model for EventItemResult.Status.
 type EventItemResultStatus string
 
-// EventList defines model for EventList.
+// EventList Example: {"content":[{"acceptedAt":"2026-11-20T19:00:00.412Z","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","event":"PAYMENT_PAID","id":"evt_01J9ZK3V5Q","metadata":{"paymentUuid":"7b1de0d2-60e0-4a7f-8d0c-2c9b5f6f0a01"},"status":"PENDING","timestamp":"2026-11-20T19:00:00.000Z"}],"nextCursor":"MTc5NTIwMTIwMDAwMA"}
 type EventList struct {
 	Content []Event `json:"content"`
 
@@ -1309,7 +1309,7 @@ type EventType struct {
 	Name EventName `json:"name"`
 }
 
-// EventTypes defines model for EventTypes.
+// EventTypes Example: {"content":[{"description":"A payment was paid.","name":"PAYMENT_PAID"}]}
 type EventTypes struct {
 	Content []EventType `json:"content"`
 }
@@ -1334,7 +1334,7 @@ type FilterTest struct {
 	Filter *string `json:"filter,omitempty"`
 }
 
-// FilterTestResult defines model for FilterTestResult.
+// FilterTestResult Example: {"results":[{"event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","matches":true},{"error":"no such key: amount","event":"PAYMENT_PAID","eventId":"evt_2","matches":false}]}
 type FilterTestResult struct {
 	Results []FilterVerdict `json:"results"`
 }
@@ -1372,7 +1372,7 @@ type ItemError struct {
 	Message string        `json:"message"`
 }
 
-// Job defines model for Job.
+// Job Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":1200,"kind":"RECOVER","redelivered":34,"since":"2026-11-19T00:00:00.000Z","status":"RUNNING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","until":"2026-11-20T19:00:00.000Z","updatedAt":"2026-11-20T19:00:00.412Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}
 type Job struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	CreatedAt   time.Time          `json:"createdAt"`
@@ -1407,7 +1407,7 @@ type Job struct {
 // of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
 type JobKind string
 
-// JobList defines model for JobList.
+// JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
 type JobList struct {
 	Content []Job `json:"content"`
 
@@ -1444,12 +1444,12 @@ type JwkKty string
 // JwkUse defines model for Jwk.Use.
 type JwkUse string
 
-// JwkSet defines model for JwkSet.
+// JwkSet Example: {"keys":[{"alg":"ES256","crv":"P-256","kid":"2026-11","kty":"EC","use":"sig","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}
 type JwkSet struct {
 	Keys []Jwk `json:"keys"`
 }
 
-// Location defines model for Location.
+// Location Example: {"code":"CC-100","name":"Berlin","status":"ACTIVE","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}
 type Location struct {
 	// Code Links external systems such as ERP and HR.
 	Code   string             `json:"code"`
@@ -1535,9 +1535,11 @@ type Problem struct {
 // QuarantineEntry defines model for QuarantineEntry.
 type QuarantineEntry struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
-	EventID     string             `json:"eventId"`
 
-	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`.
+	// EventID Absent when it is the subscriber itself.
+	EventID string `json:"eventId,omitempty"`
+
+	// ID The event's id, or the delivery's, `<event id>.<subscriber uuid>`, or of a subscriber `.<subscriber uuid>`.
 	ID            string    `json:"id"`
 	QuarantinedAt time.Time `json:"quarantinedAt"`
 
@@ -1545,7 +1547,7 @@ type QuarantineEntry struct {
 	SubscriberUUID *openapi_types.UUID `json:"subscriberUuid,omitempty"`
 }
 
-// QuarantineList defines model for QuarantineList.
+// QuarantineList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q","quarantinedAt":"2026-11-20T19:00:00.000Z"}]}
 type QuarantineList struct {
 	Content []QuarantineEntry `json:"content"`
 
@@ -1556,7 +1558,7 @@ type QuarantineList struct {
 	Partial *Partial `json:"partial,omitempty"`
 }
 
-// QuarantineRef defines model for QuarantineRef.
+// QuarantineRef Example: {"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","id":"evt_01J9ZK3V5Q"}
 type QuarantineRef struct {
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
 	ID          string             `json:"id"`
@@ -1623,7 +1625,7 @@ type ReimbursementAudit struct {
 	RequestCreationDate *Day `json:"requestCreationDate,omitempty"`
 }
 
-// ReimbursementPage defines model for ReimbursementPage.
+// ReimbursementPage Example: {"content":[{"amountValue":{"amount":42.5,"currency":"EUR"},"attachments":[],"audit":{"expenseDate":"2026-11-19","lastUpdateDate":"2026-11-20","requestCreationDate":"2026-11-19"},"description":"Taxi to the airport","groups":[],"labels":[],"locations":[{"links":[{"href":"https://api.example.com/api/v2/locations/2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201","rel":"self"}],"name":"Berlin","uuid":"2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"}],"merchant":{"categoryCode":4121,"countryCode":"DE","name":"City Cabs"},"requester":{"links":[{"href":"https://api.example.com/api/v2/users/9d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a11","rel":"self"}],"name":"Ada Lovelace","uuid":"9d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a11"},"uuid":"a3d1c9b0-4f21-4e0a-9d57-2c8be0a7f311","validationStatus":{"status":"PENDING"}}],"number":0,"size":20,"totalElements":1,"totalPages":1}
 type ReimbursementPage struct {
 	Content []Reimbursement `json:"content"`
 
@@ -1681,7 +1683,7 @@ type RetryRequest struct {
 	To             *time.Time          `json:"to,omitempty"`
 }
 
-// Statement defines model for Statement.
+// Statement Example: {"closingDate":"2026-11-30","currency":"EUR","month":11,"statementUuid":"77b0c1d2-5e6f-4a70-8b91-a2b3c4d5e6f7","status":"OPEN","totalAmount":1834.25,"year":2026}
 type Statement struct {
 	ClosingDate   Day                `json:"closingDate"`
 	Currency      string             `json:"currency"`
@@ -1699,7 +1701,7 @@ type Statement struct {
 // StatementStatus defines model for Statement.Status.
 type StatementStatus string
 
-// Subscriber defines model for Subscriber.
+// Subscriber Example: {"callbackUrl":"https://books.example.com/hooks","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","enabled":true,"events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"format":"standard","health":{"consecutiveFailures":0,"lastSuccessAt":"2026-11-20T19:00:00.000Z","state":"healthy"},"name":"Bookkeeping","ordered":false,"paused":false,"updatedAt":"2026-11-20T19:00:00.000Z","uuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}
 type Subscriber struct {
 	CallbackURL string             `json:"callbackUrl"`
 	CompanyUUID openapi_types.UUID `json:"companyUuid"`
@@ -1785,9 +1787,11 @@ type SubscriberEventChange struct {
 
 // SubscriberExplanation defines model for SubscriberExplanation.
 type SubscriberExplanation struct {
-	CallbackURL string    `json:"callbackUrl"`
-	Delivery    *Delivery `json:"delivery,omitempty"`
-	Detail      string    `json:"detail"`
+	CallbackURL string `json:"callbackUrl"`
+
+	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
+	Delivery *Delivery `json:"delivery,omitempty"`
+	Detail   string    `json:"detail"`
 
 	// FilterError Why the filter of the subscriber failed on the event; absent when it did not.
 	FilterError    *string                      `json:"filterError,omitempty"`
@@ -1799,7 +1803,7 @@ type SubscriberExplanation struct {
 // SubscriberExplanationOutcome defines model for SubscriberExplanation.Outcome.
 type SubscriberExplanationOutcome string
 
-// SubscriberPage defines model for SubscriberPage.
+// SubscriberPage Example: {"content":[{"callbackUrl":"https://books.example.com/hooks","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","enabled":true,"events":["PAYMENT_PAID","CARD_CREATION_REQUEST_CREATED"],"format":"standard","health":{"consecutiveFailures":0,"lastSuccessAt":"2026-11-20T19:00:00.000Z","state":"healthy"},"name":"Bookkeeping","ordered":false,"paused":false,"updatedAt":"2026-11-20T19:00:00.000Z","uuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"}],"number":0,"size":20,"totalElements":1,"totalPages":1}
 type SubscriberPage struct {
 	Content []Subscriber `json:"content"`
 
@@ -1812,7 +1816,7 @@ type SubscriberPage struct {
 	TotalPages    int `json:"totalPages"`
 }
 
-// SubscriberStats defines model for SubscriberStats.
+// SubscriberStats Example: {"dead":1,"live":3,"oldestLiveAt":"2026-11-20T19:00:00.000Z","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","total":1204,"waiting":0}
 type SubscriberStats struct {
 	Dead int64 `json:"dead"`
 
@@ -1905,7 +1909,7 @@ type SubscriberWithSecret struct {
 // SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
-// TestResult defines model for TestResult.
+// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503},"delivered":false,"eventId":"test_8f3a"}
 type TestResult struct {
 	Attempt   Attempt `json:"attempt"`
 	Delivered bool    `json:"delivered"`
@@ -1961,7 +1965,7 @@ type WebhookKey struct {
 // WebhookKeyAlgorithm defines model for WebhookKey.Algorithm.
 type WebhookKeyAlgorithm string
 
-// WebhookKeys defines model for WebhookKeys.
+// WebhookKeys Example: {"keys":[{"algorithm":"ed25519","publicKey":"whpk_2b8Vv3m0qj6i3yQxW0o4nJ9cF7uR1tE5sA8dG2hK4pI="}]}
 type WebhookKeys struct {
 	Keys []WebhookKey `json:"keys"`
 }
@@ -2333,6 +2337,12 @@ type GetJobParams struct {
 type CancelJobParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListLocationsV1Params defines parameters for ListLocationsV1.
@@ -2630,6 +2640,12 @@ type GetCardJobParams struct {
 type CancelCardsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // CancelCardParams defines parameters for CancelCard.
@@ -4302,6 +4318,27 @@ func (siw *ServerInterfaceWrapper) CancelJob(w http.ResponseWriter, r *http.Requ
 		return
 	}
 
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.CancelJob(w, r, jobUUID, params)
 	}))
@@ -5954,6 +5991,27 @@ func (siw *ServerInterfaceWrapper) CancelCards(w http.ResponseWriter, r *http.Re
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
 		}
 		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
 	}
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

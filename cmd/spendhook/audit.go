@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"os/user"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/api/client"
 	"spendhook/audit"
 	"spendhook/config"
 	"spendhook/internal/redisx"
@@ -38,52 +38,43 @@ type auditExportCmd struct {
 
 // Run writes the entries as they come. An export that is cut off is an error.
 func (c *auditExportCmd) Run(ctx context.Context, term *console) error {
-	api, err := c.client()
+	api, err := c.client(func(o *client.Options) { o.Timeout = -1 }) // it takes as long as it is long
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.base+"/api/v1/audit?"+c.query().Encode(), nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+api.token)
-	req.Header.Set("Accept", "application/x-ndjson")
-	req.Header.Set("User-Agent", "spendhook/"+readBuild().version)
-	// It takes as long as it is long: only silence is bounded, by the server.
-	resp, err := (&http.Client{Transport: api.http.Transport}).Do(req)
+	resp, err := api.ListAudit(ctx, c.params(), func(_ context.Context, req *http.Request) error {
+		req.Header.Set("Accept", "application/x-ndjson")
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-		if err != nil {
-			return err
-		}
-		return asProblem(resp, text)
-	}
 	if _, err := io.Copy(term.out, resp.Body); err != nil {
 		return fmt.Errorf("the export is not whole: %w", err)
 	}
 	return nil
 }
 
-func (c *auditExportCmd) query() url.Values {
-	query := url.Values{}
-	for name, value := range map[string]string{"actor": c.Actor, "action": c.Action, "target": c.Target} {
-		if value != "" {
-			query.Set(name, value)
-		}
+func (c *auditExportCmd) params() *client.ListAuditParams {
+	p := &client.ListAuditParams{
+		CompanyUUID: c.Company, Actor: given(c.Actor), Action: given(c.Action), Target: given(c.Target),
 	}
-	for name, at := range map[string]time.Time{"from": c.From, "to": c.To} {
-		if !at.IsZero() {
-			query.Set(name, at.Format(time.RFC3339Nano))
-		}
+	if !c.From.IsZero() {
+		p.From = &c.From
 	}
-	if c.Company != nil {
-		query.Set("companyUuid", c.Company.String())
+	if !c.To.IsZero() {
+		p.To = &c.To
 	}
-	return query
+	return p
+}
+
+// given is nil for a flag that was not given.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }
 
 // record tells the audit log of a change that this command has made.

@@ -55,6 +55,7 @@ func TestAuditExportThatFails(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("action") == "cut" {
+			w.Header().Set("Content-Type", "application/x-ndjson")
 			_, _ = w.Write([]byte("{}\n"))
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)

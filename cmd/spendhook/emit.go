@@ -3,17 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
-	"spendhook/api/gen"
+	"spendhook/api/client"
 )
 
 type emitCmd struct {
@@ -34,11 +33,11 @@ type emitCmd struct {
 // Run sends the event of the flags, or every line of the source, and fails
 // when any of them was refused.
 func (c *emitCmd) Run(ctx context.Context, term *console) error {
-	api, err := c.client()
+	api, err := c.client(func(o *client.Options) { o.RetryFor = cmp.Or(c.RetryFor, -1) })
 	if err != nil {
 		return err
 	}
-	e := &emitter{api: api, retryFor: c.RetryFor, err: term.err}
+	e := &emitter{api: api, err: term.err}
 	if c.Source == "" {
 		return c.one(ctx, e, term)
 	}
@@ -67,18 +66,18 @@ func (c *emitCmd) one(ctx context.Context, e *emitter, term *console) error {
 	return err
 }
 
-func (c *emitCmd) record() (gen.EventInput, error) {
+func (c *emitCmd) record() (client.EventInput, error) {
 	if c.Type == "" {
-		return gen.EventInput{}, usageError("--type is needed (or an NDJSON source; see --help)")
+		return client.EventInput{}, usageError("--type is needed (or an NDJSON source; see --help)")
 	}
 	happened := c.Timestamp
 	if happened.IsZero() {
 		happened = time.Now()
 	}
-	r := gen.EventInput{
+	r := client.EventInput{
 		ID: cmp.Or(c.ID, uuid.NewString()), CompanyUUID: c.Company, Event: c.Type,
-		Timestamp: jsontext.Value(happened.UTC().Format(`"2006-01-02T15:04:05.000Z"`)),
-		Metadata:  jsontext.Value(cmp.Or(c.Metadata, "{}")), ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage,
+		Timestamp: happened.UTC().Truncate(time.Millisecond),
+		Metadata:  []byte(cmp.Or(c.Metadata, "{}")), ErrorCode: given(c.ErrorCode), ErrorMessage: given(c.ErrorMessage),
 	}
 	if c.MetadataFile == "" {
 		return r, nil

@@ -6,19 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"time"
+	"strings"
 
-	"spendhook/api/gen"
-	"spendhook/internal/pause"
+	"spendhook/api/client"
 )
 
 // emitter sends batches of event records and counts how they were answered.
 type emitter struct {
-	api      *client
-	retryFor time.Duration
-	err      io.Writer // one line for each refused record
+	api *client.ClientWithResponses
+	err io.Writer // one line for each refused record
 
 	accepted, duplicate, refused int
 }
@@ -31,12 +28,13 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	var answer gen.EventBatchResult
-	err := e.post(ctx, batch, &answer)
-	refusal, refused := errors.AsType[*problem](err)
+	answer, err := e.api.IngestEventsWithBodyWithResponse(ctx, &client.IngestEventsParams{}, "application/json", bytes.NewReader(joinLines(batch)))
+	refusal, refused := errors.AsType[*client.Error](err)
 	switch {
+	case err == nil && answer.JSON202 != nil:
+		return e.count(batch, *answer.JSON202)
 	case err == nil:
-		return e.count(batch, answer)
+		return errors.New("the answer is not what this version of the API sends; is --url a spendhook daemon?")
 	case !refused || !refusesRecords(refusal):
 		return err
 	case len(batch) == 1:
@@ -51,7 +49,7 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 }
 
 // refusesRecords tells a bad record from a request that none could pass.
-func refusesRecords(p *problem) bool {
+func refusesRecords(p *client.Error) bool {
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return true
@@ -59,15 +57,15 @@ func refusesRecords(p *problem) bool {
 	return false
 }
 
-func (e *emitter) count(batch []line, answer gen.EventBatchResult) error {
+func (e *emitter) count(batch []line, answer client.EventBatchResult) error {
 	if len(answer.Results) != len(batch) {
 		return fmt.Errorf("sent %d events, got %d results", len(batch), len(answer.Results))
 	}
 	for i, r := range answer.Results {
 		switch r.Status {
-		case gen.EventItemResultStatusACCEPTED:
+		case client.EventItemResultStatusACCEPTED:
 			e.accepted++
-		case gen.EventItemResultStatusDUPLICATE:
+		case client.EventItemResultStatusDUPLICATE:
 			e.duplicate++
 		default:
 			e.refuse(batch[i].number, whyRefused(r))
@@ -76,11 +74,22 @@ func (e *emitter) count(batch []line, answer gen.EventBatchResult) error {
 	return nil
 }
 
-func whyRefused(r gen.EventItemResult) string {
-	if r.Error == nil {
-		return r.ID + ": " + string(r.Status)
+func whyRefused(r client.EventItemResult) string {
+	id := ""
+	if r.ID != nil {
+		id = *r.ID
 	}
-	return fmt.Sprintf("%s: %s: %s%s", r.ID, r.Error.Code, r.Error.Message, fieldErrors(r.Error.Errors))
+	if r.Error == nil {
+		return id + ": " + string(r.Status)
+	}
+	var why strings.Builder
+	fmt.Fprintf(&why, "%s: %s: %s", id, r.Error.Code, r.Error.Message)
+	if r.Error.Errors != nil {
+		for _, f := range *r.Error.Errors {
+			fmt.Fprintf(&why, "; %s: %s", f.Field, f.Message)
+		}
+	}
+	return why.String()
 }
 
 // refuse tells why a record was refused; number is its line, 0 for none.
@@ -107,26 +116,6 @@ func (e *emitter) summary(out io.Writer) error {
 	return nil
 }
 
-// post sends the batch until it is answered, the answer is final, or
-// retryFor has passed.
-func (e *emitter) post(ctx context.Context, batch []line, answer *gen.EventBatchResult) error {
-	deadline := time.Now().Add(e.retryFor)
-	body := joinLines(batch)
-	for attempt := 0; ; attempt++ {
-		err := e.api.send(ctx, http.MethodPost, "/api/v1/events", body, answer)
-		if err == nil || !retryable(ctx, err) {
-			return err
-		}
-		wait := retryWait(attempt, err)
-		if time.Now().Add(wait).After(deadline) {
-			return err
-		}
-		if !pause.For(ctx, wait) {
-			return ctx.Err()
-		}
-	}
-}
-
 func joinLines(batch []line) []byte {
 	texts := make([][]byte, len(batch))
 	for i, l := range batch {
@@ -134,26 +123,4 @@ func joinLines(batch []line) []byte {
 	}
 	body := append([]byte{'['}, bytes.Join(texts, []byte{','})...)
 	return append(body, ']')
-}
-
-// retryable holds for a daemon that is away or busy: 429, 503, 502 and 504
-// of a proxy in front of it, and anything that never became an answer.
-func retryable(ctx context.Context, err error) bool {
-	p, answered := errors.AsType[*problem](err)
-	if !answered {
-		return ctx.Err() == nil
-	}
-	return p.temporary() || p.Status == http.StatusBadGateway || p.Status == http.StatusGatewayTimeout
-}
-
-// retryWait doubles from 200 ms to 10 s, with full jitter on the upper half,
-// and is never less than what the daemon asked for.
-func retryWait(attempt int, err error) time.Duration {
-	wait := 200 * time.Millisecond << min(attempt, 6)
-	wait = min(wait, 10*time.Second)
-	wait = wait/2 + rand.N(wait/2) //nolint:gosec // jitter, not a secret
-	if p, ok := errors.AsType[*problem](err); ok {
-		wait = max(wait, p.retryAfter)
-	}
-	return wait
 }

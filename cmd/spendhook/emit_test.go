@@ -42,6 +42,7 @@ func newFakeAPI(tb testing.TB, answer func(n int, batch []map[string]any) (statu
 		n := len(f.batches)
 		f.mu.Unlock()
 		status, results := answer(n, batch)
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		if status != http.StatusAccepted {
 			fmt.Fprint(w, `{"code":"SOME_CODE","detail":"some detail"}`)
@@ -81,7 +82,7 @@ func TestEmitOneFromFlags(t *testing.T) {
 		"--timestamp", "2026-01-02T03:04:05Z", "--error-code", "E1").
 		want(t, exitOK, "evt_1 ACCEPTED", "")
 	got := fmt.Sprint(f.batches)
-	want := "[[map[errorCode:E1 event:PAYMENT_PAID id:evt_1 metadata:map[n:1] timestamp:2026-01-02T03:04:05.000Z]]]"
+	want := "[[map[errorCode:E1 event:PAYMENT_PAID id:evt_1 metadata:map[n:1] timestamp:2026-01-02T03:04:05Z]]]"
 	if got != want {
 		t.Errorf("sent %s\nwant %s", got, want)
 	}

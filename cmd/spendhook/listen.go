@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/api/client"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/pause"
 )
@@ -93,7 +94,7 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *co
 	if c.PublicURL != "" {
 		self = c.PublicURL
 	}
-	path, secret, err := subscribe(ctx, api, c.Company, self, c.Events)
+	id, secret, err := subscribe(ctx, api, c.Company, self, c.Events)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *co
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if err := api.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+		if _, err := api.DeleteSubscriberWithResponse(ctx, id, &client.DeleteSubscriberParams{CompanyUUID: c.Company}); err != nil {
 			fmt.Fprintf(term.err, "unsubscribe: %v\n", err)
 		}
 	}, nil

@@ -138,6 +138,7 @@ func TestListenSubscribes(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		calls = append(calls, r.Method+" "+r.URL.Path+" "+string(body))
 		if r.Method == http.MethodPost {
+			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, `{"uuid":"0b9d1f7e-0000-4000-8000-000000000001","secret":"`+testSecret+`"}`)
 			return

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/google/uuid"
 
-	"spendhook/api/gen"
+	"spendhook/api/client"
 	"spendhook/internal/pause"
 )
 
@@ -45,53 +43,49 @@ func (c *replayCmd) Run(ctx context.Context, term *console) error {
 	return c.recover(ctx, api, term)
 }
 
-func (c *replayCmd) event(ctx context.Context, api *client, out io.Writer) error {
-	var answer gen.EventDeliveries
-	path := c.path("/api/v1/events/" + url.PathEscape(c.Event) + "/replay")
-	if err := api.call(ctx, http.MethodPost, path, nil, &answer); err != nil {
+func (c *replayCmd) event(ctx context.Context, api *client.ClientWithResponses, out io.Writer) error {
+	answer, err := api.ReplayEventWithResponse(ctx, c.Event, &client.ReplayEventParams{CompanyUUID: c.Company}, client.ReplayRequest{})
+	if err != nil {
 		return err
 	}
-	for _, d := range answer.Content {
+	for _, d := range answer.JSON202.Content {
 		fmt.Fprintf(out, "%s %s\n", d.ID, d.Status)
 	}
-	if len(answer.Content) == 0 {
+	if len(answer.JSON202.Content) == 0 {
 		return errors.New("no subscriber wants this event")
 	}
 	return nil
 }
 
-func (c *replayCmd) delivery(ctx context.Context, api *client, out io.Writer) error {
-	var answer gen.Delivery
-	path := c.path("/api/v1/deliveries/" + url.PathEscape(c.Delivery) + "/retry")
-	if err := api.call(ctx, http.MethodPost, path, nil, &answer); err != nil {
+func (c *replayCmd) delivery(ctx context.Context, api *client.ClientWithResponses, out io.Writer) error {
+	answer, err := api.RetryDeliveryWithResponse(ctx, c.Delivery, &client.RetryDeliveryParams{CompanyUUID: c.Company})
+	if err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s %s\n", answer.ID, answer.Status)
+	_, err = fmt.Fprintf(out, "%s %s\n", answer.JSON202.ID, answer.JSON202.Status)
 	return err
 }
 
-func (c *replayCmd) recover(ctx context.Context, api *client, term *console) error {
-	request := gen.RecoverRequest{Since: c.Since, DryRun: &c.DryRun}
+func (c *replayCmd) recover(ctx context.Context, api *client.ClientWithResponses, term *console) error {
+	request := client.RecoverRequest{Since: c.Since, DryRun: &c.DryRun}
 	if !c.Until.IsZero() {
 		request.Until = &c.Until
 	}
-	var job gen.Job
-	base := "/api/v1/subscribers/" + c.Subscriber.String() + "/recover"
-	if err := api.call(ctx, http.MethodPost, c.path(base), request, &job); err != nil {
+	answer, err := api.RecoverSubscriberWithResponse(ctx, *c.Subscriber, &client.RecoverSubscriberParams{CompanyUUID: c.Company}, request)
+	if err != nil {
 		return err
 	}
+	job := *answer.JSON202
 	if c.Wait {
-		watched, err := watch(ctx, api, c.path("/api/v1/jobs/"+job.UUID.String()), term.err)
-		if err != nil {
+		if job, err = c.watch(ctx, api, job, term.err); err != nil {
 			return err
 		}
-		job = watched
 	}
-	_, err := fmt.Fprintf(term.out, "job %s %s: %s\n", job.UUID, job.Status, jobCounts(job))
+	_, err = fmt.Fprintf(term.out, "job %s %s: %s\n", job.UUID, job.Status, jobCounts(job))
 	return err
 }
 
-func jobCounts(job gen.Job) string {
+func jobCounts(job client.Job) string {
 	verb := "redelivered"
 	if job.DryRun {
 		verb = "to redeliver"
@@ -100,34 +94,23 @@ func jobCounts(job gen.Job) string {
 }
 
 // watch polls a job until it is completed, drawing its counts on a terminal.
-func watch(ctx context.Context, api *client, path string, screen io.Writer) (gen.Job, error) {
+func (c *replayCmd) watch(ctx context.Context, api *client.ClientWithResponses, job client.Job, screen io.Writer) (client.Job, error) {
 	draw := isTerminal(screen)
-	for {
-		var job gen.Job
-		if err := api.call(ctx, http.MethodGet, path, nil, &job); err != nil {
-			return job, err
-		}
+	for job.FinishedAt == nil {
 		if draw {
 			fmt.Fprintf(screen, "\r\x1b[K%s", jobCounts(job))
-		}
-		if job.FinishedAt != nil {
-			if draw {
-				fmt.Fprint(screen, "\r\x1b[K")
-			}
-			return job, nil
 		}
 		if !pause.For(ctx, 300*time.Millisecond) {
 			return job, ctx.Err()
 		}
+		answer, err := api.GetJobWithResponse(ctx, job.UUID, &client.GetJobParams{CompanyUUID: c.Company})
+		if err != nil {
+			return job, err
+		}
+		job = *answer.JSON200
 	}
-}
-
-// path adds the company of the flags, for tokens that carry none.
-func (c *replayCmd) path(path string) string { return withCompany(path, c.Company) }
-
-func withCompany(path string, company *uuid.UUID) string {
-	if company == nil {
-		return path
+	if draw {
+		fmt.Fprint(screen, "\r\x1b[K")
 	}
-	return path + "?companyUuid=" + company.String()
+	return job, nil
 }

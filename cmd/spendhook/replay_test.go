@@ -34,6 +34,10 @@ func replayWith(t *testing.T, answers map[string][]string, args ...string) resul
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusAccepted)
+		}
 		_, _ = io.WriteString(w, answers[key][0])
 		answers[key] = answers[key][1:]
 	}))
@@ -50,11 +54,11 @@ func replayWith(t *testing.T, answers map[string][]string, args ...string) resul
 func TestReplayEvent(t *testing.T) {
 	t.Parallel()
 	replayWith(t, map[string][]string{
-		"POST /api/v1/events/evt_1/replay?companyUuid=" + testCompany: {`{"content":[{"id":"evt_1.s","status":"PENDING"}]}`},
+		"POST /api/v1/events/evt_1/replay?companyUuid=" + testCompany + " {}": {`{"content":[{"id":"evt_1.s","status":"PENDING"}]}`},
 	}, "--event", "evt_1", "--company", testCompany).want(t, exitOK, "evt_1.s PENDING\n", "")
 
 	replayWith(t, map[string][]string{
-		"POST /api/v1/events/evt_1/replay": {`{"content":[]}`},
+		"POST /api/v1/events/evt_1/replay {}": {`{"content":[]}`},
 	}, "--event", "evt_1").want(t, exitFailure, "", "no subscriber wants this event")
 }
 

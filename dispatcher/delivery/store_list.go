@@ -138,7 +138,7 @@ func (l *lister) companies(ctx context.Context, at position) error {
 		first = partition.Of(at.Company)
 	}
 	for p := first; p < partition.Count; p++ {
-		ids, err := l.store.companies(ctx, p)
+		ids, err := events.Companies(ctx, l.store.client, p, 0)
 		if err != nil {
 			return err
 		}
@@ -161,24 +161,6 @@ func (l *lister) companies(ctx context.Context, at position) error {
 		}
 	}
 	return nil
-}
-
-// companies is the companies of a partition that have events, by id.
-func (s *Store) companies(ctx context.Context, p int) ([]uuid.UUID, error) {
-	texts, err := s.client.ZRange(ctx, events.CompaniesKey(p), 0, -1).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list companies: %w", err)
-	}
-	slices.Sort(texts)
-	ids := make([]uuid.UUID, 0, len(texts))
-	for _, t := range texts {
-		id, err := uuid.Parse(t)
-		if err != nil {
-			return nil, fmt.Errorf("list companies: %w", err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
 }
 
 // company goes on through one company's deliveries from where a page ended.

@@ -184,16 +184,11 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 	if err != nil {
 		again = jobRetry
 	}
-	for {
-		failed := s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
-		if failed == nil {
-			return err
-		}
+	return errors.Join(err, pause.Until(ctx, jobRetry, func() error {
+		return s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
+	}, func(failed error) {
 		s.Logger.Error("job not put back, trying again", "job_uuid", id, "exception.message", failed)
-		if !pause.For(ctx, jobRetry) {
-			return errors.Join(err, failed)
-		}
-	}
+	}))
 }
 
 // run returns when the job is to be served again, negative when it is done.

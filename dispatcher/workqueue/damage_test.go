@@ -24,21 +24,22 @@ func TestDamagedWorkFailsNoCall(t *testing.T) {
 		t.Errorf("%d notes were requeued", n)
 	}
 	q.Rename()
+	readable := func(value string) bool { return value != "" && value != "?" } // the latter: it is of a wrong type
 	seen := map[string]bool{}
 	for range 3 {
 		for _, batch := range b.claim(q) {
 			for _, e := range batch.Events {
-				seen[e.ID] = e.Value != ""
+				seen[e.ID] = readable(e.Value)
 			}
 			for _, d := range batch.Deliveries {
-				seen[d.EventID] = d.Value != ""
+				seen[d.EventID] = readable(d.Value)
 				b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
 			}
 		}
 	}
 	want := map[string]bool{"well": true, "damaged": false, "half": true, "queued": false}
-	for id, readable := range want {
-		if got, ok := seen[id]; !ok || got != readable {
+	for id, expected := range want {
+		if got, ok := seen[id]; !ok || got != expected {
 			t.Errorf("%s was claimed %v, readable %v", id, ok, got)
 		}
 	}

@@ -27,10 +27,10 @@ var (
 // ErrNotQuarantined says that the quarantine has no such entry.
 var ErrNotQuarantined = errors.New("not in the quarantine")
 
-// Quarantined is an event or a delivery that could not be read.
+// Quarantined is an event, a delivery or a subscriber that could not be read.
 type Quarantined struct {
 	Company    uuid.UUID
-	EventID    string
+	EventID    string     // "": the subscriber itself
 	Subscriber *uuid.UUID // nil: the event itself
 	At         time.Time  // when it was quarantined
 }
@@ -42,6 +42,38 @@ func (e Quarantined) Member() string {
 		member += "/" + e.Subscriber.String()
 	}
 	return member
+}
+
+// QuarantineSubscriber lists a subscriber that cannot be read, and reports whether it was
+// not listed before.
+func (q *Queue) QuarantineSubscriber(ctx context.Context, company, subscriber uuid.UUID, now time.Time) (added bool, err error) {
+	e := Quarantined{Company: company, Subscriber: &subscriber}
+	n, err := q.opts.Client.ZAddNX(ctx, QuarantineKey(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()}).Result()
+	if err != nil {
+		return false, fmt.Errorf("quarantine subscriber: %w", err)
+	}
+	return n == 1, nil
+}
+
+// IsQuarantined reports whether there is such an entry.
+func (q *Queue) IsQuarantined(ctx context.Context, e Quarantined) (bool, error) {
+	err := q.opts.Client.ZScore(ctx, QuarantineKey(partition.Of(e.Company)), e.Member()).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("find quarantined: %w", err)
+	}
+	return err == nil, nil
+}
+
+// ForgetQuarantined drops an entry whose subject is gone.
+func (q *Queue) ForgetQuarantined(ctx context.Context, e Quarantined) error {
+	n, err := q.opts.Client.ZRem(ctx, QuarantineKey(partition.Of(e.Company)), e.Member()).Result()
+	if err != nil {
+		return fmt.Errorf("forget quarantined: %w", err)
+	}
+	if n == 0 {
+		return ErrNotQuarantined
+	}
+	return nil
 }
 
 // QuarantineFilter selects entries. Size is 1..100, 0 meaning 20.

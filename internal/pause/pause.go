@@ -1,4 +1,4 @@
-// Package pause waits.
+// Package pause waits, and tries again.
 package pause
 
 import (
@@ -15,5 +15,20 @@ func For(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Until tries at once, and again every d, until it succeeds. failed hears of each try that
+// did not. When ctx ends first, it returns the error of the last try.
+func Until(ctx context.Context, d time.Duration, try func() error, failed func(error)) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		failed(err)
+		if !For(ctx, d) {
+			return err
+		}
 	}
 }

@@ -43,10 +43,9 @@ type listed struct {
 
 func (p listed) ours() bool { return p.Module != nil && p.Module.Main }
 
-// counted reports whether others import the package, and a person wrote it. What
-// tests share is for them alone.
+// counted reports whether others import the package. What tests share is for them alone.
 func (p listed) counted() bool {
-	return p.ours() && p.Name != "main" && p.Name != "gen" && !strings.HasSuffix(p.Name, "test")
+	return p.ours() && p.Name != "main" && !strings.HasSuffix(p.Name, "test")
 }
 
 // module is every package that is built, from its export data; so a type is one
@@ -58,6 +57,7 @@ type module struct {
 	used     map[string]bool      // keys of objects
 	tested   map[string]bool      // "path name" of what a test in another folder selects
 	group    map[string]token.Pos // of constants that are declared together, by key
+	written  map[string]bool      // files that no program generated
 	wanted   []*types.Interface
 }
 
@@ -119,7 +119,7 @@ func load() (*module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	m := &module{files: token.NewFileSet(), used: map[string]bool{}, tested: map[string]bool{}, group: map[string]token.Pos{}}
+	m := &module{files: token.NewFileSet(), used: map[string]bool{}, tested: map[string]bool{}, group: map[string]token.Pos{}, written: map[string]bool{}}
 	exports := map[string]string{}
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		var p listed
@@ -155,10 +155,12 @@ func (m *module) read(p listed) error {
 	}
 	var files []*ast.File
 	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(m.files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		path := filepath.Join(p.Dir, name)
+		f, err := parser.ParseFile(m.files, path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return err
 		}
+		m.written[path] = !ast.IsGenerated(f)
 		files = append(files, f)
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
@@ -283,7 +285,8 @@ func (m *module) markMethods() error {
 	return nil
 }
 
-// exported lists what a package exports, methods with their types.
+// exported lists what a package exports, methods with their types, as far as a person
+// wrote it.
 func (m *module) exported(path string) ([]types.Object, error) {
 	pkg, err := m.importer.Import(path)
 	if err != nil {
@@ -292,7 +295,7 @@ func (m *module) exported(path string) ([]types.Object, error) {
 	var all []types.Object
 	for _, name := range pkg.Scope().Names() {
 		o := pkg.Scope().Lookup(name)
-		if !o.Exported() {
+		if !o.Exported() || !m.written[m.files.Position(o.Pos()).Filename] {
 			continue
 		}
 		all = append(all, o)

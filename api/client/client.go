@@ -1,0 +1,94 @@
+// Package client is a Go client of the Spendhook API.
+//
+// The types and methods are generated from the API document. New adds what is the same
+// for every operation: access tokens, retries, idempotency keys and errors.
+//
+//	api, err := client.New("https://hooks.example.com", client.Options{
+//		Credentials: &client.Credentials{ID: id, Secret: secret},
+//	})
+//	...
+//	page, err := api.ListSubscribersWithResponse(ctx, &client.ListSubscribersParams{})
+//	...
+//	for _, subscriber := range page.JSON200.Content {
+//
+// An answer other than 2xx is an *Error, so the member for the success is never nil
+// when the error is. Each operation has two methods: ListSubscribersWithResponse
+// decodes the answer, ListSubscribers leaves that to the caller, who closes the body.
+//
+// Events are sent as an array, with one result for each; see EventBatchResult.
+package client
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Options say how a client connects. The zero value sends no token.
+type Options struct {
+	// Token is sent with every request. Credentials get tokens instead, and renew
+	// them before they expire. Give one of both.
+	Token       string
+	Credentials *Credentials
+
+	// Transport carries the requests, with the client's certificate for instance; nil
+	// means http.DefaultTransport.
+	Transport http.RoundTripper
+	// Timeout bounds one attempt, the reading of its answer included. 0 means 30 s,
+	// less than 0 no bound.
+	Timeout time.Duration
+	// RetryFor bounds the time in which a request is tried again. 0 means 30 s, less
+	// than 0 that nothing is.
+	RetryFor time.Duration
+	// UserAgent names the program. "" means "spendhook-go".
+	UserAgent string
+	// Now tells the time; nil means time.Now.
+	Now func() time.Time
+}
+
+// New returns a client of the daemon at server, the base address, that is safe for
+// concurrent use. It connects with the first request only.
+//
+// A request that had no answer, or 502, 503 or 504, is tried again when that is safe:
+// GET, HEAD, PUT, DELETE, and POST, which the client gives an Idempotency-Key unless it
+// has one. After 429 any request is tried again, since nothing was done. Waits double from 200 ms
+// to 10 s and are never shorter than Retry-After asks; the context ends them.
+// A DELETE that is tried again may be answered 404, since it had been carried out.
+func New(server string, o Options) (*ClientWithResponses, error) {
+	base, err := url.Parse(server)
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+		return nil, errors.New("the address of the daemon must begin with http:// or https://")
+	}
+	if o.Token != "" && o.Credentials != nil {
+		return nil, errors.New("give a token or credentials, not both")
+	}
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	plain := &sender{
+		http: &http.Client{
+			Transport:     o.Transport,
+			Timeout:       max(cmp.Or(o.Timeout, 30*time.Second), 0),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		agent:    cmp.Or(o.UserAgent, "spendhook-go"),
+		retryFor: cmp.Or(o.RetryFor, 30*time.Second),
+		now:      o.Now,
+	}
+	server = strings.TrimRight(server, "/")
+	with := *plain
+	switch {
+	case o.Credentials != nil:
+		issuer, err := NewClientWithResponses(server, WithHTTPClient(plain))
+		if err != nil {
+			return nil, err
+		}
+		with.tokens = newTokens(*o.Credentials, issuer, o.Now)
+	case o.Token != "":
+		with.tokens = fixed(o.Token)
+	}
+	return NewClientWithResponses(server, WithHTTPClient(&with))
+}

@@ -1,0 +1,95 @@
+package client_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/api"
+	"spendhook/api/client"
+	"spendhook/auth"
+	"spendhook/dispatcher"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/egress"
+	"spendhook/internal/idempotency"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/storage"
+	"spendhook/storage/storagetest"
+	"spendhook/subscribers"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// daemon is the handler of a daemon with everything behind it but the spend data.
+type daemon struct {
+	url     string
+	clients *auth.Clients
+	company uuid.UUID
+}
+
+func startDaemon(t *testing.T) *daemon {
+	t.Helper()
+	redis, db, logger := redistest.New(t), storagetest.Open(t, storage.Options{}), slog.New(slog.DiscardHandler)
+	policy := delivery.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
+	store := events.NewStore(events.StoreOptions{Client: redis, Retention: policy.Retention})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
+	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})
+	t.Cleanup(sender.Close)
+	d, err := dispatcher.New(dispatcher.Options{
+		Client: redis, Events: store, Subscribers: subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),
+		Queue:    workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
+	t.Cleanup(publisher.Close)
+	if err := d.Start(t.Context(), publisher.Accept); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		d.Stop(ctx)
+	})
+	clients := auth.NewClients(db, nil)
+	keys, err := auth.OpenKeys(t.Context(), auth.KeysOptions{Store: auth.KeyTable{DB: db}, Keyring: sealtest.Keyring(), Dir: t.TempDir(), Issuer: "https://api.spendhook.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Options{
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
+		Catalogue: events.NewCatalogue(nil, false), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
+		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
+		Keys:        keys, Verifier: auth.NewVerifier(auth.VerifierOptions{Keys: keys, Clients: clients}),
+		Tokens: auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: clients, Logger: logger}),
+		Logger: logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return &daemon{url: server.URL, clients: clients, company: uuid.New()}
+}
+
+// credentials are those of a new client of the daemon.
+func (d *daemon) credentials(t *testing.T, scopes string) *client.Credentials {
+	t.Helper()
+	c, secret, err := d.clients.Create(t.Context(), auth.NewClient{Name: t.Name(), Company: &d.company, Scopes: strings.Fields(scopes)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &client.Credentials{ID: c.ID, Secret: secret}
+}

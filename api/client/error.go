@@ -1,0 +1,75 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxProblem bounds what is read of an answer that is not a success, in bytes.
+const maxProblem = 1 << 20
+
+// Error is an answer that is not a success, from the problem document or the OAuth
+// error that it carries.
+type Error struct {
+	Status    int    `json:"status"`
+	Code      string `json:"code"` // stable; HTTP_ERROR when the answer has none, as a proxy's
+	Title     string `json:"title"`
+	Detail    string `json:"detail"`
+	RequestID string `json:"requestId"`
+	// Type is the address of a page about the code.
+	Type string `json:"type"`
+	// Errors name the parts of the request that are at fault.
+	Errors []FieldError `json:"errors"`
+	// RetryAfter is how long to wait before trying again; 0 when the answer does not say.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// Error is one line: the status, the code, and what is wrong with each field.
+func (e *Error) Error() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d %s: %s", e.Status, e.Code, cmp.Or(e.Detail, e.Title, http.StatusText(e.Status)))
+	for _, f := range e.Errors {
+		if !strings.Contains(e.Detail, f.Message) {
+			fmt.Fprintf(&text, "; %s: %s", f.Field, f.Message)
+		}
+	}
+	return text.String()
+}
+
+// oauthError is an error of the token endpoint (RFC 6749 section 5.2).
+type oauthError struct {
+	Code        string `json:"error"`
+	Description string `json:"error_description"`
+}
+
+func newError(resp *http.Response, now time.Time) *Error {
+	e := &Error{}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	if err == nil {
+		var refusal oauthError
+		_ = json.Unmarshal(text, e)        // a proxy answers with something else
+		_ = json.Unmarshal(text, &refusal) // and so does the token endpoint
+		e.Code, e.Detail = cmp.Or(e.Code, refusal.Code), cmp.Or(e.Detail, refusal.Description)
+	}
+	e.Status, e.Code = resp.StatusCode, cmp.Or(e.Code, "HTTP_ERROR")
+	e.RequestID = cmp.Or(e.RequestID, resp.Header.Get("X-Request-Id"))
+	e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
+	return e
+}
+
+// retryAfter reads seconds or a date (RFC 9110 section 10.2.3).
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return max(time.Duration(min(seconds, 1<<30))*time.Second, 0)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}

@@ -1,0 +1,41 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"spendhook/api/client"
+)
+
+// Sends an event and reads it again.
+func Example() {
+	api, err := client.New(os.Getenv("SPENDHOOK_URL"), client.Options{
+		Credentials: &client.Credentials{ID: os.Getenv("SPENDHOOK_CLIENT_ID"), Secret: os.Getenv("SPENDHOOK_CLIENT_SECRET")},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	sent, err := api.IngestEventsWithResponse(ctx, &client.IngestEventsParams{}, []client.EventInput{{
+		ID: "evt_1", Event: "PAYMENT_PAID", Timestamp: time.Now(), Metadata: json.RawMessage(`{"amount":"12.50"}`),
+	}})
+	if refusal, ok := errors.AsType[*client.Error](err); ok {
+		log.Fatalf("refused, see %s: %s", refusal.Type, refusal.Detail)
+	}
+	if err != nil {
+		log.Fatal(err) // the daemon was not reached
+	}
+	for _, result := range sent.JSON202.Results {
+		fmt.Println(*result.ID, result.Status)
+	}
+	event, err := api.GetEventWithResponse(ctx, "evt_1", &client.GetEventParams{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(event.JSON200.Event, string(event.JSON200.Metadata))
+}

@@ -1,0 +1,3 @@
+package client
+
+//go:generate go tool -modfile=../../tools.mod oapi-codegen -config config.yaml -o client.gen.go ../openapi.yaml

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Credentials get access tokens by the client credentials grant.
+type Credentials struct {
+	ID     string
+	Secret string // "" for a client that authenticates by its certificate alone
+	Scope  string // separated by spaces; "" asks for all that the client has
+
+	// Token is one of an earlier run, to begin with; Keep is told of each new one, by
+	// one goroutine at a time. Both may be left out.
+	Token Token
+	Keep  func(Token)
+}
+
+// Token is an access token, and when it ends.
+type Token struct {
+	Access  string    `json:"access"`
+	Expires time.Time `json:"expires"`
+}
+
+// tokenSource gives the token of a request.
+type tokenSource interface {
+	token(ctx context.Context) (string, error)
+	// renew has the next token be another one than the one that was refused. It is
+	// false when there is no other.
+	renew(refused string) bool
+}
+
+type fixed string
+
+func (f fixed) token(context.Context) (string, error) { return string(f), nil }
+
+func (fixed) renew(string) bool { return false }
+
+// tokens keeps one token, and gets the next one shortly before it expires. It is safe
+// for concurrent use: one caller asks, the others wait.
+type tokens struct {
+	credentials Credentials
+	issuer      *ClientWithResponses
+	now         func() time.Time
+	turn        chan struct{} // holds one, for whoever reads or writes what follows
+	current     Token
+	renewAt     time.Time
+}
+
+func newTokens(c Credentials, issuer *ClientWithResponses, now func() time.Time) *tokens {
+	t := &tokens{credentials: c, issuer: issuer, now: now, turn: make(chan struct{}, 1)}
+	t.set(c.Token)
+	t.turn <- struct{}{}
+	return t
+}
+
+// set keeps a token until a minute before its end, or a tenth of what is left of it.
+func (t *tokens) set(token Token) {
+	left := max(token.Expires.Sub(t.now()), 0)
+	t.current, t.renewAt = token, token.Expires.Add(-min(time.Minute, left/10))
+}
+
+func (t *tokens) token(ctx context.Context) (string, error) {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { t.turn <- struct{}{} }()
+	if t.current.Access != "" && t.now().Before(t.renewAt) {
+		return t.current.Access, nil
+	}
+	token, err := t.issue(ctx)
+	if err != nil {
+		return "", err
+	}
+	t.set(token)
+	if t.credentials.Keep != nil {
+		t.credentials.Keep(token)
+	}
+	return token.Access, nil
+}
+
+func (t *tokens) renew(refused string) bool {
+	<-t.turn
+	defer func() { t.turn <- struct{}{} }()
+	if t.current.Access == refused {
+		t.current = Token{}
+	}
+	return true
+}
+
+func (t *tokens) issue(ctx context.Context) (Token, error) {
+	c, asked := t.credentials, t.now()
+	request := TokenRequest{}
+	if c.Scope != "" {
+		request.Scope = &c.Scope
+	}
+	if c.Secret == "" {
+		request.ClientID = &c.ID
+	}
+	answer, err := t.issuer.IssueTokenWithFormdataBodyWithResponse(ctx, request, func(_ context.Context, req *http.Request) error {
+		if c.Secret != "" { // each is encoded as in a form first (RFC 6749 section 2.3.1)
+			req.SetBasicAuth(url.QueryEscape(c.ID), url.QueryEscape(c.Secret))
+		}
+		return nil
+	})
+	if err != nil {
+		return Token{}, err
+	}
+	if answer.JSON200 == nil {
+		return Token{}, errors.New("the token endpoint did not answer with a token")
+	}
+	lifetime := time.Duration(answer.JSON200.ExpiresIn) * time.Second
+	return Token{Access: answer.JSON200.AccessToken, Expires: asked.Add(lifetime)}, nil
+}
