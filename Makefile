@@ -43,6 +43,13 @@ test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 	@packages=$$(grep -rl --include='*_test.go' '^//go:build faults' . | xargs -r -n1 dirname | sort -u); \
 		[ -z "$$packages" ] || $(GO) test $(RACE) -tags faults -p 1 -timeout 40m $$packages
 
+.PHONY: test-alerts
+test-alerts: ## Make each outage and see that exactly its alert is told, and ends, ~4 min (build tag alerts)
+	@scripts/ensure redis
+	@scripts/ensure postgresql
+	@scripts/ensure prometheus
+	$(GO) test -tags alerts -parallel 6 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
+
 .PHONY: bench
 bench: build ## Measure against what the machine can do, ~2 h (flags: make bench ARGS="--scenarios one,batch")
 	@scripts/ensure redis

@@ -156,7 +156,7 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	c.token = w.mint(&c.company, allScopes)
 	c.bound = w.bound(&c.company, w.mine)
 	c.things = map[string]string{
-		"company": c.company.String(), "name": name + "'s own", "callback": w.receiver + "/" + name, "event": name + "-event",
+		"company": c.company.String(), "name": name + "'s own", "callback": w.receiver + "/" + name, "event": name + "-event", "unwanted": name + "-unwanted",
 	}
 	for _, thing := range []string{"user", "card", "spareCard", "lastCard", "reimbursement", "location", "statement", "openStatement"} {
 		c.things[thing] = uuid.NewString()
@@ -173,6 +173,10 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	eventually(w.t, func() bool {
 		a := do("GET", "/api/v1/deliveries/{delivery}", "")
 		return a.Code == http.StatusOK && as[gen.DeliveryDetail](a).Status == "DEAD"
+	})
+	do("POST", "/api/v1/events", `{"id":"{unwanted}","event":"UNWANTED","timestamp":"`+now()+`","metadata":{"of":"{name}"}}`).want(http.StatusAccepted)
+	eventually(w.t, func() bool {
+		return as[gen.Event](do("GET", "/api/v1/events/{unwanted}", "").want(http.StatusOK)).Status == gen.EventStatusNOSUBSCRIBER
 	})
 	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"]})
 	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})

@@ -38,6 +38,7 @@ var actions = map[string]string{
 	"setEgressCertificate":    "egress-certificate.set",
 	"deleteEgressCertificate": "egress-certificate.delete",
 	"replayEvent":             "event.replay",
+	"eraseEventPayload":       "event.erase",
 	"retryDelivery":           "delivery.retry",
 	"retryDeliveries":         "delivery.retry-all",
 	"cancelJob":               "job.cancel",

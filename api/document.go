@@ -163,7 +163,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 			o.scopes = append(o.scopes, scopes...)
 		}
 	}
-	if method == http.MethodGet && !o.public {
+	if method == http.MethodGet && !o.public && o.query["wait"] == nil {
 		o.answer = singleBytes
 		if o.query["size"] != nil {
 			o.answer = pageBytes

@@ -52,13 +52,14 @@ type Events interface {
 	List(ctx context.Context, f events.Filter) (events.Page, error)
 }
 
-// Deliveries reads what became of events; it is *delivery.Store.
+// Deliveries reads what became of events, and erases it; it is *delivery.Store.
 type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
 	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
 	Stats(ctx context.Context, company, subscriber uuid.UUID) (delivery.Stats, error)
+	Erase(ctx context.Context, ref events.Ref) error
 }
 
 // Redelivery makes deliveries happen again; it is *redelivery.Service.
@@ -73,10 +74,12 @@ type Redelivery interface {
 	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
-// Dispatcher explains and tests; it is *dispatcher.Dispatcher.
+// Dispatcher explains, tests and reads feeds; it is *dispatcher.Dispatcher.
 type Dispatcher interface {
 	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+	Feed(ctx context.Context, q dispatcher.FeedRequest) (dispatcher.FeedPage, error)
+	AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // Quarantine is what could not be read; it is *dispatcher.Dispatcher.

@@ -484,6 +484,18 @@ func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref event
 	return list, err
 }
 
+// EraseEventPayload is DELETE /api/v1/events/{id}/payload.
+func (s *server) EraseEventPayload(w http.ResponseWriter, r *http.Request, id gen.EventPath, p gen.EraseEventPayloadParams) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		ref, err := eventRef(c, id, p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changes(ref.Company, "event", ref.ID)
+		return noContent(), s.opts.Deliveries.Erase(ctx, ref)
+	})
+}
+
 // ListEventTypes is GET /api/v1/event-types.
 func (s *server) ListEventTypes(w http.ResponseWriter, r *http.Request) {
 	s.do(w, r, func(context.Context, *caller) (reply, error) {

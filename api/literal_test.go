@@ -132,7 +132,7 @@ func TestNotFoundNamesWhat(t *testing.T) {
 	for target, what := range map[string]string{
 		cardsPath + "/" + id: "card", bulkPath + "/" + id: "job", "/api/v2/locations/" + id: "location", "/api/v1/locations/" + id: "location",
 		"/api/v2/billing-statements/current": "billing statement", "/api/v1/subscribers/" + id: "subscriber",
-		"/api/v1/subscribers/" + id + "/recover/" + id: "job", "/api/v1/events/e": "event", "/api/v1/deliveries/e." + id: "delivery",
+		"/api/v1/jobs/" + id: "job", "/api/v1/events/e": "event", "/api/v1/deliveries/e." + id: "delivery",
 	} {
 		if detail := h.call("GET", target, "").want(http.StatusNotFound).problem().Detail; !strings.Contains(detail, what) {
 			t.Errorf("%s: %s", target, detail)

@@ -71,6 +71,7 @@ var known = []struct {
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
 	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of a change of a subscriber."},
+	{delivery.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
@@ -102,6 +103,12 @@ func problemOf(err error) *problem {
 	if errors.Is(err, events.ErrBacklogFull) {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
+	}
+	if errors.Is(err, events.ErrTooManyWaiting) {
+		return newProblem(http.StatusTooManyRequests, "TOO_MANY_WAITING", "As many requests wait for new events as may.").with("Retry-After", "1")
+	}
+	if errors.Is(err, events.ErrAhead) {
+		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))
 	}
 	if errors.Is(err, redelivery.ErrTooManyJobs) {
 		return newProblem(http.StatusTooManyRequests, "TOO_MANY_JOBS", "Too many jobs of the company are not finished; try again once some are, or cancel some.").

@@ -97,11 +97,15 @@ func (s *server) board(r *http.Request) (change func(bytes int64), err error) {
 	if c == nil || c.bytes == 0 {
 		return func(int64) {}, nil
 	}
+	return s.boardBytes(r.Context(), c, c.bytes)
+}
+
+func (s *server) boardBytes(ctx context.Context, c *caller, bytes int64) (change func(bytes int64), err error) {
 	who := limitKey(c.Caller)
 	if c.Company != nil {
 		who = c.Company.String()
 	}
-	return s.flight.take(r.Context(), who, c.bytes, s.opts.Timeout)
+	return s.flight.take(ctx, who, bytes, s.opts.Timeout)
 }
 
 // run calls handle and encodes what it says.

@@ -121,7 +121,7 @@ func TestHowASubscriberIsServed(t *testing.T) {
 		t.Errorf("resumed %+v", resumed)
 	}
 	dropping := h.call("POST", path+"/resume", `{"drop":true}`).want(http.StatusAccepted)
-	if job := as[gen.Job](dropping); job.Kind != gen.JobKindDROP || dropping.Header().Get("Location") != path+"/recover/"+job.UUID.String() {
+	if job := as[gen.Job](dropping); job.Kind != gen.JobKindDROP || dropping.Header().Get("Location") != "/api/v1/jobs/"+job.UUID.String() {
 		t.Errorf("dropping: %+v at %s", job, dropping.Header().Get("Location"))
 	}
 	for _, verb := range []string{"/pause", "/resume"} {

@@ -98,6 +98,7 @@ type Dispatcher struct {
 	testing    sync.Map // subscribers that are being tested
 	jobs       chan struct{}
 	forwards   chan struct{}
+	arrivals   *events.Arrivals
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -126,6 +127,7 @@ func New(o Options) (*Dispatcher, error) {
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
 		send:     o.Sender.Send,
+		arrivals: events.NewArrivals(o.Events),
 	}
 	var err error
 	if d.targets, err = newTargets(o); err != nil {
@@ -192,6 +194,7 @@ var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
 // attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
+	d.arrivals.Close()
 	attempts, last, cancel := graces(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()

@@ -104,7 +104,7 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 // due is delivered, the rest stays as it is.
 func TestRetryIsPacedAndCancelled(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), nil)
+	h := build(t, redistest.New(t), func(o *Options) { o.Sender = testSender(10 * time.Minute) }) // no attempt times out
 	gate := make(chan struct{})
 	rc := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
 	sub := h.subscribe(rc.URL)

@@ -1,5 +1,7 @@
 package events
 
+import "time"
+
 // Queued is how many events wait for a committer.
 func (p *Publisher) Queued() int {
 	p.mu.Lock()
@@ -11,4 +13,20 @@ func (p *Publisher) Queued() int {
 		c.mu.Unlock()
 	}
 	return n
+}
+
+// SetClock has the store take its time from now, as if that were the real clock.
+func (s *Store) SetClock(now func() time.Time) { s.now, s.lead = now, maxLead }
+
+// The bounds of Arrivals.
+const (
+	MaxWaiting        = maxWaiting
+	MaxCompanyWaiting = maxCompanyWaiting
+)
+
+// Waiting is how many wait.
+func (a *Arrivals) Waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waiting
 }

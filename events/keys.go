@@ -17,9 +17,10 @@ func EventKey(r Ref) string {
 	return partition.Key(r.Company, "e:"+r.Company.String()+":"+r.ID)
 }
 
-// IndexKey is the events of a company by time. Type: sorted set, event id by
-// accepted ms. Writer: accept.lua, which also drops a few ids older than
-// retention each time. TTL: retention+10min after the last accept.
+// IndexKey is the events of a company in the order of their numbers, and so of time.
+// Type: sorted set, event id by accepted ms and a fraction. Writer: accept.lua, which
+// also drops a few ids older than retention each time. TTL: retention+10min after the
+// last accept.
 func IndexKey(company uuid.UUID) string { return partition.Key(company, "ei:"+company.String()) }
 
 // OfSubscriberKey is the events that a subscriber has deliveries of, by time. Type:
@@ -33,3 +34,7 @@ func OfSubscriberKey(company, subscriber uuid.UUID) string {
 // set, company by the ms of its last accepted event. Writer: accept.lua, which
 // also drops those without an event within retention. TTL: none.
 func CompaniesKey(p int) string { return partition.Prefix(p) + "companies" }
+
+// stateKey is what is counted of a company. Type: hash, see docs/redis.md. Writer:
+// append.lua and the scripts of other packages. TTL: none.
+func stateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }

@@ -49,7 +49,7 @@ type Filter struct {
 // company when there is no ID.
 type position struct {
 	Company uuid.UUID `json:"c"`
-	MS      int64     `json:"t,omitzero"`
+	MS      float64   `json:"t,omitzero"`
 	ID      string    `json:"i,omitzero"`
 }
 

@@ -59,6 +59,7 @@ func TestGetUnknown(t *testing.T) {
 // item is what the model of a list keeps of an event.
 type item struct {
 	company uuid.UUID
+	number  int64
 	ms      int64
 	id, typ string
 }
@@ -67,7 +68,7 @@ func newestFirst(a, b item) int {
 	return cmp.Or(
 		cmp.Compare(partition.Of(a.company), partition.Of(b.company)),
 		bytes.Compare(a.company[:], b.company[:]),
-		cmp.Compare(b.ms, a.ms), strings.Compare(b.id, a.id))
+		cmp.Compare(b.number, a.number))
 }
 
 // The pages of any list, put together, are what a plain filter over all events
@@ -90,7 +91,7 @@ func TestPagesAgainstModel(t *testing.T) {
 				rt.Fatalf("page %d: %d items, %v", page, len(p.Items), err)
 			}
 			for _, s := range p.Items {
-				got = append(got, item{s.CompanyUUID, s.AcceptedAt.UnixMilli(), s.ID, s.Type})
+				got = append(got, item{s.CompanyUUID, s.Sequence, s.AcceptedAt.UnixMilli(), s.ID, s.Type})
 			}
 			if f.Cursor = p.Next; p.Next == "" {
 				break
@@ -103,7 +104,8 @@ func TestPagesAgainstModel(t *testing.T) {
 	})
 }
 
-// populate accepts events of a few companies in a few milliseconds.
+// populate accepts events of a few companies in a few milliseconds, by a clock that
+// goes back at times. No event of a company is accepted before an earlier one.
 func (b *bundle) populate(t *testing.T, rt *rapid.T) []item {
 	t.Helper()
 	companies := []uuid.UUID{{1}, {2}, {3}, {4}} // some share a partition: see below
@@ -111,6 +113,7 @@ func (b *bundle) populate(t *testing.T, rt *rapid.T) []item {
 		companies[3] = uuid.UUID{byte(i), byte(i >> 8)}
 	}
 	var model []item
+	last := map[uuid.UUID]item{}
 	for i := range rapid.IntRange(1, 60).Draw(rt, "events") {
 		e := newEvent(fmt.Sprintf("e%d", i*37%100))
 		e.CompanyUUID = rapid.SampledFrom(companies).Draw(rt, "company")
@@ -118,7 +121,9 @@ func (b *bundle) populate(t *testing.T, rt *rapid.T) []item {
 		ms := noon.UnixMilli() + rapid.Int64Range(0, 4).Draw(rt, "ms")
 		b.clock.Store(ms)
 		want(t, "populate", b.accept(t, e), "ACCEPTED")
-		model = append(model, item{e.CompanyUUID, ms, e.ID, e.Type})
+		before := last[e.CompanyUUID]
+		last[e.CompanyUUID] = item{e.CompanyUUID, before.number + 1, max(before.ms, ms), e.ID, e.Type}
+		model = append(model, last[e.CompanyUUID])
 	}
 	b.clock.Store(noon.UnixMilli() + 10)
 	return model

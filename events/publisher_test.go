@@ -168,7 +168,7 @@ func TestAcceptWritesTheEventAndItsPendingDispatch(t *testing.T) {
 		t.Errorf("woken: %v", got)
 	}
 	var keys []string
-	for _, rest := range []string{"c:" + company.String(), "cb:" + company.String(), "companies", "due", "e:" + company.String() + ":e1", "ei:" + company.String(), "pending", "q:" + company.String(), "sched"} {
+	for _, rest := range []string{"c:" + company.String(), "cb:" + company.String(), "companies", "due", "e:" + company.String() + ":e1", "ei:" + company.String(), "en:" + company.String(), "pending", "q:" + company.String(), "sched"} {
 		keys = append(keys, partition.Key(company, rest))
 	}
 	want(t, "keys", b.keys(t), keys...)
@@ -477,7 +477,7 @@ func TestPendingHasNoTimeToLive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if key == partition.Key(company, "cb:"+company.String()) {
+		if key == partition.Key(company, "cb:"+company.String()) || key == partition.Key(company, "en:"+company.String()) {
 			continue
 		}
 		if key != events.IndexKey(company) {

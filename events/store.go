@@ -33,6 +33,13 @@ const (
 	maxFuture = 5 * time.Minute
 )
 
+// A company's events are accepted in the order of time, so after one that was accepted
+// too late by a wrong clock the others are too, until that time. maxLead bounds it.
+const (
+	maxLead     = 24 * time.Hour
+	endlessLead = 100 * 365 * 24 * time.Hour
+)
+
 // State is where an event stands.
 type State byte
 
@@ -74,7 +81,7 @@ func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int
 	return n, math.MaxInt64, func(int64) {}
 }
 
-// StoreOptions are what a Store needs. Now is the clock, nil the real one.
+// StoreOptions are what a Store needs.
 type StoreOptions struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
@@ -84,7 +91,10 @@ type StoreOptions struct {
 	// Operations is a company that hears of the operational events of all others;
 	// the zero UUID is none.
 	Operations uuid.UUID
-	Now        func() time.Time
+
+	// Now is the clock. The real one, with nil, is believed to be ahead of Redis's by
+	// maxLead at most.
+	Now func() time.Time
 }
 
 // Store keeps events in Redis. It is safe for concurrent use; every error of
@@ -96,12 +106,14 @@ type Store struct {
 	memory     Memory
 	operations uuid.UUID
 	now        func() time.Time
+	lead       time.Duration // that now may be ahead of Redis's clock
 }
 
 // NewStore returns a Store on the client, which it does not close.
 func NewStore(o StoreOptions) *Store {
+	lead := endlessLead
 	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
+		o.Now, lead = time.Now, maxLead //nolint:forbidigo // the nil default
 	}
 	if o.Backlog <= 0 {
 		o.Backlog = 1_000_000
@@ -110,7 +122,8 @@ func NewStore(o StoreOptions) *Store {
 		o.Memory = endless{}
 	}
 	s := &Store{
-		client: o.Client, retention: o.Retention, memory: o.Memory, operations: o.Operations, now: o.Now,
+		client: o.Client, retention: o.Retention, memory: o.Memory, operations: o.Operations,
+		now: o.Now, lead: lead,
 	}
 	s.SetBacklog(o.Backlog)
 	return s
@@ -216,6 +229,21 @@ func ParseStored(ref Ref, raw string) (*Stored, error) {
 }
 
 func parseStored(ref Ref, raw string) (*Stored, error) {
+	stored, err := parseHeader(raw)
+	if err != nil {
+		return nil, err
+	}
+	if stored.State == Compacted {
+		stored.ID, stored.CompanyUUID = ref.ID, ref.Company
+		return stored, nil
+	}
+	stored.Body = []byte(bodyHead(ref) + raw[headerLen:])
+	stored.Event, err = ParseBody(stored.Body)
+	return stored, err
+}
+
+// parseHeader reads what stands before the body.
+func parseHeader(raw string) (*Stored, error) {
 	if len(raw) < headerLen {
 		return nil, errStored
 	}
@@ -229,16 +257,10 @@ func parseStored(ref Ref, raw string) (*Stored, error) {
 	}
 	stored.AcceptedAt = time.UnixMilli(int64(ms)).UTC()
 	switch stored.State {
-	case Compacted:
-		stored.ID, stored.CompanyUUID = ref.ID, ref.Company
+	case Ready, Matched, Settled, Compacted:
 		return stored, nil
-	case Ready, Matched, Settled:
-	default:
-		return nil, errStored
 	}
-	stored.Body = []byte(bodyHead(ref) + raw[headerLen:])
-	stored.Event, err = ParseBody(stored.Body)
-	return stored, err
+	return nil, errStored
 }
 
 // Every body begins with what its key says already: the id and the company are

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -31,7 +30,7 @@ var (
 // indexes and a delivery that was delivered; and of a compacted one in all.
 const (
 	eventOverhead  = 900
-	compactedBytes = 250
+	compactedBytes = 280
 )
 
 // Lua is how scripts of other packages find an event's state: names of its parts
@@ -62,16 +61,15 @@ func (s *Store) commit(ctx context.Context, entries []*entry) (wakes []int) {
 	groups := script.Groups(s.client, entries, acceptChunk, func(e *entry) int { return partition.Of(e.CompanyUUID) })
 	calls := make([]*acceptCall, len(groups))
 	scripts := make([]*script.Call, len(groups))
-	now := time.UnixMilli(s.now().UnixMilli()).UTC() // as it is kept
 	for i, g := range groups {
-		calls[i] = s.acceptCall(ctx, g, now)
+		calls[i] = s.acceptCall(ctx, g)
 		scripts[i] = calls[i].call
 	}
 	_ = script.Run(ctx, s.client, nil, scripts...) // each call has its own error
 	s.askAgain(ctx, calls)
 	seen := make(map[int]bool)
 	for _, c := range calls {
-		for _, p := range c.answer(now) {
+		for _, p := range c.answer() {
 			if !seen[p] {
 				seen[p] = true
 				wakes = append(wakes, p)
@@ -116,7 +114,7 @@ func (c *acceptCall) admit(bytes, free int64) {
 // bytes is what is counted for the event.
 func (e *entry) bytes() int64 { return int64(eventOverhead + len(keptBody(e.Ref(), e.Body))) }
 
-func (s *Store) acceptCall(ctx context.Context, group []*entry, now time.Time) *acceptCall {
+func (s *Store) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group}
 	numbers := make(map[uuid.UUID]int, 1)
 	for _, e := range group {
@@ -126,7 +124,7 @@ func (s *Store) acceptCall(ctx context.Context, group []*entry, now time.Time) *
 		}
 	}
 	args := append(make([]any, 0, 7+2*len(c.companies)+4*len(group)),
-		fmt.Sprintf("%013d", now.UnixMilli()), s.retention.Milliseconds(), (s.retention + grace).Milliseconds(),
+		s.now().UnixMilli(), s.retention.Milliseconds(), s.lead.Milliseconds(),
 		s.backlog.Load(), int64(0), int64(0), len(c.companies))
 	for _, company := range c.companies {
 		args = append(args, partition.Prefix(partition.Of(company)), company.String())
@@ -152,14 +150,13 @@ var errReply = errors.New("unexpected reply of the accept script")
 
 // answer tells each entry what became of it, and returns the partitions that
 // need a wake-up.
-func (c *acceptCall) answer(now time.Time) []int {
+func (c *acceptCall) answer() []int {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
 	if err == nil && len(list) != 1+len(c.entries) {
 		err = errReply
 	}
 	for i, e := range c.entries {
-		e.AcceptedAt = now
 		if err != nil {
 			e.status, e.err = "", unavailable("accept event", err)
 		} else {

@@ -72,7 +72,7 @@ func (s *Store) Notice(n Notice) (string, error) {
 		n.About = n.ID
 	}
 	kept := keptBody(Ref{Company: n.Company, ID: n.ID}, body)
-	return fmt.Sprintf("%d %c %s %s %s %s", s.retention.Milliseconds(), operations, n.Type, n.ID, n.About, kept), nil
+	return fmt.Sprintf("%d %d %c %s %s %s %s", s.retention.Milliseconds(), s.lead.Milliseconds(), operations, n.Type, n.ID, n.About, kept), nil
 }
 
 // Operations is the company that hears of the operational events of all others;

@@ -19,9 +19,9 @@ var pageSource string
 var pageScript = redis.NewScript(pageSource)
 
 // place is one entry of a company's index, and a position just after it; the
-// zero place is the start.
+// zero place is the start. The fraction of its ms only orders those of one ms.
 type place struct {
-	ms int64
+	ms float64
 	id string
 }
 
@@ -66,11 +66,11 @@ func (s *Store) page(ctx context.Context, sp span, after place, n int) ([]place,
 	}
 	places := make([]place, 0, len(got)/2)
 	for pair := range slices.Chunk(got, 2) {
-		ms, err := strconv.ParseFloat(pair[1], 64) // scores of 13 digits are exact
+		ms, err := strconv.ParseFloat(pair[1], 64)
 		if err != nil {
 			return nil, unavailable("read index", err)
 		}
-		places = append(places, place{ms: int64(ms), id: pair[0]})
+		places = append(places, place{ms: ms, id: pair[0]})
 	}
 	return places, nil
 }

@@ -1244,6 +1244,47 @@ type EventTypes struct {
 	Content []EventType `json:"content"`
 }
 
+// Feed defines model for Feed.
+type Feed struct {
+	Content []FeedEvent `json:"content"`
+
+	// Forgotten How many events of the company with numbers from `after` + 1 to `next` are not kept any more, not even as stubs, or cannot be read.
+	Forgotten int64 `json:"forgotten"`
+
+	// More Whether the company has events after `next`; they may match or not.
+	More bool `json:"more"`
+
+	// Next The `after` to go on with.
+	Next int64 `json:"next"`
+}
+
+// FeedEvent defines model for FeedEvent.
+type FeedEvent struct {
+	AcceptedAt time.Time `json:"acceptedAt"`
+
+	// Body The bytes that a delivery has, as text; absent from a stub.
+	Body *string `json:"body,omitempty"`
+
+	// Compacted True when the payload is not kept any more; else absent.
+	Compacted *bool `json:"compacted,omitempty"`
+
+	// ContentType That of the body; absent from a stub.
+	ContentType *string `json:"contentType,omitempty"`
+
+	// Event Example: PAYMENT_PAID
+	Event EventName `json:"event"`
+
+	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent from a stub.
+	//
+	// Example: {"webhook-id":"evt_1","webhook-sequence":"17","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1795201200"}
+	Headers *map[string]string `json:"headers,omitempty"`
+	ID      string             `json:"id"`
+
+	// Sequence The number of the event in its company.
+	Sequence  int64     `json:"sequence"`
+	Timestamp time.Time `json:"timestamp"`
+}
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	Code string `json:"code"`
@@ -2104,6 +2145,12 @@ type ExplainEventParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// EraseEventPayloadParams defines parameters for EraseEventPayload.
+type EraseEventPayloadParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ReplayEventParams defines parameters for ReplayEvent.
 type ReplayEventParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2283,6 +2330,24 @@ type UpdateSubscriberParams struct {
 
 	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ReadSubscriberFeedParams defines parameters for ReadSubscriberFeed.
+type ReadSubscriberFeedParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// After The number of the event before the first one wanted; 0 begins with the oldest that is kept. Beyond the last event of the company, 400.
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit The most events of a page.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Wait How long to wait for an event, from 0s to 30s.
+	Wait *string `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Signatures Whether each event comes with the headers that a delivery of it would have now.
+	Signatures *bool `form:"signatures,omitempty" json:"signatures,omitempty"`
 }
 
 // TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
@@ -2851,6 +2916,17 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/events/{id}/explain (the `ExplainEvent` operationId).
 	ExplainEvent(ctx context.Context, id EventPath, params *ExplainEventParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// EraseEventPayload Remove an event's payload for ever
+	//
+	// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
+	// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
+	// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
+	// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
+	// does nothing. What receivers have, and backups of Redis, are not reached.
+	//
+	// Corresponds with DELETE /api/v1/events/{id}/payload (the `EraseEventPayload` operationId).
+	EraseEventPayload(ctx context.Context, id EventPath, params *EraseEventPayloadParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReplayEventWithBody Deliver an event again
 	//
 	// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
@@ -3032,6 +3108,27 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/subscribers/{uuid} (the `UpdateSubscriber` operationId).
 	UpdateSubscriber(ctx context.Context, uuid SubscriberPath, params *UpdateSubscriberParams, body UpdateSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
+	//
+	// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
+	// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
+	// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
+	// number may read at once, each from its own place.
+	//
+	// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
+	// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
+	// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
+	// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
+	// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
+	// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+	//
+	// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
+	// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
+	// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+	//
+	// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
+	ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TestSubscriberFilterWithBody Try a filter on events that were accepted
 	//
@@ -3693,6 +3790,27 @@ func (c *Client) ExplainEvent(ctx context.Context, id EventPath, params *Explain
 	return c.Client.Do(req)
 }
 
+// EraseEventPayload Remove an event's payload for ever
+//
+// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
+// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
+// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
+// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
+// does nothing. What receivers have, and backups of Redis, are not reached.
+//
+// Corresponds with DELETE /api/v1/events/{id}/payload (the `EraseEventPayload` operationId).
+func (c *Client) EraseEventPayload(ctx context.Context, id EventPath, params *EraseEventPayloadParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseEventPayloadRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReplayEventWithBody Deliver an event again
 //
 // To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
@@ -4073,6 +4191,37 @@ func (c *Client) UpdateSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 // Corresponds with PATCH /api/v1/subscribers/{uuid} (the `UpdateSubscriber` operationId).
 func (c *Client) UpdateSubscriber(ctx context.Context, uuid SubscriberPath, params *UpdateSubscriberParams, body UpdateSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateSubscriberRequest(c.Server, uuid, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadSubscriberFeed Read the events that a subscriber gets, in their order
+//
+// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
+// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
+// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
+// number may read at once, each from its own place.
+//
+// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
+// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
+// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
+// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
+// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
+// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+//
+// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
+// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
+// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+//
+// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
+func (c *Client) ReadSubscriberFeed(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadSubscriberFeedRequest(c.Server, uuid, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5921,6 +6070,67 @@ func NewExplainEventRequest(server string, id EventPath, params *ExplainEventPar
 	return req, nil
 }
 
+// NewEraseEventPayloadRequest constructs an http.Request for the EraseEventPayload method
+func NewEraseEventPayloadRequest(server string, id EventPath, params *EraseEventPayloadParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/events/%s/payload", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReplayEventRequest calls the generic ReplayEvent builder with application/json body
 func NewReplayEventRequest(server string, id EventPath, params *ReplayEventParams, body ReplayEventJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -7241,6 +7451,115 @@ func NewUpdateSubscriberRequestWithBody(server string, uuid SubscriberPath, para
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewReadSubscriberFeedRequest constructs an http.Request for the ReadSubscriberFeed method
+func NewReadSubscriberFeedRequest(server string, uuid SubscriberPath, params *ReadSubscriberFeedParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/subscribers/%s/feed", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.CompanyUUID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Signatures != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "signatures", *params.Signatures, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -9348,6 +9667,19 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/events/{id}/explain (the `ExplainEvent` operationId).
 	ExplainEventWithResponse(ctx context.Context, id EventPath, params *ExplainEventParams, reqEditors ...RequestEditorFn) (*ExplainEventResponse, error)
 
+	// EraseEventPayloadWithResponse Remove an event's payload for ever
+	//
+	// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
+	// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
+	// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
+	// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
+	// does nothing. What receivers have, and backups of Redis, are not reached.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/events/{id}/payload (the `EraseEventPayload` operationId).
+	EraseEventPayloadWithResponse(ctx context.Context, id EventPath, params *EraseEventPayloadParams, reqEditors ...RequestEditorFn) (*EraseEventPayloadResponse, error)
+
 	// ReplayEventWithBodyWithResponse Deliver an event again
 	//
 	// To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
@@ -9551,6 +9883,29 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/subscribers/{uuid} (the `UpdateSubscriber` operationId).
 	UpdateSubscriberWithResponse(ctx context.Context, uuid SubscriberPath, params *UpdateSubscriberParams, body UpdateSubscriberJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateSubscriberResponse, error)
+
+	// ReadSubscriberFeedWithResponse Read the events that a subscriber gets, in their order
+	//
+	// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
+	// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
+	// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
+	// number may read at once, each from its own place.
+	//
+	// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
+	// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
+	// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
+	// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
+	// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
+	// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+	//
+	// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
+	// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
+	// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
+	ReadSubscriberFeedWithResponse(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*ReadSubscriberFeedResponse, error)
 
 	// TestSubscriberFilterWithBodyWithResponse Try a filter on events that were accepted
 	//
@@ -10381,6 +10736,42 @@ func (r ExplainEventResponse) ContentType() string {
 	return ""
 }
 
+// EraseEventPayloadResponse204Headers the declared response headers of an HTTP 204 response for EraseEventPayload
+type EraseEventPayloadResponse204Headers struct {
+	XRequestID string
+}
+
+type EraseEventPayloadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *EraseEventPayloadResponse204Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r EraseEventPayloadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EraseEventPayloadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EraseEventPayloadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReplayEventResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -10886,6 +11277,37 @@ func (r UpdateSubscriberResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateSubscriberResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReadSubscriberFeedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Feed
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadSubscriberFeedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadSubscriberFeedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadSubscriberFeedResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -11920,6 +12342,25 @@ func (c *ClientWithResponses) ExplainEventWithResponse(ctx context.Context, id E
 	return ParseExplainEventResponse(rsp)
 }
 
+// EraseEventPayloadWithResponse Remove an event's payload for ever
+//
+// For data that must not be kept. The event must be settled: while a delivery of it is open, or it is in
+// quarantine, the answer is 409 `EVENT_OPEN`. Its payload and its deliveries, with what receivers answered, are
+// removed at once, also dead letters and what a disabled subscriber was to have. Its id stays known, with a digest
+// of the content and its type and times, as of an event that was compacted; the feed has it as a stub. Doing it again
+// does nothing. What receivers have, and backups of Redis, are not reached.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/events/{id}/payload (the `EraseEventPayload` operationId).
+func (c *ClientWithResponses) EraseEventPayloadWithResponse(ctx context.Context, id EventPath, params *EraseEventPayloadParams, reqEditors ...RequestEditorFn) (*EraseEventPayloadResponse, error) {
+	rsp, err := c.EraseEventPayload(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEraseEventPayloadResponse(rsp)
+}
+
 // ReplayEventWithBodyWithResponse Deliver an event again
 //
 // To all the subscribers that want it now, or to those named; 422 `UNKNOWN_SUBSCRIBERS` names those that the
@@ -12248,6 +12689,35 @@ func (c *ClientWithResponses) UpdateSubscriberWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseUpdateSubscriberResponse(rsp)
+}
+
+// ReadSubscriberFeedWithResponse Read the events that a subscriber gets, in their order
+//
+// The events of the company, in the order of their numbers (`webhook-sequence`), that the subscriber wants as
+// it is now (`events` and `filter`), with the bytes that a delivery has (`format`). It reads what was accepted,
+// whatever came of the deliveries, also while the subscriber is paused or disabled, and changes nothing: any
+// number may read at once, each from its own place.
+//
+// Begin with `after=0`, or with the last number that you have, and go on from `next` for ever: so every event that
+// was accepted and matches is read, once, unless it is past its retention, which `forgotten` counts. `next` also
+// moves over events that do not match. While `more` is true go on at once, also after an empty page: a page ends
+// at `limit` events or 4 MiB, or when some 1,000 events were looked at. Else give `wait`: the answer
+// then comes with the next event that matches, or when the time is over. At most 16 may wait at once in a
+// company at one replica, beyond that the answer is 429 `TOO_MANY_WAITING`.
+//
+// An event that settled long ago (`events.keep_delivered`) has no payload any more. It is read as a stub, when
+// the subscriber wants its type; the filter cannot be asked about it. The answer holds payloads, and with
+// `signatures` signatures under the subscriber's secrets, therefore both scopes are needed.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
+func (c *ClientWithResponses) ReadSubscriberFeedWithResponse(ctx context.Context, uuid SubscriberPath, params *ReadSubscriberFeedParams, reqEditors ...RequestEditorFn) (*ReadSubscriberFeedResponse, error) {
+	rsp, err := c.ReadSubscriberFeed(ctx, uuid, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadSubscriberFeedResponse(rsp)
 }
 
 // TestSubscriberFilterWithBodyWithResponse Try a filter on events that were accepted
@@ -13185,6 +13655,35 @@ func ParseExplainEventResponse(rsp *http.Response) (*ExplainEventResponse, error
 	return response, nil
 }
 
+// ParseEraseEventPayloadResponse parses an HTTP response from a EraseEventPayloadWithResponse call
+func ParseEraseEventPayloadResponse(rsp *http.Response) (*EraseEventPayloadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EraseEventPayloadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		var headers EraseEventPayloadResponse204Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestID = value
+		}
+		response.Headers204 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseReplayEventResponse parses an HTTP response from a ReplayEventWithResponse call
 func ParseReplayEventResponse(rsp *http.Response) (*ReplayEventResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -13600,6 +14099,32 @@ func ParseUpdateSubscriberResponse(rsp *http.Response) (*UpdateSubscriberRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Subscriber
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReadSubscriberFeedResponse parses an HTTP response from a ReadSubscriberFeedWithResponse call
+func ParseReadSubscriberFeedResponse(rsp *http.Response) (*ReadSubscriberFeedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadSubscriberFeedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Feed
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -1314,6 +1314,47 @@ type EventTypes struct {
 	Content []EventType `json:"content"`
 }
 
+// Feed defines model for Feed.
+type Feed struct {
+	Content []FeedEvent `json:"content"`
+
+	// Forgotten How many events of the company with numbers from `after` + 1 to `next` are not kept any more, not even as stubs, or cannot be read.
+	Forgotten int64 `json:"forgotten"`
+
+	// More Whether the company has events after `next`; they may match or not.
+	More bool `json:"more"`
+
+	// Next The `after` to go on with.
+	Next int64 `json:"next"`
+}
+
+// FeedEvent defines model for FeedEvent.
+type FeedEvent struct {
+	AcceptedAt time.Time `json:"acceptedAt"`
+
+	// Body The bytes that a delivery has, as text; absent from a stub.
+	Body string `json:"body,omitempty"`
+
+	// Compacted True when the payload is not kept any more; else absent.
+	Compacted bool `json:"compacted,omitempty"`
+
+	// ContentType That of the body; absent from a stub.
+	ContentType string `json:"contentType,omitempty"`
+
+	// Event Example: PAYMENT_PAID
+	Event EventName `json:"event"`
+
+	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent from a stub.
+	//
+	// Example: {"webhook-id":"evt_1","webhook-sequence":"17","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1795201200"}
+	Headers *map[string]string `json:"headers,omitempty"`
+	ID      string             `json:"id"`
+
+	// Sequence The number of the event in its company.
+	Sequence  int64     `json:"sequence"`
+	Timestamp time.Time `json:"timestamp"`
+}
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	Code string `json:"code"`
@@ -2298,6 +2339,12 @@ type ExplainEventParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// EraseEventPayloadParams defines parameters for EraseEventPayload.
+type EraseEventPayloadParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
 // ReplayEventParams defines parameters for ReplayEvent.
 type ReplayEventParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2477,6 +2524,24 @@ type UpdateSubscriberParams struct {
 
 	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// ReadSubscriberFeedParams defines parameters for ReadSubscriberFeed.
+type ReadSubscriberFeedParams struct {
+	// CompanyUUID The company, when the token does not carry it.
+	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+
+	// After The number of the event before the first one wanted; 0 begins with the oldest that is kept. Beyond the last event of the company, 400.
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit The most events of a page.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Wait How long to wait for an event, from 0s to 30s.
+	Wait *string `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// Signatures Whether each event comes with the headers that a delivery of it would have now.
+	Signatures *bool `form:"signatures,omitempty" json:"signatures,omitempty"`
 }
 
 // TestSubscriberFilterParams defines parameters for TestSubscriberFilter.
@@ -2999,6 +3064,9 @@ type ServerInterface interface {
 	// ExplainEvent Say, for every subscriber, what became of an event
 	// (GET /api/v1/events/{id}/explain)
 	ExplainEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ExplainEventParams)
+	// EraseEventPayload Remove an event's payload for ever
+	// (DELETE /api/v1/events/{id}/payload)
+	EraseEventPayload(w http.ResponseWriter, r *http.Request, id EventPath, params EraseEventPayloadParams)
 	// ReplayEvent Deliver an event again
 	// (POST /api/v1/events/{id}/replay)
 	ReplayEvent(w http.ResponseWriter, r *http.Request, id EventPath, params ReplayEventParams)
@@ -3051,6 +3119,9 @@ type ServerInterface interface {
 	// UpdateSubscriber Change a subscriber
 	// (PATCH /api/v1/subscribers/{uuid})
 	UpdateSubscriber(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params UpdateSubscriberParams)
+	// ReadSubscriberFeed Read the events that a subscriber gets, in their order
+	// (GET /api/v1/subscribers/{uuid}/feed)
+	ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params ReadSubscriberFeedParams)
 	// TestSubscriberFilter Try a filter on events that were accepted
 	// (POST /api/v1/subscribers/{uuid}/filter-test)
 	TestSubscriberFilter(w http.ResponseWriter, r *http.Request, uuid SubscriberPath, params TestSubscriberFilterParams)
@@ -4084,6 +4155,48 @@ func (siw *ServerInterfaceWrapper) ExplainEvent(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// EraseEventPayload operation middleware
+func (siw *ServerInterfaceWrapper) EraseEventPayload(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id EventPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", mux.Vars(r)["id"], &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EraseEventPayloadParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EraseEventPayload(w, r, id, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ReplayEvent operation middleware
 func (siw *ServerInterfaceWrapper) ReplayEvent(w http.ResponseWriter, r *http.Request) {
 
@@ -5078,6 +5191,100 @@ func (siw *ServerInterfaceWrapper) UpdateSubscriber(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.UpdateSubscriber(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReadSubscriberFeed operation middleware
+func (siw *ServerInterfaceWrapper) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid SubscriberPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadSubscriberFeedParams
+
+	// ------------- Optional query parameter "companyUuid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", r.URL.Query(), &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "companyUuid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "companyUuid", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "signatures" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "signatures", r.URL.Query(), &params.Signatures, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "signatures"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "signatures", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReadSubscriberFeed(w, r, uuid, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6602,6 +6809,8 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/test", wrapper.TestSubscriber).Methods(http.MethodPost)
 
+	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/feed", wrapper.ReadSubscriberFeed).Methods(http.MethodGet)
+
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/stats", wrapper.GetSubscriberStats).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/subscribers/{uuid}/recover", wrapper.RecoverSubscriber).Methods(http.MethodPost)
@@ -6617,6 +6826,8 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/deliveries", wrapper.ListEventDeliveries).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/explain", wrapper.ExplainEvent).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/payload", wrapper.EraseEventPayload).Methods(http.MethodDelete)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/replay", wrapper.ReplayEvent).Methods(http.MethodPost)
 

@@ -15,10 +15,10 @@ import (
 	"spendhook/internal/connlimit"
 )
 
-// How long an answer may take once its request is read: a test delivery of the
-// API takes 20 s, a CPU profile of the admin listener as long as it was asked to.
+// How long an answer may take once its request is read: a reader of a feed waits for
+// 30 s, a CPU profile of the admin listener takes as long as it was asked to.
 const (
-	answerTimeout  = 25 * time.Second
+	answerTimeout  = 40 * time.Second
 	profileTimeout = 5 * time.Minute
 )
 

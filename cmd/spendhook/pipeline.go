@@ -170,6 +170,10 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
 		context: bodies.ConnContext,
 	})
+	d.stop.add("waiting readers", func(context.Context) error {
+		d.dispatcher.EndWaits()
+		return nil
+	})
 	d.stop.add("readiness", func(context.Context) error {
 		d.admin.unready.Store(new("the daemon is stopping"))
 		return nil

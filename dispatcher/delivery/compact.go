@@ -18,7 +18,7 @@ import (
 //go:embed lua/compact.lua
 var compactSource string
 
-var compactScript = workqueue.Script(events.Lua()+lib+compactSource, true)
+var compactScript = workqueue.Script(events.Lua()+events.StubLua()+lib+compactSource, true)
 
 // Bounds of one call of Compact for one partition.
 const (

@@ -59,7 +59,7 @@ const (
 // position is where a page ended.
 type position struct {
 	Company uuid.UUID `json:"c"`
-	Score   int64     `json:"s"`
+	Score   float64   `json:"s"`
 	Member  string    `json:"m"`
 	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
 }
@@ -183,7 +183,7 @@ func (l *lister) company(ctx context.Context, at position) error {
 			return err
 		}
 		for i, e := range entries {
-			if l.filter.From != nil && e.score < l.filter.From.UnixMilli() {
+			if l.filter.From != nil && e.score < float64(l.filter.From.UnixMilli()) {
 				return nil
 			}
 			after := ""
@@ -247,13 +247,13 @@ func (l *lister) highest() string {
 	if l.filter.To == nil || l.filter.only(isDead) {
 		return "+inf"
 	}
-	return strconv.FormatInt(l.filter.To.UnixMilli(), 10)
+	return strconv.FormatInt(l.filter.To.UnixMilli(), 10) + ".9999" // the whole millisecond
 }
 
 // entry is a member of an index.
 type entry struct {
 	member string
-	score  int64
+	score  float64 // ms; of an event with a fraction, see events.IndexKey
 }
 
 func (s *Store) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
@@ -267,7 +267,7 @@ func (s *Store) entries(ctx context.Context, key string, at position, highest st
 	}
 	out := make([]entry, 0, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
-		score, err := strconv.ParseInt(flat[i+1], 10, 64)
+		score, err := strconv.ParseFloat(flat[i+1], 64)
 		if err != nil {
 			return nil, fmt.Errorf("list deliveries: %w", err)
 		}

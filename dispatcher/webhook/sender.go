@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -136,9 +135,7 @@ var contentType = []string{"application/json"}
 
 // request builds by hand what http.NewRequest would parse and copy each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
-	values := [...]string{
-		r.EventID, strconv.FormatInt(ts, 10), r.Signer.signature(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),
-	}
+	values := r.signed(ts)
 	header := make(http.Header, len(r.Headers)+7)
 	maps.Copy(header, r.Headers)
 	header["Content-Type"] = contentType

@@ -38,6 +38,25 @@ const (
 
 var errNoSecret = errors.New("a signer needs at least one secret")
 
+// Signed are the headers that an attempt at a time has to tell and to prove what it
+// sends, in the spelling of Standard Webhooks.
+func (r Request) Signed(at time.Time) map[string]string {
+	values := r.signed(at.Unix())
+	headers := map[string]string{HeaderID: values[0], HeaderTimestamp: values[1], HeaderSignature: values[2]}
+	if r.Sequence > 0 {
+		headers[HeaderSequence] = values[3]
+	}
+	return headers
+}
+
+// signed are the values of HeaderID, HeaderTimestamp, HeaderSignature and
+// HeaderSequence at ts, in unix seconds.
+func (r *Request) signed(ts int64) [4]string {
+	return [...]string{
+		r.EventID, strconv.FormatInt(ts, 10), r.Signer.signature(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),
+	}
+}
+
 // SignV1 is one symmetric signature, "v1,<base64>", of id.timestamp.body under
 // a whsec_ secret; ts is in unix seconds. For many messages use a Signer.
 func SignV1(secret, id string, ts int64, body []byte) (string, error) {

@@ -1,7 +1,7 @@
 -- Accepts events, each once, together with their place in the ready queue of
 -- their company.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 accepted ms (13 digits), 2 retention ms, 3 index ttl ms, 4 pending
+-- ARGV: 1 now ms, 2 retention ms, 3 ms that it may be ahead of Redis's time, 4 pending
 --       events a company may have, 5 bytes of new events that may be admitted,
 --       6 bytes that are free below the high-water mark, 7 number of companies;
 --       then for each company the key prefix of its partition and its id; then
@@ -12,7 +12,8 @@
 -- STORAGE_FULL. Nothing is written for a known id. The nonce tells a commit that
 -- was sent again after its reply was lost, which is still ACCEPTED, from the same
 -- event sent twice. A company that keeps more than is free gets no more.
-local now, retention, ttl, limit, companies = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[7])
+local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[7])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
 local prefixes = {}
 for c = 1, companies do prefixes[c] = ARGV[6 + 2 * c] end
@@ -30,7 +31,7 @@ end
 -- their bytes.
 local function take(P, company, list, kept)
   local bytes = 0
-  if kept > free then kept = recount(P, company, now, retention, ttl) end
+  if kept > free then kept = recount(P, company, now, retention, retention + GRACE) end
   for i, e in ipairs(list) do
     local size = #e.body + OVERHEAD
     if bytes + size > admit or kept + bytes > free - bytes then return i - 1, bytes end
@@ -70,15 +71,16 @@ end
 local wakes = {}
 for c, list in pairs(new) do
   local P, company = ARGV[6 + 2 * c], ARGV[7 + 2 * c]
-  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes')
-  local pending, seq, kept = tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0)
+  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at')
+  local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
+  local kept, last = tonumber(counts[3] or 0), tonumber(counts[4] or 0)
   local most = math.min(#list, math.max(limit - pending, 0))
   for i = #list, most + 1, -1 do out[list[i].at], list[i] = 'BACKLOG_FULL', nil end
   local fits, bytes = take(P, company, list, kept)
   for i = most, fits + 1, -1 do out[list[i].at], list[i] = 'STORAGE_FULL', nil end
   if fits > 0 then
     admit, free = admit - bytes, free - bytes
-    if append(P, company, list, pending, seq, now, retention, ttl) == 1 then wakes[#wakes + 1] = c end
+    if append(P, company, list, pending, seq, last, now, retention, lead) == 1 then wakes[#wakes + 1] = c end
   end
 end
 for i, said in ipairs(out) do

@@ -17,35 +17,84 @@ local function recount(P, company, now, retention, ttl)
   return total
 end
 
+-- The place of an event in the index is the millisecond in which it was accepted and
+-- a fraction. It grows with the number of the event in its company, whatever clocks
+-- do, so the order of the index is that of the numbers.
+local PLACE = 1 / 1024
+
+-- first_place is the place of the first of n events (at most 1,024) that are accepted
+-- now, all in the same millisecond, when last is that of the company's last event.
+local function first_place(now, last, n)
+  local at = math.max(now, last + PLACE)
+  if at % 1 + n * PLACE > 1 then at = math.floor(at) + 1 end
+  return at
+end
+
+-- open_block notes where the block of an event number begins in the index, if it has
+-- no event yet, and drops blocks all of whose events are past retention.
+local function open_block(numbers, state, number, at, cutoff, ttl)
+  local b = block_of(number)
+  local opened = redis.call('HSETNX', numbers, b, at)
+  redis.call('PEXPIRE', numbers, ttl)
+  if opened == 0 then return end
+  if redis.call('HLEN', numbers) == 1 then
+    redis.call('HSET', state, 'first', b)
+    return
+  end
+  local first = tonumber(redis.call('HGET', state, 'first') or b)
+  local kept = first
+  for _ = 1, 8 do
+    local following = redis.call('HGET', numbers, kept + 1)
+    if kept >= b or following and tonumber(following) >= cutoff then break end
+    redis.call('HDEL', numbers, kept, kept .. 'c')
+    kept = kept + 1
+  end
+  if kept > first then redis.call('HSET', state, 'first', kept) end
+end
+
 -- append accepts new events of one company, in order: as READY, in the index, and
--- in the ready queue. Each has id, body and nonce. pending and seq are the counts
--- of the company before. Returns what wake does.
-local function append(P, company, events, pending, seq, now, retention, ttl)
+-- in the ready queue. Each has id, body and nonce. pending, seq and last are the
+-- counts of the company before, and the place of its last event. No event is accepted
+-- later than lead ms after Redis's own time, nor before the last one. Returns what wake does.
+local function append(P, company, events, pending, seq, last, now, retention, lead)
   local ids, scores, values, bytes = {}, {}, {}, 0
+  local ttl, redis_now = retention + GRACE, clock()
+  now = math.min(tonumber(now), redis_now + lead)
+  local cutoff, at = now - retention, first_place(now, last, #events)
+  local accepted = math.floor(at)
   for i, e in ipairs(events) do
     ids[i] = e.id
-    scores[2 * i - 1], scores[2 * i] = now, e.id
+    scores[2 * i - 1], scores[2 * i] = at + (i - 1) * PLACE, e.id
     values[2 * i - 1] = P .. 'e:' .. company .. ':' .. e.id
-    values[2 * i] = READY .. now .. e.nonce .. string.format('%010x', seq + i) .. e.body
+    values[2 * i] = string.format('%s%013.0f%s%010x', READY, accepted, e.nonce, seq + i) .. e.body
     bytes = bytes + #e.body + OVERHEAD
   end
   -- The events come last: when Redis refuses any of this, their ids stay unknown.
   local index, all, state = P .. 'ei:' .. company, P .. 'companies', P .. 'c:' .. company
-  local cutoff = '(' .. (now - retention)
   redis.call('ZADD', index, unpack(scores))
   redis.call('PEXPIRE', index, ttl)
-  local old = redis.call('ZRANGEBYSCORE', index, '-inf', cutoff, 'LIMIT', 0, 9 + #ids)
+  local old = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. cutoff, 'LIMIT', 0, 9 + #ids)
   if #old > 0 then redis.call('ZREM', index, unpack(old)) end
-  if redis.call('ZADD', all, 'GT', now, company) == 1 then -- clocks of replicas may disagree
-    redis.call('ZREMRANGEBYSCORE', all, '-inf', cutoff)
+  -- A block is opened by its first event, and by the first one after a pause, in
+  -- which it may have been dropped.
+  local numbers, from = P .. 'en:' .. company, seq + 1
+  if block_of(seq) ~= block_of(from) or at - last >= HOUR then
+    open_block(numbers, state, from, at, cutoff, ttl + BLOCK * HOUR)
   end
-  local woken = join(P, company, clock())
+  local first = block_of(seq + #ids) * BLOCK
+  if first > from then
+    open_block(numbers, state, first, at + (first - from) * PLACE, cutoff, ttl + BLOCK * HOUR)
+  end
+  if redis.call('ZADD', all, 'GT', accepted, company) == 1 then -- clocks of replicas may disagree
+    redis.call('ZREMRANGEBYSCORE', all, '-inf', '(' .. cutoff)
+  end
+  local woken = join(P, company, redis_now)
   redis.call('INCRBY', P .. 'pending', #ids)
   redis.call('RPUSH', P .. 'q:' .. company, unpack(ids))
-  redis.call('HSET', state, 'pending', pending + #ids, 'seq', seq + #ids)
+  redis.call('HSET', state, 'pending', pending + #ids, 'seq', seq + #ids, 'at', at + (#ids - 1) * PLACE)
   redis.call('HINCRBY', state, 'bytes', bytes)
-  if redis.call('HINCRBY', P .. 'cb:' .. company, hour_of(now), bytes) == bytes then
-    recount(P, company, now, retention, ttl)
+  if redis.call('HINCRBY', P .. 'cb:' .. company, hour_of(accepted), bytes) == bytes then
+    recount(P, company, accepted, retention, ttl)
   end
   redis.call('MSET', unpack(values))
   return woken

@@ -13,4 +13,14 @@ end
 -- What a company keeps is counted by the hour in which it was accepted.
 local HOUR = 3600000
 local function hour_of(ms) return math.floor(ms / HOUR) end
+
+-- How much longer than retention what is known of an event is kept, in ms.
+local GRACE = 600000
+
+-- The numbers of a company's events are divided into blocks. The hash en:<company>
+-- has of each block where it begins in the index (field <block>), and what is left of
+-- its compacted events, which are in the index no more (<block>c).
+local BLOCK = 128
+local function block_of(number) return math.floor(number / BLOCK) end
+
 local READY, MATCHED, SETTLED, COMPACTED = 'R', 'M', 'S', 'C'

@@ -1,6 +1,6 @@
 -- Operational events ("notices") are accepted by the script that makes the change
 -- they tell of. A script gets a notice as one text, made by Store.Notice: retention
--- ms, '1' when the operations company is to hear of it, type, id, what it is about
+-- ms, lead ms (see append), '1' when the operations company is to hear of it, type, id, what it is about
 -- (an event id), and the body without id and company, with spaces between. '' is no
 -- notice.
 local NOTICES = 60    -- of one type about one subscriber in a minute, then a summary
@@ -54,7 +54,7 @@ end
 local function read_notice(text)
   local n = {n = 1}
   local ops
-  n.retention, ops, n.type, n.id, n.first, n.body = string.match(text, '^(%d+) (%d) (%S+) (%S+) (%S+) (.*)$')
+  n.retention, n.lead, ops, n.type, n.id, n.first, n.body = string.match(text, '^(%d+) (%d+) (%d) (%S+) (%S+) (%S+) (.*)$')
   n.last, n.operations = n.first, ops == '1'
   return n
 end
@@ -65,9 +65,9 @@ end
 local function tell(P, company, sub, n, now)
   local wakes = 0
   if n.here and redis.call('EXISTS', P .. 'e:' .. company .. ':' .. n.id) == 0 then
-    local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq')
+    local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'at')
     wakes = append(P, company, {{id = n.id, body = n.body, nonce = '00000000'}},
-      tonumber(counts[1] or 0), tonumber(counts[2] or 0), now, n.retention, n.retention + 600000)
+      tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0), now, tonumber(n.retention), tonumber(n.lead))
   end
   if n.operations then
     local outbox = P .. 'outbox:' .. company

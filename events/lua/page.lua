@@ -1,6 +1,7 @@
 -- Reads one page of a company's index, by (score, member). A cursor whose
--- member is gone goes on at its score: members leave in ascending order only,
+-- member is gone goes on at its score, which no other member has,
 -- so none is missed and none comes twice.
+-- The score is a millisecond and a fraction; low and high are whole.
 -- KEYS: 1 index
 -- ARGV: 1 'desc' or 'asc', 2 lowest ms, 3 highest ms, 4 count,
 --       5 cursor ms, 6 cursor member ('' to start)
@@ -8,7 +9,7 @@
 local desc = ARGV[1] == 'desc'
 local first, past
 if desc then
-  first = redis.call('ZCOUNT', KEYS[1], '(' .. ARGV[3], '+inf')
+  first = redis.call('ZCOUNT', KEYS[1], tonumber(ARGV[3]) + 1, '+inf')
 else
   first = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. ARGV[2])
 end
@@ -27,7 +28,7 @@ local got = redis.call(desc and 'ZREVRANGE' or 'ZRANGE', KEYS[1], first, first +
 local page = {}
 for i = 1, #got, 2 do
   local score = tonumber(got[i + 1])
-  if score >= tonumber(ARGV[2]) and score <= tonumber(ARGV[3]) then
+  if score >= tonumber(ARGV[2]) and math.floor(score) <= tonumber(ARGV[3]) then
     page[#page + 1] = got[i]
     page[#page + 1] = got[i + 1]
   end

@@ -1,5 +1,5 @@
 -- Compacts events of one partition that were settled long enough ago: of each
--- only its header and a digest of its body are kept, and it leaves the indexes. An
+-- only its header, a digest of its body and a stub are kept, and it leaves the indexes. An
 -- event is left as it is that is not settled any more, that has a delivery that died,
 -- that a disabled subscriber was to have, or that was settled again since: then it
 -- has a later entry.
@@ -36,7 +36,7 @@ end
 -- compact_company takes the first entries of a company and returns how many of
 -- their events it compacted.
 local function compact_company(company)
-  local taken, ids, of_sub, freed = 0, {}, {}, {}
+  local taken, ids, stubs, of_sub, freed = 0, {}, {}, {}, {}
   for _, entry in ipairs(redis.call('LRANGE', P .. 'done:' .. company, 0, left - 1)) do
     if left <= 0 or bytes <= 0 or tonumber(string.sub(entry, 1, 8), 16) * 1000 + after > now then break end
     taken, left = taken + 1, left - 1
@@ -50,6 +50,7 @@ local function compact_company(company)
         redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(body), 'KEEPTTL')
         redis.call('UNLINK', deliveries)
         left, ids[#ids + 1] = left - #subs, id
+        stubs[#stubs + 1] = stub_of(id, value)
         for _, sub in ipairs(subs) do add(of_sub, sub, id) end
         local hour, size = hour_of(string.sub(value, 2, 14)), #body + OVERHEAD - COMPACTED_BYTES
         freed[hour] = (freed[hour] or 0) + size
@@ -58,6 +59,7 @@ local function compact_company(company)
   end
   if taken > 0 then redis.call('LPOP', P .. 'done:' .. company, taken) end
   if #ids > 0 then redis.call('ZREM', P .. 'ei:' .. company, unpack(ids)) end
+  keep_stubs(P, company, stubs)
   for sub, list in pairs(of_sub) do redis.call('ZREM', P .. 'da:' .. company .. '/' .. sub, unpack(list)) end
   for hour, size in pairs(freed) do give_back(P, company, hour, size) end
   return #ids

@@ -1,0 +1,86 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher"
+)
+
+// defaultLimit is how many events a page of a feed has.
+const defaultLimit = 100
+
+// ReadSubscriberFeed is GET /api/v1/subscribers/{uuid}/feed.
+func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ReadSubscriberFeedParams) {
+	wait, err := time.ParseDuration(or(p.Wait, "0s"))
+	if err != nil { // the document has its form
+		s.fail(w, r, err)
+		return
+	}
+	change := func(int64) {}
+	defer func() { change(0) }()
+	s.doWithin(w, r, wait+2*s.opts.Timeout, func(ctx context.Context, c *caller) (reply, error) {
+		company, err := c.companyFor(p.CompanyUUID)
+		if err != nil {
+			return reply{}, err
+		}
+		q := dispatcher.FeedRequest{
+			Company: company, Subscriber: id, After: or(p.After, 0), Limit: or(p.Limit, defaultLimit), Signatures: or(p.Signatures, false),
+		}
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		forgotten := int64(0)
+		for {
+			// What waits takes no memory of the answers.
+			boarded, err := s.boardBytes(ctx, c, pageBytes)
+			if err != nil {
+				return reply{}, err
+			}
+			change = boarded
+			page, err := s.readFeed(ctx, q)
+			if err != nil {
+				return reply{}, err
+			}
+			forgotten += page.Forgotten
+			page.Forgotten, q.After = forgotten, page.Next
+			rep := shownFeed(page)
+			change(rep.bytes)
+			if len(page.Items) > 0 || page.More || wait == 0 {
+				return rep, nil
+			}
+			arrived, err := s.opts.Dispatcher.AwaitEvent(waiting, company, page.Next)
+			if err != nil || !arrived {
+				return rep, err
+			}
+			change(0)
+		}
+	})
+}
+
+func (s *server) readFeed(ctx context.Context, q dispatcher.FeedRequest) (dispatcher.FeedPage, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	return s.opts.Dispatcher.Feed(ctx, q)
+}
+
+func shownFeed(page dispatcher.FeedPage) reply {
+	rep := ok(gen.Feed{Content: showAll(page.Items, shownFeedEvent), Next: page.Next, More: page.More, Forgotten: page.Forgotten})
+	rep.stream = true
+	for _, item := range page.Items {
+		rep.bytes += int64(len(item.Body)) + eventRest
+	}
+	return rep
+}
+
+func shownFeedEvent(item dispatcher.FeedItem) gen.FeedEvent {
+	shown := gen.FeedEvent{
+		Sequence: item.Sequence, ID: item.ID, Event: item.Type, Timestamp: item.Timestamp, AcceptedAt: item.AcceptedAt,
+		Compacted: item.Compacted, ContentType: item.ContentType, Body: string(item.Body),
+	}
+	if item.Headers != nil {
+		shown.Headers = &item.Headers
+	}
+	return shown
+}

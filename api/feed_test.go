@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher"
+	"spendhook/events"
+)
+
+// feed is a subscriber's feed, without a query.
+func (h *harness) feed(types ...string) string {
+	h.t.Helper()
+	body := fmt.Sprintf(`{"name":"feed","callbackUrl":"http://127.0.0.1:9/%s","events":["%s"],"enabled":false}`, uuid.New(), strings.Join(types, `","`))
+	sub := as[gen.SubscriberWithSecret](h.call("POST", "/api/v1/subscribers", body).want(http.StatusCreated))
+	return "/api/v1/subscribers/" + sub.UUID.String() + "/feed"
+}
+
+func (h *harness) emitTyped(id, kind string) {
+	h.t.Helper()
+	h.call("POST", "/api/v1/events", `{"id":"`+id+`","event":"`+kind+`","timestamp":"`+now()+`","metadata":{"n":1}}`).want(http.StatusAccepted)
+}
+
+func TestFeedParameters(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	path := h.feed("A")
+	for query, field := range map[string]string{
+		"after=-1": "after", "after=x": "after", "limit=0": "limit", "limit=1001": "limit", "wait=31s": "wait", "wait=5": "wait",
+		"wait=1m": "wait", "signatures=yes": "signatures",
+	} {
+		h.call("GET", path+"?"+query, "").wantField(field, "INVALID")
+	}
+	h.call("GET", path+"?after=1", "").wantField("after", "OUT_OF_RANGE")
+	h.call("GET", "/api/v1/subscribers/"+uuid.NewString()+"/feed", "").want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+	for _, scope := range []string{"events:read", "subscribers:read"} {
+		h.call("GET", path, "", bearer(h.mint(&h.company, scope))).want(http.StatusForbidden, "INSUFFICIENT_SCOPE")
+	}
+	other := uuid.New()
+	h.call("GET", path, "", bearer(h.mint(&other, allScopes))).want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
+	if empty := as[gen.Feed](h.call("GET", path, "").want(http.StatusOK)); empty.Next != 0 || empty.More || len(empty.Content) != 0 {
+		t.Errorf("an empty feed is %+v", empty)
+	}
+}
+
+// A reader waits for an event that matches, past those that do not.
+func TestFeedWaits(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	path := h.feed("A")
+	h.emitTyped("e1", "A")
+	one := as[gen.Feed](h.call("GET", path+"?wait=30s&signatures=true", "").want(http.StatusOK))
+	if len(one.Content) != 1 || one.Next != 1 || one.More || one.Content[0].ID != "e1" || one.Content[0].Headers == nil ||
+		!strings.HasPrefix(one.Content[0].Body, `{"id":"e1",`) || one.Content[0].ContentType != "application/json" {
+		t.Fatalf("the first page is %+v", one)
+	}
+	var reading sync.WaitGroup
+	for range 3 {
+		reading.Go(func() {
+			for next := one.Next; ; { // a busy machine may let the wait end first
+				page := as[gen.Feed](h.call("GET", fmt.Sprintf("%s?after=%d&wait=30s", path, next), "").want(http.StatusOK))
+				next = page.Next
+				if len(page.Content) == 0 {
+					continue
+				}
+				if page.Content[0].ID != "e3" || page.Next != 3 {
+					t.Errorf("waited for %+v", page)
+				}
+				return
+			}
+		})
+	}
+	h.emitTyped("e2", "B")
+	h.emitTyped("e3", "A")
+	reading.Wait()
+	if past := as[gen.Feed](h.call("GET", path+"?after=3&wait=1s", "").want(http.StatusOK)); len(past.Content) != 0 || past.Next != 3 {
+		t.Errorf("nothing came: %+v", past)
+	}
+}
+
+// waits counts who waits, and has their end in the test's hand.
+type waits struct {
+	Dispatcher
+	waiting atomic.Int64
+	refuse  error
+}
+
+func (w *waits) AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (bool, error) {
+	if w.refuse != nil {
+		return false, w.refuse
+	}
+	w.waiting.Add(1)
+	return w.Dispatcher.AwaitEvent(ctx, company, after)
+}
+
+// Readers that wait hold no memory of answers, and end at once when the daemon stops.
+func TestWaitingReaders(t *testing.T) {
+	t.Parallel()
+	w := &waits{}
+	h := setup(t, func(o *Options) {
+		w.Dispatcher = o.Dispatcher
+		o.Dispatcher, o.AnswerBytes = w, 3*pageBytes
+	})
+	path := h.feed("A")
+	var reading sync.WaitGroup
+	const readers = 10
+	for range readers {
+		reading.Go(func() {
+			if page := as[gen.Feed](h.call("GET", path+"?wait=30s", "").want(http.StatusOK)); len(page.Content) != 0 {
+				t.Errorf("read %+v", page)
+			}
+		})
+	}
+	eventually(t, func() bool { return w.waiting.Load() >= readers })
+	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
+	w.Dispatcher.(*dispatcher.Dispatcher).EndWaits()
+	reading.Wait()
+	w.refuse = events.ErrTooManyWaiting
+	if refused := h.call("GET", path+"?wait=1s", "").want(http.StatusTooManyRequests, "TOO_MANY_WAITING"); refused.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	h.call("GET", path, "").want(http.StatusOK)
+}

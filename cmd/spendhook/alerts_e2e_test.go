@@ -1,0 +1,658 @@
+//go:build alerts
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/api/gen"
+	"spendhook/internal/child"
+	"spendhook/internal/devca"
+	"spendhook/internal/partition"
+	"spendhook/internal/pgtest"
+	"spendhook/internal/redistest"
+)
+
+const (
+	// shortenedBy divides every duration of the rules, so that minutes are seconds.
+	// Windows stay long enough for some scrapes, and a takeover for its grace.
+	shortenedBy = 20
+	scrapeEvery = "1s"
+	// alertPatience is for what takes minutes at most on a quiet machine.
+	alertPatience = 8 * time.Minute
+	// For so many seconds others are looked for beside the alert; or, where none is to
+	// be told, for any, longer than each waits.
+	lookOn, lookFor = 5.0, 40.0
+)
+
+// monitoring is a Prometheus with the shipped rules, shortened, and an Alertmanager
+// with the shipped inhibition rules. Both end with the test.
+type monitoring struct {
+	dir                      string
+	prometheus, alertmanager string // base addresses
+}
+
+func startMonitoring(t *testing.T) *monitoring {
+	t.Helper()
+	m := &monitoring{dir: t.TempDir()}
+	for _, file := range []string{"rules.yaml", "alerts.yaml"} {
+		m.write(t, file, shorten(readText(t, filepath.Join(monitoringDir, file))))
+	}
+	routes := regexp.MustCompile(`(group_wait|group_interval): \S+`).ReplaceAllString(readText(t, filepath.Join(monitoringDir, "alertmanager.yml")), "$1: 1s")
+	m.write(t, "alertmanager.yml", routes)
+	manager := freeAddress(t)
+	m.alertmanager = "http://" + manager
+	m.aim(t)
+	m.write(t, "prometheus.yml", fmt.Sprintf(`
+global: {scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s}
+rule_files: [rules.yaml, alerts.yaml]
+alerting: {alertmanagers: [{static_configs: [{targets: ['%[2]s']}]}]}
+scrape_configs: [{job_name: spendhook, file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]}]
+`, scrapeEvery, manager))
+	prometheus := freeAddress(t)
+	m.prometheus = "http://" + prometheus
+	m.start(t, alertmanagerBinary(), "--config.file=alertmanager.yml", "--storage.path=am", "--web.listen-address="+manager, "--cluster.listen-address=", "--log.level=error")
+	m.start(t, "prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=tsdb", "--web.listen-address="+prometheus, "--rules.alert.resend-delay=1s", "--log.level=error")
+	return m
+}
+
+// shorten divides the durations of rules.
+func shorten(rules string) string {
+	duration := regexp.MustCompile(`(for: |\[)(\d+)([smhd])`)
+	units := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+	return duration.ReplaceAllStringFunc(rules, func(text string) string {
+		m := duration.FindStringSubmatch(text)
+		n, _ := strconv.Atoi(m[2])
+		return m[1] + strconv.FormatInt((time.Duration(n)*units[m[3]]/shortenedBy).Milliseconds(), 10) + "ms"
+	})
+}
+
+func (m *monitoring) write(t *testing.T, name, text string) {
+	t.Helper()
+	temp := filepath.Join(m.dir, name+".new")
+	err := os.WriteFile(temp, []byte(text), 0o600)
+	if err = errors.Join(err, os.Rename(temp, filepath.Join(m.dir, name))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *monitoring) start(t *testing.T, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(context.Background(), name, args...)
+	out := &lockedBuffer{}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, out, out
+	p, err := child.Start(cmd)
+	if err != nil {
+		t.Fatalf("%v (scripts/ensure prometheus installs it)", err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s:\n%s", name, out)
+		}
+	})
+}
+
+// alertmanagerBinary has another name in Debian.
+func alertmanagerBinary() string {
+	if _, err := exec.LookPath("prometheus-alertmanager"); err == nil {
+		return "prometheus-alertmanager"
+	}
+	return "alertmanager"
+}
+
+// freeAddress is one on which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// aim has these daemons scraped, and no others.
+func (m *monitoring) aim(t *testing.T, daemons ...*running) {
+	t.Helper()
+	targets := []string{}
+	for _, d := range daemons {
+		targets = append(targets, strings.TrimPrefix(d.admin, "http://"))
+	}
+	text, _ := json.Marshal([]map[string]any{{"targets": targets}})
+	m.write(t, "targets.json", string(text))
+}
+
+// ask reads an answer of Prometheus or Alertmanager; it is no error when there is none.
+func (m *monitoring) ask(t *testing.T, address string, into any) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK && json.UnmarshalRead(resp.Body, into) == nil
+}
+
+// value is what a query gives: the first value, false without one.
+func (m *monitoring) value(t *testing.T, query string) (float64, bool) {
+	t.Helper()
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Value [2]any `json:"value"`
+			} `json:"result"`
+		} `json:"data"`
+	}
+	if !m.ask(t, m.prometheus+"/api/v1/query?query="+url.QueryEscape(query), &answer) || len(answer.Data.Result) == 0 {
+		return 0, false
+	}
+	text, _ := answer.Data.Result[0].Value[1].(string)
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil
+}
+
+func (m *monitoring) is(t *testing.T, query string, want float64) bool {
+	t.Helper()
+	got, ok := m.value(t, query)
+	return ok && got == want
+}
+
+// told are the alerts that Alertmanager tells, by name; with inhibited, all that it has.
+func (m *monitoring) told(t *testing.T, inhibited bool) (map[string]string, bool) {
+	t.Helper()
+	var alerts []struct {
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	}
+	if !m.ask(t, fmt.Sprintf("%s/api/v2/alerts?active=true&silenced=false&inhibited=%t", m.alertmanager, inhibited), &alerts) {
+		return nil, false
+	}
+	told := map[string]string{}
+	for _, a := range alerts {
+		told[a.Labels["alertname"]] = a.Annotations["summary"] + " " + a.Annotations["runbook_url"]
+	}
+	return told, true
+}
+
+// quiet waits until the daemons are scraped, are all right, and no alert is left.
+func (m *monitoring) quiet(t *testing.T, seen map[string]string, daemons int) {
+	t.Helper()
+	var last map[string]string
+	defer func() {
+		if t.Failed() {
+			t.Logf("still there: %v", last)
+		}
+	}()
+	eventually(t, alertPatience, "no alert is left", func() bool {
+		told, ok := m.told(t, false)
+		if seen != nil {
+			maps.Copy(seen, told)
+		}
+		var all bool
+		last, all = m.told(t, true)
+		delete(last, "SpendhookSLOBurnSlow") // it looks back for three days
+		return ok && all && len(last) == 0 && m.is(t, `sum(up{job="spendhook"})`, float64(daemons)) &&
+			m.is(t, "sum(spendhook_partitions_owned)", partition.Count)
+	})
+}
+
+// site is what an outage happens to.
+type site struct {
+	*monitoring
+	t       *testing.T
+	server  *redistest.Server
+	in      installation
+	daemons []*running
+	traffic steadyEvents
+	company uuid.UUID // of the receivers
+}
+
+// drill is an outage that is made and ended by a test. alert is what must be told, "" for none.
+type drill struct {
+	name, alert string
+	besides     string // what may be told as well
+	settings    string
+	redis       redistest.Options
+	replicas    int // 1
+	flags       func(s *site) []string
+	database    func(s *site) string
+	begin       func(s *site) (end func())
+}
+
+// TestAlertsOfOutages makes each outage and has a real Prometheus and Alertmanager
+// tell it: after inhibition exactly the alert of its cause, beside which the
+// objectives may burn, and nothing once it is over.
+// Every query of the dashboards has an answer in one of them.
+func TestAlertsOfOutages(t *testing.T) {
+	var mu sync.Mutex
+	unanswered := dashboardQueries(t)
+	table := map[string]string{}
+	t.Run("outages", func(t *testing.T) {
+		for _, o := range outages() {
+			t.Run(o.name, func(t *testing.T) {
+				t.Parallel()
+				seen := o.run(t, func(m *monitoring) {
+					mu.Lock()
+					defer mu.Unlock()
+					maps.DeleteFunc(unanswered, func(query string, _ bool) bool {
+						_, ok := m.value(t, query)
+						return ok
+					})
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				table[o.name] = strings.Join(slices.Sorted(maps.Keys(seen)), ", ")
+			})
+		}
+	})
+	if len(table) == len(outages()) {
+		for query := range unanswered {
+			t.Errorf("a dashboard asks in vain: %s", query)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		t.Logf("%-44s %s", name, table[name])
+	}
+}
+
+// dashboardQueries are the queries of all dashboards.
+func dashboardQueries(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(monitoringDir, "dashboards", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, len(files))
+	}
+	queries := map[string]bool{}
+	for _, file := range files {
+		for _, m := range regexp.MustCompile(`"expr": ("(?:[^"\\]|\\.)*")`).FindAllStringSubmatch(readText(t, file), -1) {
+			var query string
+			if err := json.Unmarshal([]byte(m[1]), &query); err != nil {
+				t.Fatal(err)
+			}
+			queries[strings.ReplaceAll(query, "$__rate_interval", "10s")] = true
+		}
+	}
+	return queries
+}
+
+// run makes the outage, calls during while it lasts, and returns what was told.
+func (o drill) run(t *testing.T, during func(*monitoring)) map[string]string {
+	t.Helper()
+	s := &site{t: t, server: redistest.Start(t, o.redis)}
+	s.in = newInstallation(t, s.server.URL(), o.settings)
+	if o.database != nil {
+		s.in.database = o.database(s)
+	}
+	var flags []string
+	if o.flags != nil {
+		flags = o.flags(s)
+	}
+	for i := range max(o.replicas, 1) {
+		in := s.in
+		if i > 0 { // a replica has a directory of its own
+			in = newInstallation(t, s.server.URL(), o.settings)
+			in.database = s.in.database
+		}
+		if o.replicas > 1 {
+			s.daemons = append(s.daemons, in.startChild(t))
+		} else {
+			s.daemons = append(s.daemons, in.start(t, flags...))
+		}
+	}
+	s.monitoring = startMonitoring(t)
+	s.aim(t, s.daemons...)
+	s.quiet(t, nil, len(s.daemons))
+	seen := map[string]string{}
+	end := o.begin(s)
+	o.await(s, seen)
+	during(s.monitoring)
+	if end != nil {
+		end()
+	}
+	s.quiet(t, seen, len(s.daemons))
+	s.traffic.end()
+	for name := range seen {
+		if name != o.alert && name != o.besides && !strings.HasPrefix(name, "SpendhookSLOBurn") {
+			t.Errorf("%s was told as well: %s", name, seen[name])
+		}
+	}
+	return seen
+}
+
+// await waits until the outage is told, with its summary and runbook, and then looks
+// for a while whether anything else is.
+func (o drill) await(s *site, seen map[string]string) {
+	t := s.t
+	t.Helper()
+	look := func() map[string]string {
+		told, _ := s.told(t, false)
+		maps.Copy(seen, told)
+		return told
+	}
+	if o.alert != "" {
+		eventually(t, alertPatience, o.alert+" is told", func() bool { return look()[o.alert] != "" })
+		if text := seen[o.alert]; !strings.HasSuffix(text, "/docs/runbooks/"+o.alert+".md") || strings.Contains(text, "no value") || strings.Contains(text, "<error") {
+			t.Errorf("%s says %q", o.alert, text)
+		}
+	}
+	from, until := 0.0, lookOn
+	if o.alert == "" {
+		until = lookFor
+	}
+	eventually(t, alertPatience, "it was looked at for a while", func() bool {
+		look()
+		now, ok := s.value(t, "vector(time())")
+		if ok && from == 0 {
+			from = now
+		}
+		return ok && now-from >= until
+	})
+}
+
+// steadyEvents posts events until it ends, whatever is answered.
+type steadyEvents struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	n      atomic.Int64
+}
+
+// emit posts an event to a daemon, again and again.
+func (s *site) emit(d *running) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.traffic.cancel = cancel
+	s.t.Cleanup(s.traffic.end)
+	api, token := d.api, d.token
+	s.traffic.done.Go(func() {
+		client := &http.Client{Timeout: 5 * time.Second}
+		defer client.CloseIdleConnections()
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			body := fmt.Sprintf(`{"id":"e-%d","event":"PAYMENT_PAID","timestamp":%d}`, s.traffic.n.Add(1), time.Now().UnixMilli())
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, api+"/api/v1/events", strings.NewReader(body))
+			req.Header.Set("Authorization", "Bearer "+token)
+			req.Header.Set("Content-Type", "application/json")
+			if resp, err := client.Do(req); err == nil {
+				resp.Body.Close()
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+func (tr *steadyEvents) end() {
+	if tr.cancel != nil {
+		tr.cancel()
+	}
+	tr.done.Wait()
+}
+
+// receiver answers status, or cuts the connection for 0.
+func (s *site) receiver(status *atomic.Int64) {
+	s.t.Helper()
+	s.receive(s.daemons[0], func(w http.ResponseWriter, _ *http.Request) {
+		if status.Load() == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(int(status.Load()))
+	})
+}
+
+// receive subscribes a receiver for the company of d.
+func (s *site) receive(d *running, handler http.HandlerFunc) {
+	s.t.Helper()
+	e := httptest.NewServer(handler)
+	s.t.Cleanup(e.Close)
+	body := fmt.Sprintf(`{"name":"r","callbackUrl":"%s/hook","events":["PAYMENT_PAID"]}`, e.URL)
+	code, _, answer := d.do(s.t, http.MethodPost, "/api/v1/subscribers", body)
+	var created gen.Subscriber
+	if err := json.Unmarshal([]byte(answer), &created); err != nil || code != http.StatusCreated {
+		s.t.Fatalf("%d %s", code, answer)
+	}
+	s.company = created.CompanyUUID
+}
+
+func answering(status int64) *atomic.Int64 {
+	var a atomic.Int64
+	a.Store(status)
+	return &a
+}
+
+func (s *site) post(d *running, id string) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"id":"%s","event":"PAYMENT_PAID","timestamp":%d}`, id, time.Now().UnixMilli())
+	if code, _, answer := d.do(s.t, http.MethodPost, "/api/v1/events", body); code != http.StatusAccepted {
+		s.t.Fatalf("%d %s", code, answer)
+	}
+}
+
+// restart starts the daemon anew, at other addresses.
+func (s *site) restart(i int, in installation, asChild bool) {
+	if asChild {
+		s.daemons[i] = in.startChild(s.t)
+	} else {
+		s.daemons[i] = in.start(s.t)
+	}
+	s.aim(s.t, s.daemons...)
+}
+
+func outages() []drill {
+	const steady = "delivery: {schedule: [5s, 5m]}\n"
+	return []drill{
+		{name: "Redis is stopped", alert: "SpendhookRedisUnsafe", begin: func(s *site) func() {
+			s.receiver(answering(http.StatusNoContent))
+			s.emit(s.daemons[0])
+			s.server.Stop()
+			return s.server.Restart
+		}},
+		{name: "Redis is filled", alert: "SpendhookRedisNearHighWater", redis: redistest.Options{Args: []string{"--maxmemory", "64mb"}}, begin: func(s *site) func() {
+			s.receiver(answering(http.StatusNoContent))
+			s.emit(s.daemons[0])
+			client := s.server.Client()
+			if err := client.SetRange(s.t.Context(), "junk", 56<<20, "x").Err(); err != nil {
+				s.t.Fatal(err)
+			}
+			return func() { client.Del(s.t.Context(), "junk") }
+		}},
+		{name: "all receivers are out of reach", alert: "SpendhookManyEndpointsOpen", settings: steady, begin: func(s *site) func() {
+			status := answering(0)
+			for range 6 {
+				s.receiver(status)
+			}
+			s.emit(s.daemons[0])
+			return func() { status.Store(http.StatusNoContent) }
+		}},
+		{name: "one receiver of six fails", settings: steady, begin: func(s *site) func() {
+			status := answering(0)
+			s.receiver(status)
+			for range 5 {
+				s.receiver(answering(http.StatusNoContent))
+			}
+			s.emit(s.daemons[0])
+			eventually(s.t, alertPatience, "its breaker opens", func() bool { return s.is(s.t, `sum(spendhook_endpoints{state="open"})`, 1) })
+			return func() { status.Store(http.StatusNoContent) }
+		}},
+		// On a slow machine the takeover may last longer than the shortened patience of besides.
+		{name: "a replica is killed", alert: "SpendhookReplicaLost", besides: "SpendhookPartitionWithoutOwner", replicas: 2, settings: sharedKey, begin: func(s *site) func() {
+			s.daemons[1].signal(syscall.SIGKILL)
+			s.daemons[1].ended(s.t)
+			return func() {
+				s.restart(1, newInstallation(s.t, s.server.URL(), sharedKey), true)
+			}
+		}},
+		{
+			name: "all places of a replica are taken", alert: "SpendhookWorkPastDue",
+			settings: "delivery: {concurrency: 2, endpoint_concurrency: 2, attempt_timeout: 5m}\n", begin: (*site).takePlaces,
+		},
+		databaseOutage(),
+		certificateOutage(),
+		{name: "a record is poisoned", alert: "SpendhookQuarantineNotEmpty", settings: "delivery: {schedule: [3s, 5m]}\n", begin: func(s *site) func() {
+			s.receiver(answering(http.StatusServiceUnavailable))
+			s.post(s.daemons[0], "poison")
+			s.poison("poison")
+			return func() { s.dropQuarantined() }
+		}},
+		{name: "a company is at its quota", alert: "SpendhookCompanyAtQuota", settings: steady + "limits: {company_backlog: 5}\n", begin: func(s *site) func() {
+			s.receiver(answering(http.StatusServiceUnavailable))
+			s.emit(s.daemons[0])
+			return s.traffic.end
+		}},
+		{name: "deliveries die", alert: "SpendhookDeadLettersGrowing", settings: "delivery: {schedule: [100ms]}\n", begin: func(s *site) func() {
+			s.receiver(answering(http.StatusServiceUnavailable))
+			s.emit(s.daemons[0])
+			return s.traffic.end
+		}},
+		{name: "the only replica is down", alert: "SpendhookTargetDown", begin: func(s *site) func() {
+			s.daemons[0].stop(s.t)
+			return func() { s.restart(0, s.in, false) }
+		}},
+		{name: "the stored format is not readable", alert: "SpendhookPartitionWithoutOwner", begin: func(s *site) func() {
+			client := s.server.Client()
+			for p := range partition.Count {
+				client.Set(s.t.Context(), partition.Prefix(p)+"format", 99, 0)
+			}
+			return func() {
+				for p := range partition.Count {
+					client.Del(s.t.Context(), partition.Prefix(p)+"format")
+				}
+				s.daemons[0].stop(s.t)
+				s.restart(0, s.in, false)
+			}
+		}},
+	}
+}
+
+func databaseOutage() drill {
+	var server *pgtest.Server
+	return drill{
+		name: "the spend database is away", alert: "SpendhookDatabaseAway",
+		database: func(s *site) string {
+			server = pgtest.Start(s.t)
+			return server.URL()
+		},
+		begin: func(*site) func() {
+			server.Stop()
+			return server.Restart
+		},
+	}
+}
+
+func certificateOutage() drill {
+	var install func(valid time.Duration)
+	return drill{
+		name: "the certificate ends in three days", alert: "SpendhookCertificateExpiring",
+		flags: func(s *site) []string {
+			dir := s.t.TempDir()
+			ca, err := devca.New("test", time.Now().Add(-time.Hour), time.Now().Add(365*24*time.Hour))
+			install = func(valid time.Duration) {
+				pair, err := ca.Issue(devca.Leaf{Name: "spendhook", Hosts: []string{"127.0.0.1"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid)})
+				for file, text := range map[string][]byte{"cert.pem": pair.Cert, "key.pem": pair.Key} {
+					temp := filepath.Join(dir, file+".new")
+					err = errors.Join(err, os.WriteFile(temp, text, 0o600), os.Rename(temp, filepath.Join(dir, file)))
+				}
+				if err != nil {
+					s.t.Fatal(err)
+				}
+			}
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			install(90 * 24 * time.Hour)
+			return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem")}
+		},
+		begin: func(*site) func() {
+			install(3 * 24 * time.Hour)
+			return func() { install(90 * 24 * time.Hour) }
+		},
+	}
+}
+
+// takePlaces has receivers of two companies hold both places of a replica, so that the
+// event of a third one, whose receiver is well, is past due.
+func (s *site) takePlaces() (end func()) {
+	release := make(chan struct{})
+	for range 2 {
+		d, came := s.daemons[0].as(s.t, s.in, uuid.New()), make(chan struct{}, 1)
+		s.receive(d, func(w http.ResponseWriter, r *http.Request) {
+			came <- struct{}{}
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			w.WriteHeader(http.StatusNoContent)
+		})
+		s.post(d, "held")
+		select {
+		case <-came:
+		case <-time.After(alertPatience):
+			s.t.Fatal("a delivery does not come")
+		}
+	}
+	third := s.daemons[0].as(s.t, s.in, uuid.New())
+	s.receive(third, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	s.post(third, "late")
+	return func() { close(release) }
+}
+
+// poison overwrites the delivery of an event as soon as it waits for its retry.
+func (s *site) poison(id string) {
+	key := partition.Key(s.company, "d:"+s.company.String()+"/"+id)
+	client := s.server.Client()
+	eventually(s.t, alertPatience, "a delivery waits", func() bool {
+		fields, err := client.HGetAll(s.t.Context(), key).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			s.t.Fatal(err)
+		}
+		for field, record := range fields {
+			if _, err := uuid.Parse(field); err == nil && strings.HasPrefix(record, "R") {
+				return client.HSet(s.t.Context(), key, field, "garbage").Err() == nil
+			}
+		}
+		return false
+	})
+}
+
+// dropQuarantined drops all that is in the quarantine.
+func (s *site) dropQuarantined() {
+	var list struct {
+		Content []struct {
+			ID string `json:"id"`
+		} `json:"content"`
+	}
+	s.daemons[0].read(s.t, "/api/v1/quarantine", &list)
+	for _, item := range list.Content {
+		if code, _, answer := s.daemons[0].do(s.t, http.MethodDelete, "/api/v1/quarantine/"+url.PathEscape(item.ID), ""); code/100 != 2 {
+			s.t.Errorf("%d %s", code, answer)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package dispatcher
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+// feedOf reads a whole feed, page by page.
+func (h *harness) feedOf(q FeedRequest) (items []FeedItem, forgotten int64) {
+	h.t.Helper()
+	for {
+		page, err := h.Feed(h.t.Context(), q)
+		if err != nil || len(page.Items) > q.Limit || page.More && page.Next == q.After {
+			h.t.Fatalf("feed after %d: %d items, next %d, more %t, %v", q.After, len(page.Items), page.Next, page.More, err)
+		}
+		items, forgotten = append(items, page.Items...), forgotten+page.Forgotten
+		if q.After = page.Next; !page.More {
+			return items, forgotten
+		}
+	}
+}
+
+func idsOf(items []FeedItem) []string {
+	ids := make([]string, len(items))
+	for i, item := range items {
+		ids[i] = item.ID
+	}
+	return ids
+}
+
+// emitWith accepts one event of a type, with an amount.
+func (h *harness) emitWith(id, kind, amount string) {
+	h.t.Helper()
+	results, err := h.publisher.Accept(h.t.Context(), []events.Event{{
+		ID: id, CompanyUUID: h.company, Type: kind, Timestamp: time.Now(), Metadata: []byte(`{"amount":"` + amount + `"}`),
+	}})
+	if err != nil || results[0].Err != nil {
+		h.t.Fatalf("event %s: %+v, %v", id, results, err)
+	}
+}
+
+// A feed has what the subscriber matches, in order, whatever its state, and page after
+// page; two readers do not disturb each other.
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil) // not started: nothing is delivered
+	plain := h.subscribeTo(h.company, "http://receiver.test/plain", "A", "B")
+	picky := h.subscribeTo(h.company, "http://receiver.test/picky", "A")
+	h.update(picky, subscribers.Settings{Filter: new(`decimal(metadata.amount) >= decimal("100")`)})
+	var all, big []string
+	for i := range 300 {
+		id, kind, amount := fmt.Sprintf("e%03d", i), string("ABC"[i%3]), fmt.Sprint(i)
+		h.emitWith(id, kind, amount)
+		if kind != "C" {
+			all = append(all, id)
+		}
+		if kind == "A" && i >= 100 {
+			big = append(big, id)
+		}
+	}
+	h.emitWith("odd", "A", "much") // the filter fails
+	all = append(all, "odd")
+	h.enable(plain, false)
+	if err := h.service.Pause(t.Context(), h.company, picky.UUID); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int{1, 7, 1000} {
+		one, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: plain.UUID, Limit: limit})
+		two, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: picky.UUID, Limit: limit})
+		if !slices.Equal(idsOf(one), all) || !slices.Equal(idsOf(two), big) {
+			t.Errorf("pages of %d: %d and %d events, want %d and %d", limit, len(one), len(two), len(all), len(big))
+		}
+	}
+	page, err := h.Feed(t.Context(), FeedRequest{Company: h.company, Subscriber: picky.UUID, Limit: 10, After: 299})
+	if err != nil || len(page.Items) != 0 || page.Next != 301 || page.More || page.Forgotten != 0 {
+		t.Errorf("nothing matches: %+v, %v", page, err)
+	}
+	for name, q := range map[string]FeedRequest{
+		"another subscriber": {Company: h.company, Subscriber: uuid.New(), Limit: 1},
+		"another company's":  {Company: uuid.New(), Subscriber: plain.UUID, Limit: 1},
+	} {
+		if _, err := h.Feed(t.Context(), q); !errors.Is(err, subscribers.ErrNotFound) {
+			t.Errorf("%s: %v, want ErrNotFound", name, err)
+		}
+	}
+	if _, err := h.Feed(t.Context(), FeedRequest{Company: h.company, Subscriber: plain.UUID, Limit: 1, After: 302}); !errors.Is(err, events.ErrAhead) {
+		t.Errorf("after what is to come: %v", err)
+	}
+}
+
+// Items are what a delivery is, in each format, and their signatures hold.
+func TestFeedIsAsItIsSent(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	for _, format := range []string{subscribers.FormatStandard, subscribers.FormatThin, subscribers.FormatCloudEvents} {
+		in := receive(t, nil)
+		sub := h.subscribeTo(h.company, in.URL, "PAYMENT_PAID")
+		h.update(sub, subscribers.Settings{Format: &format})
+		id := h.emit(1)[0]
+		eventually(t, func() bool { return in.count() == 1 }, "the delivery")
+		sent := in.got[0]
+		items, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 100, Signatures: true})
+		item := items[len(items)-1]
+		if item.ID != id || string(item.Body) != string(sent.body) || item.ContentType != sent.header.Get("Content-Type") {
+			t.Errorf("%s: read %q as %s, sent %q as %s", format, item.Body, item.ContentType, sent.body, sent.header.Get("Content-Type"))
+		}
+		header := http.Header{}
+		for name, value := range item.Headers {
+			header.Set(name, value)
+		}
+		if err := webhook.Verify(sub.Secrets[0].Key.Reveal(), header, item.Body, time.Minute, time.Now()); err != nil {
+			t.Errorf("%s: signature: %v", format, err)
+		}
+		for _, name := range []string{webhook.HeaderID, webhook.HeaderSequence} {
+			if header.Get(name) != sent.header.Get(name) {
+				t.Errorf("%s: %s is %q, sent as %q", format, name, header.Get(name), sent.header.Get(name))
+			}
+		}
+		if unsigned, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 100}); unsigned[0].Headers != nil {
+			t.Errorf("%s: signed without being asked", format)
+		}
+	}
+}
+
+// A page holds few large events, and one at least.
+func TestFeedPagesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribeTo(h.company, "http://receiver.test/", "A")
+	for i := range 30 {
+		h.emitWith(fmt.Sprint("e", i), "A", strings.Repeat("x", 250<<10))
+	}
+	q := FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 1000}
+	page, err := h.Feed(t.Context(), q)
+	bytes := 0
+	for _, item := range page.Items {
+		bytes += len(item.Body)
+	}
+	if err != nil || !page.More || bytes > events.PageBytes || len(page.Items) < 10 || page.Next != int64(len(page.Items)) {
+		t.Errorf("%d items of %d bytes, next %d, %v", len(page.Items), bytes, page.Next, err)
+	}
+	if items, forgotten := h.feedOf(q); len(items) != 30 || forgotten != 0 {
+		t.Errorf("%d items in all, %d forgotten", len(items), forgotten)
+	}
+}
+
+// Compacted events are stubs, where their type is wanted.
+func TestFeedOfCompactedEvents(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.KeepDelivered = time.Millisecond })
+	in := receive(t, nil)
+	sub := h.subscribeTo(h.company, in.URL, "A")
+	for i := range 10 {
+		h.emitWith(fmt.Sprint("e", i), string("AB"[i%2]), "1")
+	}
+	h.start()
+	eventually(t, func() bool {
+		items, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 3})
+		compacted := 0
+		for i, item := range items {
+			if item.Sequence != int64(2*i+1) || item.Type != "A" || item.ID != fmt.Sprint("e", 2*i) || item.Compacted != (item.Body == nil) ||
+				item.Timestamp.IsZero() || item.AcceptedAt.IsZero() {
+				t.Fatalf("item %+v", item)
+			}
+			if item.Compacted {
+				compacted++
+			}
+		}
+		return compacted == 5 && len(items) == 5
+	}, "all are stubs")
+}
