@@ -4,78 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/user"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
-	"spendhook/api/client"
 	"spendhook/audit"
 	"spendhook/config"
 	"spendhook/internal/redisx"
 )
-
-type auditCmd struct {
-	Export auditExportCmd `cmd:"" help:"Write the audit log as NDJSON, the newest entry first."`
-}
-
-type auditExportCmd struct {
-	clientFlags
-
-	From    time.Time  `help:"Recorded from here on, RFC 3339."`
-	To      time.Time  `help:"And up to here (default: now)."`
-	Actor   string     `help:"Only changes by this subject or client."`
-	Action  string     `help:"Only this action, as in card.lock, or all of a kind, as in card."`
-	Target  string     `help:"Only changes of the thing with this id."`
-	Company *uuid.UUID `help:"Only this company's."`
-}
-
-// Run writes the entries as they come. An export that is cut off is an error.
-func (c *auditExportCmd) Run(ctx context.Context, term *console) error {
-	api, err := c.client(func(o *client.Options) { o.Timeout = -1 }) // it takes as long as it is long
-	if err != nil {
-		return err
-	}
-	resp, err := api.ListAudit(ctx, c.params(), func(_ context.Context, req *http.Request) error {
-		req.Header.Set("Accept", "application/x-ndjson")
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(term.out, resp.Body); err != nil {
-		return fmt.Errorf("the export is not whole: %w", err)
-	}
-	return nil
-}
-
-func (c *auditExportCmd) params() *client.ListAuditParams {
-	p := &client.ListAuditParams{
-		CompanyUUID: c.Company, Actor: given(c.Actor), Action: given(c.Action), Target: given(c.Target),
-	}
-	if !c.From.IsZero() {
-		p.From = &c.From
-	}
-	if !c.To.IsZero() {
-		p.To = &c.To
-	}
-	return p
-}
-
-// given is nil for a flag that was not given.
-func given(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
 
 // record tells the audit log of a change that this command has made.
 func (f configFlags) record(ctx context.Context, term *console, e audit.Entry) error {

@@ -24,7 +24,7 @@ func TestAuditExport(t *testing.T) {
 	token := command(t, "", "token", "--data-dir", h.dir, "--scope", "operator platform")
 	export := func(more ...string) (list []gen.AuditEntry) {
 		t.Helper()
-		got := command(t, "", append([]string{"audit", "export", "--url", d.api, "--token", strings.TrimSpace(token.stdout)}, more...)...)
+		got := command(t, "", append([]string{"audit", "export", "--url", d.api, "--token-file", secretFile(t, token.stdout)}, more...)...)
 		got.want(t, exitOK, "", "")
 		for line := range strings.Lines(got.stdout) {
 			var e gen.AuditEntry
@@ -41,7 +41,7 @@ func TestAuditExport(t *testing.T) {
 		imported[0].Action != "spend.import" || imported[0].Target.Ids[0] != "-" || *imported[0].Detail != "imported 6, refused 0" {
 		t.Errorf("%+v", imported)
 	}
-	created := export("--action", "subscriber.create", "--company", developerCompany.String(), "--from", "2026-01-01T00:00:00Z")
+	created := export("--action", "subscriber.create", "--company-uuid", developerCompany.String(), "--from", "2026-01-01T00:00:00Z")
 	if len(created) != 1 || created[0].Actor.Subject != "developer" || *created[0].Address != "127.0.0.1" {
 		t.Errorf("%+v", created)
 	}
@@ -64,8 +64,8 @@ func TestAuditExportThatFails(t *testing.T) {
 		_, _ = w.Write([]byte(`{"code":"INSUFFICIENT_SCOPE","detail":"The token needs the scope operator."}`))
 	}))
 	t.Cleanup(server.Close)
-	export := []string{"audit", "export", "--url", server.URL, "--token", "t"}
-	command(t, "", export...).want(t, exitFailure, "", "403 INSUFFICIENT_SCOPE")
+	export := []string{"audit", "export", "--url", server.URL, "--token-file", secretFile(t, "t")}
+	command(t, "", export...).want(t, exitNotAllowed, "", "403 INSUFFICIENT_SCOPE")
 	command(t, "", append(export, "--action", "cut")...).want(t, exitFailure, "{}", "not whole")
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 type certsCmd struct {
-	Dev certsDevCmd `cmd:"" help:"Write an authority, and a server and a client certificate that it signs, for use on this machine."`
+	Dev certsDevCmd `cmd:"" help:"Write an authority, and a server and a client certificate that it signs, for use on this machine." example:"spendhook certs dev --dir certs"`
 }
 
 type certsDevCmd struct {

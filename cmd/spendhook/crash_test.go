@@ -36,7 +36,7 @@ func TestKillLosesNothing(t *testing.T) {
 
 	lines := eventLines(0, manyEvents, time.Now())
 	// A batch that a busy daemon answered too late is sent again: duplicates.
-	d.cli(t, lines, "emit", "-").want(t, exitOK, "refused 0", "")
+	d.cli(t, lines, "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	eventually(t, deliveryPatience, "a part is delivered", func() bool {
 		n, _, _ := first.counts(t)
 		return n > manyEvents/10
@@ -55,7 +55,7 @@ func TestKillLosesNothing(t *testing.T) {
 	t.Logf("%d events came more than once, of %d; %d POSTs to one endpoint", repeated, manyEvents, posts)
 
 	_, _, secondPosts := second.counts(t)
-	d.cli(t, lines, "emit", "-").want(t, exitOK, fmt.Sprintf("accepted 0  duplicate %d  refused 0", manyEvents), "")
+	d.cli(t, lines, "event", "send", "-f", "-").want(t, exitOK, fmt.Sprintf("accepted 0  duplicate %d  refused 0", manyEvents), "")
 	wantNothingPending(t, d)
 	if _, _, now := first.counts(t); now != posts {
 		t.Errorf("duplicates were sent: %d more POSTs", now-posts)
@@ -99,7 +99,7 @@ func TestStoppingLosesNothing(t *testing.T) {
 	d := h.startChild(t)
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")
-	d.cli(t, eventLines(0, manyEvents, time.Now()), "emit", "-").want(t, exitOK, "refused 0", "")
+	d.cli(t, eventLines(0, manyEvents, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	eventually(t, deliveryPatience, "the first are delivered", func() bool {
 		n, _, _ := e.counts(t)
 		return n > 0
@@ -130,7 +130,7 @@ func TestSecondSignal(t *testing.T) {
 	h := newInstallation(t, sharedRedis(t), "shutdown_grace: 10m\n")
 	d := h.startChild(t)
 	e.subscribe(t, d, "PAYMENT_PAID")
-	d.cli(t, eventLines(0, 1, time.Now()), "emit", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
 	eventually(t, patience, "an attempt is under way", func() bool {
 		_, metrics := get(t, d.admin+"/metrics")
 		return strings.Contains(metrics, "\nspendhook_attempts_in_flight 1\n")
@@ -142,7 +142,7 @@ func TestSecondSignal(t *testing.T) {
 	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
 		t.Errorf("%d %s", code, body)
 	}
-	if r := d.cli(t, eventLines(1, 1, time.Now()), "emit", "-", "--retry-for", "1ms"); r.code != exitFailure {
+	if r := d.cli(t, eventLines(1, 1, time.Now()), "event", "send", "-f", "-", "--retry-for", "1ms"); r.code != exitUnavailable {
 		t.Errorf("takes events while it drains: %s", r.stdout)
 	}
 	d.signal(syscall.SIGTERM)

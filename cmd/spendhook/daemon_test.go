@@ -249,7 +249,7 @@ func (r *running) read(tb testing.TB, path string, into any) {
 // cli runs a command against this daemon.
 func (r *running) cli(tb testing.TB, stdin, name string, args ...string) result {
 	tb.Helper()
-	return command(tb, stdin, append([]string{name, "--url", r.api, "--token", r.token}, args...)...)
+	return command(tb, stdin, append([]string{name, "--url", r.api, "--token-file", secretFile(tb, r.token)}, args...)...)
 }
 
 // eventLines are n events as NDJSON, the same ones at each call with from.

@@ -19,8 +19,8 @@ import (
 
 // formatCmd is about the format that work is stored in, which releases share.
 type formatCmd struct {
-	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the stored format, and which formats the replicas read."`
-	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest that this release reads, once every replica reads it."`
+	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the stored format, and which formats the replicas read." example:"spendhook format show"`
+	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest that this release reads, once every replica reads it." example:"spendhook format raise --dry-run"`
 }
 
 // formatFlags say which Redis.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode"
 
 	"spendhook/audit"
+	"spendhook/internal/terminal"
 	"spendhook/storage"
 	"spendhook/storage/importer"
 )
@@ -80,7 +82,7 @@ func openSources(names []string, stdin io.Reader) (sources []source, closeAll fu
 		}
 	}
 	for _, name := range names {
-		in, size, closeIt, err := openSource(name, stdin)
+		in, size, closeIt, err := terminal.Open(name, stdin)
 		if err != nil {
 			return nil, closeAll, err
 		}
@@ -91,15 +93,15 @@ func openSources(names []string, stdin io.Reader) (sources []source, closeAll fu
 }
 
 func (s source) importInto(ctx context.Context, store *storage.DB, term *console) (importer.Report, error) {
-	bar := newProgress(term.err, "lines", s.size)
-	defer bar.finish()
+	bar := terminal.NewProgress(term.err, "lines", s.size, time.Now)
+	defer bar.Finish()
 	in := importer.Importer{
 		DB: store,
 		Refused: func(r importer.Refusal) {
-			bar.finish()
+			bar.Finish()
 			fmt.Fprintf(term.err, "%s: line %d: %s\n", s.name, r.Line, printable(r.Reason))
 		},
-		Progress: func(r importer.Report) { bar.update(r.Lines, r.Bytes) },
+		Progress: func(r importer.Report) { bar.Update(r.Lines, r.Bytes) },
 	}
 	return in.Run(ctx, s.in)
 }

@@ -16,10 +16,10 @@ import (
 
 // keysCmd is about the keys that the daemon keeps.
 type keysCmd struct {
-	Rotate    keysRotateCmd    `cmd:"" help:"Add a key for access tokens, which signs once everybody knows it. Tokens of the keys before stay valid."`
-	Revoke    keysRevokeCmd    `cmd:"" help:"End a key for access tokens, such as one that leaked: all its tokens are refused, by every replica within 5 seconds."`
-	List      keysListCmd      `cmd:"" help:"List the keys that sign access tokens and what each is for."`
-	Reencrypt keysReencryptCmd `cmd:"" help:"Seal every stored secret under the current encryption key."`
+	Rotate    keysRotateCmd    `cmd:"" help:"Add a key for access tokens, which signs once everybody knows it. Tokens of the keys before stay valid." example:"spendhook keys rotate"`
+	Revoke    keysRevokeCmd    `cmd:"" help:"End a key for access tokens, such as one that leaked: all its tokens are refused, by every replica within 5 seconds." example:"spendhook keys revoke 2026-11"`
+	List      keysListCmd      `cmd:"" help:"List the keys that sign access tokens and what each is for." example:"spendhook keys list"`
+	Reencrypt keysReencryptCmd `cmd:"" help:"Seal every stored secret under the current encryption key." example:"spendhook keys reencrypt --dry-run"`
 }
 
 type keysRotateCmd struct {

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 
 	"spendhook/audit"
 	"spendhook/auth"
@@ -18,6 +19,7 @@ import (
 	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/terminal"
 	"spendhook/subscribers"
 )
 
@@ -110,15 +112,15 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 	resealed := int64(0)
 	var last *seal.Count
 	for range 2 {
-		progress := newProgress(term.err, "secrets looked at", 0)
-		last = &seal.Count{DryRun: c.DryRun, Progress: func(n *seal.Count) { progress.update(n.Seen, 0) }}
+		progress := terminal.NewProgress(term.err, "secrets looked at", 0, time.Now)
+		last = &seal.Count{DryRun: c.DryRun, Progress: func(n *seal.Count) { progress.Update(n.Seen, 0) }}
 		for _, s := range stores {
 			if err := s.Reseal(ctx, last); err != nil {
-				progress.finish()
+				progress.Finish()
 				return fmt.Errorf("after %d of them: %w; what is done is done, run it again", resealed+last.Resealed, err)
 			}
 		}
-		progress.finish()
+		progress.Finish()
 		resealed += last.Resealed
 	}
 	fmt.Fprintf(term.out, "looked at %d, sealed again %d\n", last.Seen, resealed)

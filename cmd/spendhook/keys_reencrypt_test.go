@@ -163,7 +163,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	if status, _, answer := d.do(t, http.MethodPut, "/api/v1/egress-certificate", string(body)); status != http.StatusOK {
 		t.Fatalf("%d %s", status, answer)
 	}
-	d.cli(t, eventLines(0, 5, time.Now()), "emit", "-").want(t, exitOK, "accepted 5", "")
+	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
 	eventually(t, patience, "all attempts are recorded", func() bool {
 		var list gen.DeliveryList
 		d.read(t, "/api/v1/deliveries?status=RETRYING&size=100", &list)

@@ -14,27 +14,25 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-
 	"spendhook/api/client"
+	"spendhook/cmd/spendhook/remote"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/pause"
 )
 
 type listenCmd struct {
-	clientFlags
+	remote.Connection
 
-	Addr      string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
-	Secret    []string      `sep:"none" help:"Signing secret to verify with; repeat it while a secret rotates."`
-	Status    int           `default:"204" help:"Status to answer a delivery with."`
-	Delay     time.Duration `help:"How long to let the sender wait for it."`
-	FailRate  float64       `help:"Share of deliveries to answer 500 instead, 0 to 1."`
-	Count     int           `help:"Stop after this many deliveries."`
-	JSON      bool          `name:"json" help:"Print one JSON object a delivery."`
-	Subscribe bool          `help:"Register at the daemon (--url, --token), and deregister at the end."`
-	Events    []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: the events wanted."`
-	Company   *uuid.UUID    `help:"With --subscribe: company, when the token does not carry one."`
-	PublicURL string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
+	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
+	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat it while a secret rotates. SPENDHOOK_SECRET is one itself."`
+	Status     int           `default:"204" help:"Status to answer a delivery with."`
+	Delay      time.Duration `help:"How long to let the sender wait for it."`
+	FailRate   float64       `help:"Share of deliveries to answer 500 instead, 0 to 1."`
+	Count      int           `help:"Stop after this many deliveries."`
+	JSON       bool          `name:"json" help:"Print one JSON object a delivery."`
+	Subscribe  bool          `help:"Register at the daemon , and deregister at the end."`
+	Events     []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: the events wanted."`
+	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
 // Validate tells what kong cannot see by itself.
@@ -55,8 +53,12 @@ func (c *listenCmd) Run(ctx context.Context, term *console) error {
 	defer stop()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
+	secrets, err := readSecrets(c.SecretFile)
+	if err != nil {
+		return err
+	}
 	r := &receiver{
-		secrets: c.Secret, delay: c.Delay, left: c.Count, done: done,
+		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
 		verdict: c.verdict, print: printer(term.out, c.JSON),
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
@@ -87,23 +89,26 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *co
 	if !c.Subscribe {
 		return func() {}, nil
 	}
-	api, err := c.client()
+	api, err := c.Open(term.remote())
 	if err != nil {
 		return nil, err
 	}
 	if c.PublicURL != "" {
 		self = c.PublicURL
 	}
-	id, secret, err := subscribe(ctx, api, c.Company, self, c.Events)
+	created, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, client.SubscriberCreate{
+		Name: "spendhook listen", CallbackURL: self, Events: c.Events,
+	})
 	if err != nil {
 		return nil, err
 	}
+	id, secret := created.JSON201.UUID, created.JSON201.Secret
 	r.addSecret(secret)
 	fmt.Fprintf(term.err, "subscribed; the signing secret is %s\n", secret)
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if _, err := api.DeleteSubscriberWithResponse(ctx, id, &client.DeleteSubscriberParams{CompanyUUID: c.Company}); err != nil {
+		if _, err := api.DeleteSubscriberWithResponse(ctx, id, &client.DeleteSubscriberParams{CompanyUUID: c.CompanyUUID}); err != nil {
 			fmt.Fprintf(term.err, "unsubscribe: %v\n", err)
 		}
 	}, nil

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"spendhook/internal/terminal"
 )
 
 // printer returns how deliveries are shown: for people, or a JSON object a line.
@@ -36,7 +35,7 @@ func printJSON(out io.Writer, r received) {
 		Body      jsontext.Value `json:"body"`
 	}{r.At, r.ID, proof(r.Verified), r.Answered, body})
 	if err == nil {
-		fmt.Fprintln(out, escaped(string(line), ""))
+		fmt.Fprintln(out, terminal.Escape(string(line), ""))
 	}
 }
 
@@ -46,31 +45,12 @@ func printPretty(out io.Writer, paint paint, r received) {
 		color = red
 	}
 	fmt.Fprintf(out, "%s  %s  %s  %s  %s\n", r.At.Format("15:04:05.000"),
-		paint(color, strconv.Itoa(r.Answered)), paint(bold, escaped(typeOf(r.Body), "")), escaped(r.ID, ""), paint(color, proof(r.Verified)))
+		paint(color, strconv.Itoa(r.Answered)), paint(bold, terminal.Escape(typeOf(r.Body), "")), terminal.Escape(r.ID, ""), paint(color, proof(r.Verified)))
 	body, keep := jsontext.Value(r.Body), "\n" // which is the indentation's alone
 	if err := body.Indent(jsontext.WithIndentPrefix("    "), jsontext.WithIndent("  ")); err != nil {
 		body, keep = r.Body, ""
 	}
-	fmt.Fprintf(out, "    %s\n", escaped(string(body), keep))
-}
-
-// escaped writes what would move a terminal's cursor, change its colors or hide
-// text, sent by anybody who found the receiver, as JSON does. It keeps the
-// characters of keep. JSON stays JSON: such characters are only in its strings.
-func escaped(text, keep string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
-			b.WriteRune(r)
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
+	fmt.Fprintf(out, "    %s\n", terminal.Escape(string(body), keep))
 }
 
 func proof(verified error) string {
@@ -97,7 +77,7 @@ type paint func(style, text string) string
 
 // painter paints on a terminal only.
 func painter(out io.Writer) paint {
-	if !isTerminal(out) {
+	if !terminal.Colors(out) {
 		return func(_, text string) string { return text }
 	}
 	return func(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }

@@ -58,7 +58,7 @@ func deliver(t *testing.T, url, secret, id, body string) int {
 
 func TestListenVerifiesAndPrints(t *testing.T) {
 	t.Parallel()
-	url, ended := startListen(t, "--secret", otherSecret, "--secret", testSecret, "--count", "2")
+	url, ended := startListen(t, "--secret-file", secretFile(t, otherSecret), "--secret-file", secretFile(t, testSecret), "--count", "2")
 	body := `{"id":"evt_1","event":"PAYMENT_PAID","metadata":{"n":1}}`
 	if got := deliver(t, url, testSecret, "evt_1", body); got != http.StatusNoContent {
 		t.Errorf("answered %d", got)
@@ -71,7 +71,7 @@ func TestListenVerifiesAndPrints(t *testing.T) {
 
 func TestListenRefusesABadSignature(t *testing.T) {
 	t.Parallel()
-	url, ended := startListen(t, "--secret", testSecret, "--count", "1", "--json")
+	url, ended := startListen(t, "--secret-file", secretFile(t, testSecret), "--count", "1", "--json")
 	if got := deliver(t, url, otherSecret, "evt_1", `{}`); got != http.StatusUnauthorized {
 		t.Errorf("answered %d", got)
 	}
@@ -87,7 +87,7 @@ func TestListenEscapesWhatItIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, flags := range [][]string{nil, {"--json"}} {
-		url, ended := startListen(t, append(flags, "--secret", testSecret, "--count", "3")...)
+		url, ended := startListen(t, append(flags, "--secret-file", secretFile(t, testSecret), "--count", "3")...)
 		for _, body := range []string{nasty, `{"event":` + string(quoted) + `,"more":"` + "\u009b\u202e" + `"}`, "[1,\r\n2]"} {
 			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 			req.Header.Set("webhook-id", "id\u009b2J\u202e")
@@ -146,7 +146,7 @@ func TestListenSubscribes(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer api.Close()
-	url, ended := startListen(t, "--subscribe", "--url", api.URL, "--token", "t", "--events", "A,B", "--count", "1")
+	url, ended := startListen(t, "--subscribe", "--url", api.URL, "--token-file", secretFile(t, "t"), "--events", "A,B", "--count", "1")
 	deliver(t, url, testSecret, "evt_1", "{}")
 	(<-ended).want(t, exitOK, "verified", testSecret)
 	want := `POST /api/v1/subscribers {"callbackUrl":"` + url + `","events":["A","B"],"name":"spendhook listen"}` +

@@ -7,6 +7,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"spendhook/config"
+	"spendhook/internal/terminal"
 )
 
 // logLevel is the level of the settings.
@@ -21,10 +22,10 @@ func logLevel(cfg config.Log) slog.Level {
 // newLogger writes as the settings say, of what is at the level or above; "auto" is
 // colour on a terminal and JSON elsewhere.
 func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
-	switch terminal := isTerminal(out); {
-	case cfg.Format == "text", cfg.Format == "color", cfg.Format == "auto" && terminal:
+	switch shown := terminal.Is(out); {
+	case cfg.Format == "text", cfg.Format == "color", cfg.Format == "auto" && shown:
 		return slog.New(tint.NewTextHandler(out, &tint.Options{
-			Level: level, TimeFormat: "15:04:05.000", NoColor: cfg.Format == "text",
+			Level: level, TimeFormat: "15:04:05.000", NoColor: cfg.Format == "text" || (cfg.Format == "auto" && !terminal.Colors(out)),
 		}))
 	}
 	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))

@@ -1,6 +1,6 @@
 // Command spendhook runs the webhook delivery daemon and the tools beside it:
-// minting tokens, emitting events, receiving, signing and replaying deliveries,
-// importing spend data.
+// commands for all that its API can do, receiving and signing deliveries, importing
+// spend data, looking after keys.
 package main
 
 import (
@@ -13,15 +13,21 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"spendhook/cmd/spendhook/remote"
 	"spendhook/internal/invalid"
 )
 
-// Exit codes. Scripts rely on them.
+// Exit codes. Scripts rely on them; every help text names them.
 const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotAllowed  = 3 // no credentials, wrong ones, or not enough
+	exitNotFound    = 4
+	exitUnavailable = 5 // the daemon is away or busy: the same may succeed later
 )
+
+const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not logged in or not allowed, 4 not found, 5 the daemon is away or busy"
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -34,25 +40,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // commands is the whole command line, one field per subcommand.
 type commands struct {
-	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
-	Token       tokenCmd       `cmd:"" help:"Mint an access token with the daemon's own key."`
+	remote.Commands
+
+	Serve       serveCmd       `cmd:"" help:"Run the daemon." example:"spendhook serve --config /etc/spendhook/spendhook.yml"`
+	Token       tokenCmd       `cmd:"" help:"Mint an access token with the daemon's own key." example:"spendhook token --scope 'events:write deliveries:read' --ttl 24h"`
 	Client      oauthClientCmd `cmd:"" help:"Manage the OAuth clients that get access tokens."`
-	Emit        emitCmd        `cmd:"" help:"Send one event from flags, or many as NDJSON."`
-	Listen      listenCmd      `cmd:"" help:"Receive deliveries, verify them and print them."`
-	Replay      replayCmd      `cmd:"" help:"Deliver again: an event, a delivery, or all a subscriber missed."`
-	Sign        signCmd        `cmd:"" help:"Sign the body on standard input."`
-	Verify      verifyCmd      `cmd:"" help:"Verify the body on standard input against a signature."`
-	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements."`
-	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import."`
-	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date."`
+	Listen      listenCmd      `cmd:"" help:"Receive deliveries, verify them and print them." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
+	Sign        signCmd        `cmd:"" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
+	Verify      verifyCmd      `cmd:"" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
+	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
+	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import." example:"spendhook demo-data > demo.ndjson"`
+	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date." example:"spendhook migrate"`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
-	Audit       auditCmd       `cmd:"" help:"Export who changed what."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
-	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do."`
-	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready."`
-	Version     versionCmd     `cmd:"" help:"Print the version."`
+	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
+	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // console is what a command reads and writes.
@@ -61,10 +68,13 @@ type console struct {
 	out, err io.Writer
 }
 
-// usageError is a mistake on the command line that flags alone cannot express.
-type usageError string
+// remote is the same for the commands that ask a daemon.
+func (t *console) remote() *remote.Terminal {
+	return &remote.Terminal{In: t.in, Out: t.out, Err: t.err, Version: readBuild().version}
+}
 
-func (e usageError) Error() string { return string(e) }
+// usageError is a mistake on the command line that flags alone cannot express.
+type usageError = remote.UsageError
 
 func runWith(ctx context.Context, args []string, term console) int {
 	exited := -1
@@ -74,9 +84,11 @@ func runWith(ctx context.Context, args []string, term console) int {
 		kong.Writers(term.out, term.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Help(help),
+		kong.Vars{"version": readBuild().String()},
 		kong.UsageOnError(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(&term),
+		kong.Bind(&term, term.remote()),
 	)
 	command, err := parser.Parse(args)
 	if exited >= 0 { // --help has printed what was asked for
@@ -88,10 +100,22 @@ func runWith(ctx context.Context, args []string, term console) int {
 	return report(term.err, err)
 }
 
+// help prints what kong knows of a command, an example of it, and the exit codes.
+func help(options kong.HelpOptions, ctx *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return err
+	}
+	if node := ctx.Selected(); node != nil && node.Tag.Get("example") != "" {
+		fmt.Fprintf(ctx.Stdout, "\nExample:\n  %s\n", node.Tag.Get("example"))
+	}
+	_, err := fmt.Fprintf(ctx.Stdout, "\n%s.\n", exitCodes)
+	return err
+}
+
 // report prints an error as one line, or each problem of the settings as one,
 // and maps it to an exit code.
 func report(stderr io.Writer, err error) int {
-	if err == nil {
+	if err == nil || remote.Done(err) {
 		return exitOK
 	}
 	if problems, ok := errors.AsType[*invalid.Error](err); ok {
@@ -106,5 +130,17 @@ func report(stderr io.Writer, err error) int {
 	if badFlags || badUsage {
 		return exitUsage
 	}
-	return exitFailure
+	if advice := remote.Advice(err); advice != "" {
+		fmt.Fprintln(stderr, advice)
+	}
+	switch remote.KindOf(err) {
+	case remote.NotAllowed:
+		return exitNotAllowed
+	case remote.NotFound:
+		return exitNotFound
+	case remote.Unavailable:
+		return exitUnavailable
+	default:
+		return exitFailure
+	}
 }

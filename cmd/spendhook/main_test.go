@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,6 +20,10 @@ const childVariable = "SPENDHOOKTEST_CHILD"
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
+	// No profile of whoever runs the tests is used.
+	if err := os.Setenv("XDG_CONFIG_HOME", "/nonexistent"); err != nil {
+		panic(err)
 	}
 	redistest.Main(pgtest.Stopping(m))
 }
@@ -43,6 +48,16 @@ func commandWith(tb testing.TB, stdin io.Reader, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
+// secretFile holds a secret, which is no flag.
+func secretFile(tb testing.TB, secret string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
 func (r result) want(tb testing.TB, code int, inStdout, inStderr string) {
 	tb.Helper()
 	if r.code != code || !strings.Contains(r.stdout, inStdout) || !strings.Contains(r.stderr, inStderr) {
@@ -61,14 +76,14 @@ func TestExitCodes(t *testing.T) {
 		errout string
 	}{
 		{"help", []string{"--help"}, exitOK, "Usage: spendhook <command>", ""},
-		{"help of a command", []string{"emit", "--help"}, exitOK, "--metadata-file", ""},
+		{"help of a command", []string{"event", "send", "--help"}, exitOK, "--metadata-file", ""},
 		{"version", []string{"version"}, exitOK, "spendhook ", ""},
 		{"no command", nil, exitUsage, "", "spendhook: expected one of"},
 		{"unknown command", []string{"serv"}, exitUsage, "", "unexpected argument serv"},
 		{"unknown flag", []string{"version", "--loud"}, exitUsage, "", "unknown flag --loud"},
-		{"missing flag", []string{"sign"}, exitUsage, "", "missing flags"},
-		{"no token", []string{"emit", "--type", "PAYMENT_PAID"}, exitUsage, "", "an access token is needed"},
-		{"two ways at once", []string{"emit", "-", "--type", "PAYMENT_PAID", "--token", "x"}, exitUsage, "", "not both"},
+		{"missing flag", []string{"sign", "--secret-file", "x"}, exitUsage, "", "missing flags"},
+		{"no token", []string{"event", "send", "--event", "PAYMENT_PAID"}, exitUsage, "", "you are not logged in"},
+		{"two ways at once", []string{"event", "send", "-f", "-", "--event", "PAYMENT_PAID", "--token-file", secretFile(t, "x")}, exitUsage, "", "not both"},
 		{"bad status", []string{"listen", "--status", "99"}, exitUsage, "", "--status must be 200 to 599"},
 		{"nobody there", []string{"healthcheck", "--admin-listen", "127.0.0.1:1"}, exitFailure, "", "refused"},
 	} {

@@ -26,8 +26,8 @@ func TestServeDelivers(t *testing.T) {
 	sub := e.subscribe(t, d, "PAYMENT_PAID")
 	deaf.subscribe(t, d, "CARD_CREATION_REQUEST_ERROR")
 
-	d.cli(t, "", "emit", "--type", "PAYMENT_PAID", "--id", "evt_1", "--metadata", `{"amount":"1.50"}`).
-		want(t, exitOK, "evt_1 ACCEPTED", "")
+	d.cli(t, "", "event", "send", "--event", "PAYMENT_PAID", "--id", "evt_1", "--metadata", `{"amount":"1.50"}`).
+		want(t, exitOK, "status  ACCEPTED", "")
 	e.awaits(t, 1)
 
 	var detail gen.DeliveryDetail
@@ -303,7 +303,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 		return http.StatusInternalServerError
 	})
 	sub := e.subscribe(t, d, "PAYMENT_PAID")
-	d.cli(t, eventLines(0, 5, time.Now()), "emit", "-").want(t, exitOK, "accepted 5", "")
+	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
 	e.awaits(t, 5)
 
 	id := sub.UUID.String()

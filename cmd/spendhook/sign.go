@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"spendhook/dispatcher/webhook"
@@ -14,13 +16,17 @@ import (
 const maxSignedBody = 8 << 20
 
 type signCmd struct {
-	Secret    string `required:"" env:"SPENDHOOK_SECRET" help:"Signing secret, whsec_…"`
-	ID        string `name:"id" required:"" help:"The webhook-id."`
-	Timestamp int64  `help:"The webhook-timestamp in unix seconds (default: now)."`
+	SecretFile string `placeholder:"FILE" help:"File with the signing secret (whsec_…). SPENDHOOK_SECRET is one itself."`
+	ID         string `name:"id" required:"" help:"The webhook-id."`
+	Timestamp  int64  `help:"The webhook-timestamp in unix seconds (default: now)."`
 }
 
 // Run prints the three headers that go with the body on standard input.
 func (c *signCmd) Run(term *console) error {
+	secret, err := oneSecret(c.SecretFile)
+	if err != nil {
+		return err
+	}
 	body, err := readBody(term.in)
 	if err != nil {
 		return err
@@ -28,7 +34,7 @@ func (c *signCmd) Run(term *console) error {
 	if c.Timestamp == 0 {
 		c.Timestamp = time.Now().Unix()
 	}
-	signature, err := webhook.SignV1(c.Secret, c.ID, c.Timestamp, body)
+	signature, err := webhook.SignV1(secret, c.ID, c.Timestamp, body)
 	if err != nil {
 		return err
 	}
@@ -38,15 +44,19 @@ func (c *signCmd) Run(term *console) error {
 }
 
 type verifyCmd struct {
-	Secret    string        `required:"" env:"SPENDHOOK_SECRET" help:"Signing secret (whsec_…) or public key (whpk_…)."`
-	ID        string        `name:"id" required:"" help:"The webhook-id received."`
-	Timestamp int64         `required:"" help:"The webhook-timestamp received, in unix seconds."`
-	Signature string        `required:"" help:"The webhook-signature received."`
-	Tolerance time.Duration `default:"5m" help:"How far the timestamp may be from now; 0 does not look at it."`
+	SecretFile string        `placeholder:"FILE" help:"File with the signing secret (whsec_…) or the public key (whpk_…). SPENDHOOK_SECRET is one itself."`
+	ID         string        `name:"id" required:"" help:"The webhook-id received."`
+	Timestamp  int64         `required:"" help:"The webhook-timestamp received, in unix seconds."`
+	Signature  string        `required:"" help:"The webhook-signature received."`
+	Tolerance  time.Duration `default:"5m" help:"How far the timestamp may be from now; 0 does not look at it."`
 }
 
 // Run fails unless the signature is right for the body on standard input.
 func (c *verifyCmd) Run(term *console) error {
+	secret, err := oneSecret(c.SecretFile)
+	if err != nil {
+		return err
+	}
 	body, err := readBody(term.in)
 	if err != nil {
 		return err
@@ -59,7 +69,7 @@ func (c *verifyCmd) Run(term *console) error {
 	if c.Tolerance == 0 {
 		now = time.Unix(c.Timestamp, 0)
 	}
-	if err := webhook.Verify(c.Secret, h, body, c.Tolerance, now); err != nil {
+	if err := webhook.Verify(secret, h, body, c.Tolerance, now); err != nil {
 		return fmt.Errorf("not verified: %w", err)
 	}
 	_, err = fmt.Fprintln(term.out, "verified")
@@ -72,4 +82,35 @@ func readBody(in io.Reader) ([]byte, error) {
 		err = fmt.Errorf("the body is longer than %d bytes", maxSignedBody)
 	}
 	return body, err
+}
+
+// oneSecret is that of a file, or of the environment: a flag could be seen by others.
+func oneSecret(file string) (string, error) {
+	var files []string
+	if file != "" {
+		files = []string{file}
+	}
+	secrets, err := readSecrets(files)
+	if err == nil && len(secrets) == 0 {
+		err = usageError("a secret is needed: --secret-file, or SPENDHOOK_SECRET")
+	}
+	if err != nil {
+		return "", err
+	}
+	return secrets[0], nil
+}
+
+// readSecrets are those of the files, or else that of the environment.
+func readSecrets(files []string) (secrets []string, err error) {
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, strings.TrimSpace(string(text)))
+	}
+	if secret := os.Getenv("SPENDHOOK_SECRET"); secret != "" && len(files) == 0 {
+		secrets = []string{secret}
+	}
+	return secrets, nil
 }

@@ -174,9 +174,9 @@ func TestMutualTLS(t *testing.T) {
 		t.Errorf("in clear: %d", status)
 	}
 
-	emit := append([]string{"emit", "--url", d.api, "--token", d.token, "--type", "PAYMENT_PAID", "--retry-for", "0s"}, certs.clientFlags()...)
+	emit := append([]string{"event", "send", "--url", d.api, "--token-file", secretFile(t, d.token), "--event", "PAYMENT_PAID", "--retry-for", "0s"}, certs.clientFlags()...)
 	command(t, "", emit...).want(t, exitOK, "ACCEPTED", "")
-	command(t, "", emit[:len(emit)-6]...).want(t, exitFailure, "", "certificate")
+	command(t, "", emit[:len(emit)-6]...).want(t, exitUnavailable, "", "certificate")
 	command(t, "", emit[:len(emit)-2]...).want(t, exitUsage, "", "--cert and --key go together")
 	command(t, "", "healthcheck", "--admin-listen", strings.TrimPrefix(d.admin, "http://")).want(t, exitOK, `"ready":true`, "")
 	with.CloseIdleConnections()

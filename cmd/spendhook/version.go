@@ -31,11 +31,15 @@ func readBuild() buildInfo {
 	return b
 }
 
+// String is one line.
+func (b buildInfo) String() string {
+	return fmt.Sprintf("spendhook %s (revision %s, %s)", b.version, b.revision, b.goVersion)
+}
+
 type versionCmd struct{}
 
 // Run prints the version, the revision it was built from and the Go release.
 func (versionCmd) Run(term *console) error {
-	b := readBuild()
-	_, err := fmt.Fprintf(term.out, "spendhook %s (revision %s, %s)\n", b.version, b.revision, b.goVersion)
+	_, err := fmt.Fprintln(term.out, readBuild())
 	return err
 }

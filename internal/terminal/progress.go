@@ -1,40 +1,35 @@
-package main
+package terminal
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 )
 
-// progress draws one line that is rewritten in place. It stays silent unless
+// Progress draws one line that is rewritten in place. It stays silent unless
 // its output is a terminal and the work takes longer than a second.
-type progress struct {
+type Progress struct {
 	out     io.Writer // nil: silent
 	unit    string    // what is counted
 	size    int64     // bytes expected, 0 when unknown
+	now     func() time.Time
 	started time.Time
 	drawn   time.Time
 }
 
-func newProgress(out io.Writer, unit string, size int64) *progress {
-	p := &progress{unit: unit, size: size, started: time.Now()}
-	if isTerminal(out) {
+// NewProgress counts units; size is how many bytes are read in all, 0 when that is unknown.
+func NewProgress(out io.Writer, unit string, size int64, now func() time.Time) *Progress {
+	p := &Progress{unit: unit, size: size, now: now, started: now()}
+	if Is(out) {
 		p.out = out
 	}
 	return p
 }
 
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-func (p *progress) update(count, read int64) {
-	now := time.Now()
+// Update draws the line, at most ten times a second.
+func (p *Progress) Update(count, read int64) {
+	now := p.now()
 	if p.out == nil || now.Sub(p.started) < time.Second || now.Sub(p.drawn) < 100*time.Millisecond {
 		return
 	}
@@ -42,8 +37,8 @@ func (p *progress) update(count, read int64) {
 	fmt.Fprintf(p.out, "\r\x1b[K%s", progressLine(p.unit, count, read, p.size, now.Sub(p.started)))
 }
 
-// finish takes the line away, at the end or to make room for another one.
-func (p *progress) finish() {
+// Finish takes the line away, at the end or to make room for another one.
+func (p *Progress) Finish() {
 	if p.out != nil && !p.drawn.IsZero() {
 		fmt.Fprint(p.out, "\r\x1b[K")
 		p.drawn = time.Time{}

@@ -1,4 +1,4 @@
-package main
+package remote
 
 import (
 	"bytes"
@@ -8,19 +8,50 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"spendhook/api/client"
+	"spendhook/internal/terminal"
 )
 
 // emitter sends batches of event records and counts how they were answered.
 type emitter struct {
-	api *client.ClientWithResponses
-	err io.Writer // one line for each refused record
+	*session
 
 	accepted, duplicate, refused int
 }
 
 func (e *emitter) total() int { return e.accepted + e.duplicate + e.refused }
+
+// stream sends the lines of a file.
+func (e *emitter) stream(ctx context.Context, name string) error {
+	in, size, closeSource, err := terminal.Open(name, e.term.In)
+	if err != nil {
+		return err
+	}
+	defer closeSource()
+	bar := terminal.NewProgress(e.term.Err, "events", size, time.Now)
+	defer bar.Finish()
+	lines := newLineReader(in)
+	for {
+		batch, err := lines.next()
+		for _, bad := range lines.bad {
+			e.refuse(bad.number, "not a JSON object: "+string(bad.text))
+		}
+		if err := e.send(ctx, batch); err != nil {
+			return err
+		}
+		bar.Update(int64(e.total()), lines.read)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	bar.Finish()
+	return e.summary()
+}
 
 // send posts one batch. When the API refuses a batch as a whole, the batch is
 // halved until the refusal names its record; ids make sending again safe.
@@ -28,7 +59,7 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	answer, err := e.api.IngestEventsWithBodyWithResponse(ctx, &client.IngestEventsParams{}, "application/json", bytes.NewReader(joinLines(batch)))
+	answer, err := e.IngestEventsWithBodyWithResponse(ctx, fields[client.IngestEventsParams](e.session), "application/json", bytes.NewReader(joinLines(batch)))
 	refusal, refused := errors.AsType[*client.Error](err)
 	switch {
 	case err == nil && answer.JSON202 != nil:
@@ -98,7 +129,7 @@ func (e *emitter) refuse(number int, why string) {
 	if number > 0 {
 		why = fmt.Sprintf("line %d: %s", number, why)
 	}
-	fmt.Fprintln(e.err, why)
+	fmt.Fprintln(e.term.Err, why)
 }
 
 func (e *emitter) outcome() string {
@@ -108,8 +139,8 @@ func (e *emitter) outcome() string {
 	return "ACCEPTED"
 }
 
-func (e *emitter) summary(out io.Writer) error {
-	fmt.Fprintf(out, "accepted %d  duplicate %d  refused %d\n", e.accepted, e.duplicate, e.refused)
+func (e *emitter) summary() error {
+	fmt.Fprintf(e.term.Out, "accepted %d  duplicate %d  refused %d\n", e.accepted, e.duplicate, e.refused)
 	if e.refused > 0 {
 		return fmt.Errorf("%d of %d events were refused", e.refused, e.total())
 	}

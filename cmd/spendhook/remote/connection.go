@@ -1,0 +1,159 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+const localDaemon = "http://127.0.0.1:8080"
+
+// Connection are the flags that say which daemon is asked, and as whom. Secrets are
+// never flags, which others on the machine can see.
+type Connection struct {
+	Profile     string        `env:"SPENDHOOK_PROFILE" default:"default" help:"Profile that 'spendhook login' made."`
+	URL         string        `name:"url" env:"SPENDHOOK_URL" help:"Base address of the daemon (default: the profile's, or http://127.0.0.1:8080)."`
+	TokenFile   string        `env:"SPENDHOOK_TOKEN_FILE" placeholder:"FILE|-" help:"File with an access token, in place of the profile's credentials. SPENDHOOK_TOKEN is one itself."`
+	CACert      string        `name:"cacert" env:"SPENDHOOK_CACERT" placeholder:"FILE" help:"Authorities to believe the daemon's certificate by (PEM), instead of the system's."`
+	Cert        string        `env:"SPENDHOOK_CLIENT_CERT" placeholder:"FILE" help:"Client certificate to present (PEM)."`
+	Key         string        `env:"SPENDHOOK_CLIENT_KEY" placeholder:"FILE" help:"Its key."`
+	CompanyUUID *uuid.UUID    `name:"company-uuid" env:"SPENDHOOK_COMPANY_UUID" help:"Company, when the token does not carry one."`
+	RetryFor    time.Duration `default:"30s" help:"How long to try again while the daemon is away or asks for patience."`
+}
+
+// group are the flags of a kind of thing.
+type group struct {
+	Connection
+	output
+}
+
+// ProvideSession connects, for the commands of a kind.
+func (g *group) ProvideSession(term *Terminal) (*session, error) {
+	api, err := g.Open(term)
+	if err != nil {
+		return nil, err
+	}
+	return &session{ClientWithResponses: api, connection: &g.Connection, output: g.output, term: term}, nil
+}
+
+// Open makes a client as the flags, the environment and the profile say; adjust may
+// change its options.
+func (c *Connection) Open(term *Terminal, adjust ...func(*client.Options)) (*client.ClientWithResponses, error) {
+	o, err := c.options(term)
+	if err != nil {
+		return nil, err
+	}
+	if o.Token == "" && o.Credentials == nil {
+		return nil, UsageError("you are not logged in: run 'spendhook login', or set SPENDHOOK_TOKEN (mint one with 'spendhook token')")
+	}
+	for _, change := range adjust {
+		change(&o)
+	}
+	api, err := client.New(c.URL, o)
+	if err != nil {
+		return nil, UsageError("--url: " + err.Error())
+	}
+	return api, nil
+}
+
+// options fills in what the profile says where flags and environment say nothing.
+func (c *Connection) options(term *Terminal) (client.Options, error) {
+	o := client.Options{UserAgent: "spendhook/" + term.Version, RetryFor: cmp.Or(c.RetryFor, -1)}
+	p, err := readProfile(c.Profile)
+	if err != nil {
+		return o, err
+	}
+	known := c.URL == "" || c.URL == p.URL // what is kept for one daemon is not shown to another
+	c.URL = cmp.Or(c.URL, p.URL, localDaemon)
+	if known {
+		c.CACert, c.Cert, c.Key = cmp.Or(c.CACert, p.CACert), cmp.Or(c.Cert, p.Cert), cmp.Or(c.Key, p.Key)
+		c.CompanyUUID = cmp.Or(c.CompanyUUID, p.CompanyUUID)
+	}
+	if o.Transport, err = c.transport(); err != nil {
+		return o, err
+	}
+	switch token := os.Getenv("SPENDHOOK_TOKEN"); {
+	case c.TokenFile != "":
+		o.Token, err = readSecret(c.TokenFile, term.In)
+	case token != "":
+		o.Token = token
+	case os.Getenv("SPENDHOOK_CLIENT_ID") != "":
+		o.Credentials = &client.Credentials{ID: os.Getenv("SPENDHOOK_CLIENT_ID"), Secret: os.Getenv("SPENDHOOK_CLIENT_SECRET")}
+	case known && p.ClientID != "":
+		o.Credentials = p.credentials(c.Profile, term.Err)
+	}
+	return o, err
+}
+
+// readSecret reads a file, or standard input for "-".
+func readSecret(name string, in io.Reader) (string, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, 64<<10))
+	return strings.TrimSpace(string(text)), err
+}
+
+// transport is nil, for the usual one, when the flags ask for nothing special.
+func (c *Connection) transport() (http.RoundTripper, error) {
+	if c.CACert == "" && c.Cert == "" && c.Key == "" {
+		return nil, nil //nolint:nilnil // http.Client has a default
+	}
+	config, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+	}, nil
+}
+
+func (c *Connection) tls() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if (c.Cert == "") != (c.Key == "") {
+		return nil, UsageError("--cert and --key go together")
+	}
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if c.CACert != "" {
+		text, err := os.ReadFile(c.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--cacert: %s holds no certificate (PEM)", c.CACert)
+		}
+	}
+	return config, nil
+}
+
+// accept asks for another media type than JSON.
+func accept(mediaType string) client.RequestEditorFn {
+	return func(_ context.Context, req *http.Request) error {
+		req.Header.Set("Accept", mediaType)
+		return nil
+	}
+}

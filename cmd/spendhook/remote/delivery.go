@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+var deliveryTable = table{
+	{"ID", "id"},
+	{"EVENT", "event"},
+	{"STATUS", "status"},
+	{"REASON", "reason"},
+	{"ATTEMPTS", "attemptCount"},
+	{"NEXT ATTEMPT", "nextAttemptAt"},
+	{"CREATED", "createdAt"},
+}
+
+type deliveryCmd struct {
+	group
+
+	List  deliveryListCmd  `cmd:"" help:"List deliveries, the newest first." example:"spendhook delivery list --status DEAD --since 2h --all"`
+	Get   deliveryGetCmd   `cmd:"" help:"Show a delivery with its attempts." example:"spendhook delivery get pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Retry deliveryRetryCmd `cmd:"" help:"Attempt a delivery again, now, or all that pass filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+}
+
+// outcomes are the filters that lists of events and of deliveries have in common.
+type outcomes struct {
+	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"Only to this subscriber."`
+	Event          []string   `predictor:"event-type" help:"Only these event types; may repeat."`
+	Status         []string   `help:"Only these statuses; may repeat."`
+	ErrorClass     []string   `help:"Only with an attempt that ended so, as in timeout or http_5xx; may repeat."`
+	StatusCodeFrom *int       `help:"Only with an answer of this status code or above."`
+	StatusCodeTo   *int       `help:"And of this or below."`
+	From           *moment    `name:"since" aliases:"from" help:"Not before this time, or not longer ago than this, as in 2h or 3d."`
+	To             *moment    `name:"until" aliases:"to" help:"Not after this time, or longer ago than this."`
+}
+
+type deliveryListCmd struct {
+	listing
+	outcomes
+}
+
+// Run lists them.
+func (c *deliveryListCmd) Run(ctx context.Context, s *session) error {
+	return s.list(ctx, c.listing, deliveryTable, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListDeliveries(ctx, fields[client.ListDeliveriesParams](s, c.outcomes, at))
+	})
+}
+
+type deliveryGetCmd struct {
+	ID string `arg:"" name:"id" predictor:"delivery" help:"The delivery."`
+}
+
+// Run shows it.
+func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetDelivery(ctx, c.ID, fields[client.GetDeliveryParams](s)))
+}
+
+type deliveryRetryCmd struct {
+	outcomes
+	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"The delivery. Without it, all that pass the filters, of which one is needed."`
+	Yes    bool   `short:"y" help:"Do not ask."`
+	DryRun bool   `help:"Of one delivery, print the request; else only count."`
+	Wait   bool   `help:"Of many, show the progress until it is done."`
+}
+
+// Run has them attempted.
+func (c *deliveryRetryCmd) Run(ctx context.Context, s *session) error {
+	many := !reflect.ValueOf(c.outcomes).IsZero()
+	switch {
+	case many == (c.ID != ""):
+		return UsageError("name a delivery, or give filters such as --status DEAD; see 'spendhook delivery list'")
+	case many:
+		return c.many(ctx, s)
+	}
+	if err := s.mind(careful{DryRun: c.DryRun}, ""); err != nil {
+		return err
+	}
+	return s.show(s.RetryDelivery(ctx, c.ID, fields[client.RetryDeliveryParams](s)))
+}
+
+func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
+	if err := s.mind(careful{Yes: c.Yes || c.DryRun}, "Attempt again all deliveries that pass these filters? (--dry-run counts them.)"); err != nil {
+		return err
+	}
+	body := fields[client.RetryRequest](s, c.outcomes)
+	body.DryRun = &c.DryRun
+	text, err := answered(s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), *body))
+	if err != nil {
+		return err
+	}
+	var job client.Job
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	if c.Wait && job.FinishedAt == nil {
+		return s.await(ctx, deliveryJob(s, job.UUID))
+	}
+	return s.output.print(s.term.Out, text)
+}

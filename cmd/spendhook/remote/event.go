@@ -1,0 +1,201 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+type eventCmd struct {
+	group
+
+	Send       eventSendCmd       `cmd:"" help:"Send one event from flags, or many from a file of lines." example:"spendhook event send --event PAYMENT_PAID --metadata '{\"amount\":\"12.50\"}'"`
+	List       eventListCmd       `cmd:"" help:"List events, the newest first." example:"spendhook event list --event PAYMENT_PAID --since 2h"`
+	Get        eventGetCmd        `cmd:"" help:"Show an event." example:"spendhook event get pay-4711"`
+	Deliveries eventDeliveriesCmd `cmd:"" help:"List the deliveries of an event." example:"spendhook event deliveries pay-4711"`
+	Explain    eventExplainCmd    `cmd:"" help:"Say, for every subscriber, what became of an event." example:"spendhook event explain pay-4711"`
+	Replay     eventReplayCmd     `cmd:"" help:"Deliver an event again." example:"spendhook event replay pay-4711"`
+}
+
+type eventSendCmd struct {
+	ID           string    `name:"id" help:"Event id; sending the same id again is safe (default: a fresh UUID)."`
+	Event        string    `predictor:"event-type" help:"Event type, such as PAYMENT_PAID."`
+	Timestamp    time.Time `help:"When it happened, RFC 3339 (default: now)."`
+	Metadata     string    `xor:"metadata" help:"Metadata, a JSON object."`
+	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File holding the metadata."`
+	ErrorCode    string    `help:"Error code the event carries."`
+	ErrorMessage string    `help:"Error message the event carries."`
+	File         string    `short:"f" placeholder:"FILE|-" help:"Send each line of a file, one event record a line (NDJSON), in place of flags."`
+	DryRun       bool      `help:"Print the request and do not send it."`
+}
+
+// Run sends the event of the flags, or every line of the file, and fails
+// when any of them was refused.
+func (c *eventSendCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(careful{DryRun: c.DryRun}, ""); err != nil {
+		return err
+	}
+	e := &emitter{session: s}
+	if c.File == "" {
+		return c.one(ctx, e)
+	}
+	if c.Event != "" || c.ID != "" || c.Metadata != "" || c.MetadataFile != "" {
+		return UsageError("give either --file or the flags of one event, not both")
+	}
+	return e.stream(ctx, c.File)
+}
+
+func (c *eventSendCmd) one(ctx context.Context, e *emitter) error {
+	made, err := c.made(e.connection.CompanyUUID)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(made)
+	if err != nil {
+		return UsageError("--metadata is not valid JSON: " + err.Error())
+	}
+	if err := e.send(ctx, []line{{text: body}}); err != nil {
+		return err
+	}
+	if e.refused > 0 {
+		return errors.New("the event was refused")
+	}
+	if e.output.Format == "name" {
+		_, err = fmt.Fprintln(e.term.Out, made.ID)
+		return err
+	}
+	answer, err := json.Marshal(map[string]string{"id": made.ID, "status": e.outcome()})
+	if err != nil {
+		return err
+	}
+	return e.output.print(e.term.Out, answer)
+}
+
+func (c *eventSendCmd) made(company *uuid.UUID) (client.EventInput, error) {
+	if c.Event == "" {
+		return client.EventInput{}, UsageError("--event is needed, or --file")
+	}
+	happened := c.Timestamp
+	if happened.IsZero() {
+		happened = time.Now()
+	}
+	r := client.EventInput{
+		ID: cmp.Or(c.ID, uuid.NewString()), CompanyUUID: company, Event: c.Event,
+		Timestamp: happened.UTC().Truncate(time.Millisecond),
+		Metadata:  []byte(cmp.Or(c.Metadata, "{}")), ErrorCode: given(c.ErrorCode), ErrorMessage: given(c.ErrorMessage),
+	}
+	if c.MetadataFile == "" {
+		return r, nil
+	}
+	data, err := os.ReadFile(c.MetadataFile)
+	r.Metadata = data
+	return r, err
+}
+
+// given is nil for a flag that was not given.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+type eventListCmd struct {
+	listing
+	outcomes
+}
+
+// Run lists them.
+func (c *eventListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"TIMESTAMP", "timestamp"}, {"ACCEPTED", "acceptedAt"}}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListEvents(ctx, fields[client.ListEventsParams](s, c.outcomes, at))
+	})
+}
+
+// oneEvent is the argument of a command about one.
+type oneEvent struct {
+	ID string `arg:"" name:"id" predictor:"event" help:"The event."`
+}
+
+type eventGetCmd struct{ oneEvent }
+
+// Run shows it.
+func (c *eventGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetEvent(ctx, c.ID, fields[client.GetEventParams](s)))
+}
+
+type eventDeliveriesCmd struct {
+	oneEvent
+	Watch bool `short:"w" help:"List again every 2 s, until interrupted."`
+}
+
+// Run lists them.
+func (c *eventDeliveriesCmd) Run(ctx context.Context, s *session) error {
+	return s.list(ctx, listing{Watch: c.Watch}, deliveryTable, func(ctx context.Context, _ page) (*http.Response, error) {
+		return s.ListEventDeliveries(ctx, c.ID, fields[client.ListEventDeliveriesParams](s))
+	})
+}
+
+type eventExplainCmd struct{ oneEvent }
+
+// Run lists all subscribers.
+func (c *eventExplainCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"SUBSCRIBER", "subscriberUuid"}, {"NAME", "name"}, {"OUTCOME", "outcome"}, {"DETAIL", "detail"}}
+	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
+		return s.ExplainEvent(ctx, c.ID, fields[client.ExplainEventParams](s))
+	})
+}
+
+type eventReplayCmd struct {
+	careful
+	oneEvent
+	SubscriberUUIDs []uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"Only to this subscriber; may repeat (default: all that want it)."`
+}
+
+// Run prints the deliveries that were scheduled.
+func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	body := client.ReplayRequest{}
+	if len(c.SubscriberUUIDs) > 0 {
+		body.SubscriberUuids = &c.SubscriberUUIDs
+	}
+	text, err := answered(s.ReplayEvent(ctx, c.ID, fields[client.ReplayEventParams](s), body))
+	if err != nil {
+		return err
+	}
+	whole, err := parse(text)
+	if err != nil {
+		return err
+	}
+	scheduled := itemsOf(whole)
+	if len(scheduled) == 0 {
+		return errors.New("no subscriber wants this event; see 'spendhook event explain " + c.ID + "'")
+	}
+	return s.output.printList(s.term.Out, deliveryTable, scheduled)
+}
+
+type eventTypeCmd struct {
+	group
+
+	List eventTypeListCmd `cmd:"" default:"withargs" help:"List the event types." example:"spendhook event-type list -o name"`
+}
+
+type eventTypeListCmd struct{}
+
+// Run lists them.
+func (c *eventTypeListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"NAME", "name"}, {"DESCRIPTION", "description"}}
+	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEventTypes(ctx) })
+}

@@ -1,0 +1,114 @@
+package remote
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+type jobCmd struct {
+	group
+
+	List   jobListCmd   `cmd:"" help:"List the jobs of a company, the newest first." example:"spendhook job list --status RUNNING"`
+	Cancel jobCancelCmd `cmd:"" help:"Cancel a job; what it has done stays." example:"spendhook job cancel c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162 --yes"`
+	Get    jobGetCmd    `cmd:"" help:"Show a job." example:"spendhook job get c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"`
+	Wait   jobWaitCmd   `cmd:"" help:"Show the progress of a job until it is done." example:"spendhook job wait c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"`
+}
+
+// oneJob is the argument of a command about one.
+type oneJob struct {
+	UUID  uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
+	Cards bool      `help:"It is a bulk creation of cards."`
+}
+
+// reading is a request for the present state of a job.
+type reading func(ctx context.Context) (*http.Response, error)
+
+func (j oneJob) reading(s *session) reading {
+	if j.Cards {
+		return cardJob(s, j.UUID)
+	}
+	return deliveryJob(s, j.UUID)
+}
+
+func deliveryJob(s *session, job uuid.UUID) reading {
+	return func(ctx context.Context) (*http.Response, error) {
+		return s.GetJob(ctx, job, fields[client.GetJobParams](s))
+	}
+}
+
+func cardJob(s *session, job uuid.UUID) reading {
+	return func(ctx context.Context) (*http.Response, error) {
+		return s.GetCardJob(ctx, job, fields[client.GetCardJobParams](s))
+	}
+}
+
+// await shows a job until it has ended.
+func (s *session) await(ctx context.Context, read reading) error {
+	return s.watch(ctx, func(out io.Writer) (bool, error) {
+		text, err := answered(read(ctx))
+		if err != nil {
+			return false, err
+		}
+		whole, err := parse(text)
+		if err != nil {
+			return false, err
+		}
+		return whole.at("finishedAt") != "", s.output.print(out, text)
+	})
+}
+
+type jobGetCmd struct{ oneJob }
+
+// Run shows it.
+func (c *jobGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(c.reading(s)(ctx))
+}
+
+type jobWaitCmd struct{ oneJob }
+
+// Run waits for its end.
+func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
+	return s.await(ctx, c.reading(s))
+}
+
+type jobListCmd struct {
+	listing
+	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"Only jobs about this subscriber alone."`
+	Kind           []string   `help:"RETRY, RECOVER, RELEASE, CANCEL or DROP; may repeat."`
+	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
+}
+
+// Run lists them.
+func (c *jobListCmd) Run(ctx context.Context, s *session) error {
+	t := table{
+		{"UUID", "uuid"},
+		{"KIND", "kind"},
+		{"STATUS", "status"},
+		{"SUBSCRIBER", "subscriberUuid"},
+		{"EXAMINED", "examined"},
+		{"REDELIVERED", "redelivered"},
+		{"CREATED", "createdAt"},
+		{"FINISHED", "finishedAt"},
+	}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListJobs(ctx, fields[client.ListJobsParams](s, *c, at))
+	})
+}
+
+type jobCancelCmd struct {
+	careful
+	UUID uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
+}
+
+// Run cancels it.
+func (c *jobCancelCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Cancel job %s?", c.UUID); err != nil {
+		return err
+	}
+	return s.show(s.CancelJob(ctx, c.UUID, fields[client.CancelJobParams](s)))
+}

@@ -1,0 +1,129 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"spendhook/internal/pause"
+	"spendhook/internal/terminal"
+)
+
+// page says where a list goes on: a list has a Page or a Cursor.
+type page struct {
+	Page   *int    `maybe:""`
+	Cursor *string `maybe:""`
+	Size   *int    `maybe:""`
+}
+
+// listing are the flags of every list.
+type listing struct {
+	Size  int  `local:"" help:"Items a page, at most 100."`
+	All   bool `local:"" help:"Read all pages, not the first alone."`
+	Watch bool `local:"" short:"w" help:"List again every 2 s, until interrupted."`
+}
+
+// watchEvery is the time between two looks.
+const watchEvery = 2 * time.Second
+
+// list prints what passes the filters.
+func (s *session) list(ctx context.Context, flags listing, t table, read call) error {
+	look := func(out io.Writer) error {
+		items, more, err := collect(ctx, flags, read)
+		if err != nil {
+			return err
+		}
+		if more && s.output.Format == "table" {
+			fmt.Fprintln(s.term.Err, "There are more: add --all.")
+		}
+		return s.output.printList(out, t, items)
+	}
+	if !flags.Watch {
+		return look(s.term.Out)
+	}
+	return s.watch(ctx, func(out io.Writer) (bool, error) { return false, look(out) })
+}
+
+// watch shows what look writes until it is at its end or ctx is: on a terminal in one
+// place, elsewhere each time that it is another.
+func (s *session) watch(ctx context.Context, look func(io.Writer) (ended bool, err error)) error {
+	var last []byte
+	for {
+		var now bytes.Buffer
+		ended, err := look(&now)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // it was interrupted
+			}
+			return err
+		}
+		if terminal.Is(s.term.Out) {
+			fmt.Fprint(s.term.Out, "\x1b[H\x1b[2J")
+		}
+		if !bytes.Equal(now.Bytes(), last) || terminal.Is(s.term.Out) {
+			fmt.Fprintf(s.term.Out, "%s", now.Bytes())
+			last = now.Bytes()
+		}
+		if ended || !pause.For(ctx, watchEvery) {
+			return nil
+		}
+	}
+}
+
+// collect reads a page, or all; more says that there are others.
+func collect(ctx context.Context, flags listing, read call) (all []node, more bool, err error) {
+	at := page{}
+	if flags.Size > 0 {
+		at.Size = &flags.Size
+	} else if flags.All {
+		most := 100
+		at.Size = &most
+	}
+	for {
+		resp, err := read(ctx, at)
+		text, err := answered(resp, err)
+		if err != nil {
+			return nil, false, err
+		}
+		whole, err := parse(text)
+		if err != nil {
+			return nil, false, err
+		}
+		all = append(all, itemsOf(whole)...)
+		if more = at.next(whole, resp.Header, len(all)); !more || !flags.All {
+			return all, more, nil
+		}
+	}
+}
+
+// itemsOf are the items of an answer, which is an array or an object that has one.
+func itemsOf(n node) []node {
+	for _, name := range []string{"content", "results", "subscribers", "keys", "items"} {
+		if list := n.get(name); list.text != nil {
+			return list.items
+		}
+	}
+	return n.items
+}
+
+// next moves to the page after the one that was answered; it is false when there is none.
+func (p *page) next(whole node, h http.Header, have int) bool {
+	if cursor := whole.at("nextCursor"); cursor != "" {
+		p.Cursor = &cursor
+		return true
+	}
+	number := 1
+	if p.Page != nil {
+		number += *p.Page
+	}
+	p.Page = &number
+	if pages, err := strconv.Atoi(whole.at("totalPages")); err == nil {
+		return number < pages
+	}
+	total, err := strconv.Atoi(h.Get("X-Total-Count"))
+	return err == nil && have < total && h.Get("X-Page-Size") != ""
+}

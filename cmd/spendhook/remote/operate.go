@@ -1,0 +1,150 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"spendhook/api/client"
+)
+
+type quarantineCmd struct {
+	group
+
+	List  quarantineListCmd  `cmd:"" help:"List what could not be read." example:"spendhook quarantine list --all"`
+	Retry quarantineRetryCmd `cmd:"" help:"Try again to deliver it." example:"spendhook quarantine retry pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"`
+	Drop  quarantineDropCmd  `cmd:"" help:"Give it up." example:"spendhook quarantine drop pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --yes"`
+}
+
+type quarantineListCmd struct{ listing }
+
+// Run lists it.
+func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"ID", "id"}, {"COMPANY", "companyUuid"}, {"QUARANTINED", "quarantinedAt"}}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListQuarantine(ctx, fields[client.ListQuarantineParams](s, at))
+	})
+}
+
+type quarantineRetryCmd struct {
+	careful
+	ID string `arg:"" name:"id" help:"The event or the delivery."`
+}
+
+// Run queues it again.
+func (c *quarantineRetryCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	return s.show(s.RetryQuarantined(ctx, c.ID, fields[client.RetryQuarantinedParams](s)))
+}
+
+type quarantineDropCmd struct {
+	careful
+	ID string `arg:"" name:"id" help:"The event or the delivery."`
+}
+
+// Run drops it.
+func (c *quarantineDropCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Give up %s, so that it is never delivered?", c.ID); err != nil {
+		return err
+	}
+	resp, err := s.DropQuarantined(ctx, c.ID, fields[client.DropQuarantinedParams](s))
+	return s.tell(resp, err, "dropped")
+}
+
+type auditCmd struct {
+	group
+
+	List   auditListCmd   `cmd:"" help:"List changes, the newest first." example:"spendhook audit list --action card --since 2h"`
+	Export auditExportCmd `cmd:"" help:"Write the audit log as NDJSON, the newest entry first." example:"spendhook audit export --since 2026-11-01T00:00:00Z > audit.ndjson"`
+}
+
+// auditFilter are the filters of both.
+type auditFilter struct {
+	From   *moment `name:"since" aliases:"from" help:"Recorded from here on: a time, or how long ago, as in 2h or 3d."`
+	To     *moment `name:"until" aliases:"to" help:"And up to here (default: now)."`
+	Actor  string  `help:"Only changes by this subject or client."`
+	Action string  `help:"Only this action, as in card.lock, or all of a kind, as in card."`
+	Target string  `help:"Only changes of the thing with this id."`
+}
+
+type auditListCmd struct {
+	listing
+	auditFilter
+}
+
+// Run lists them.
+func (c *auditListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"ID", "id"}, {"TIME", "timestamp"}, {"ACTOR", "actor.subject"}, {"ACTION", "action"}, {"TARGET", "target.ids"}, {"FIELDS", "fields"}, {"OUTCOME", "outcome"}}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListAudit(ctx, fields[client.ListAuditParams](s, c.auditFilter, at))
+	})
+}
+
+type auditExportCmd struct{ auditFilter }
+
+// Run writes the entries as they come. An export that is cut off is an error.
+func (c *auditExportCmd) Run(ctx context.Context, s *session) error {
+	api, err := s.connection.Open(s.term, func(o *client.Options) { o.Timeout = -1 }) // it takes as long as it is long
+	if err != nil {
+		return err
+	}
+	resp, err := api.ListAudit(ctx, fields[client.ListAuditParams](s, c.auditFilter), accept("application/x-ndjson"))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(s.term.Out, resp.Body); err != nil {
+		return fmt.Errorf("the export is not whole: %w", err)
+	}
+	return nil
+}
+
+type certificateCmd struct {
+	group
+
+	Get    certificateGetCmd    `cmd:"" help:"Show the certificate, without its key." example:"spendhook certificate get"`
+	Set    certificateSetCmd    `cmd:"" help:"Set the certificate and its key." example:"spendhook certificate set client.pem client.key"`
+	Delete certificateDeleteCmd `cmd:"" help:"Remove the certificate." example:"spendhook certificate delete --yes"`
+}
+
+type certificateGetCmd struct{}
+
+// Run shows it.
+func (c *certificateGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetEgressCertificate(ctx, fields[client.GetEgressCertificateParams](s)))
+}
+
+type certificateSetCmd struct {
+	CertificateChain string `arg:"" type:"existingfile" help:"File with the certificate and those that sign it (PEM)."`
+	PrivateKey       string `arg:"" type:"existingfile" help:"File with its key (PEM, PKCS 8)."`
+}
+
+// Run sets it.
+func (c *certificateSetCmd) Run(ctx context.Context, s *session) error {
+	chain, err := os.ReadFile(c.CertificateChain)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(c.PrivateKey)
+	if err != nil {
+		return err
+	}
+	return s.show(s.SetEgressCertificate(ctx, fields[client.SetEgressCertificateParams](s), client.EgressCertificateInput{
+		CertificateChain: string(chain), PrivateKey: string(key),
+	}))
+}
+
+type certificateDeleteCmd struct{ careful }
+
+// Run removes it.
+func (c *certificateDeleteCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Remove the certificate that receivers are shown?"); err != nil {
+		return err
+	}
+	resp, err := s.DeleteEgressCertificate(ctx, fields[client.DeleteEgressCertificateParams](s))
+	return s.tell(resp, err, "deleted")
+}

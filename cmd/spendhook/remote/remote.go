@@ -1,0 +1,145 @@
+// Package remote holds the commands that ask a running daemon, over the Go client of
+// its API. A command says which operation it calls and with which fields; how it
+// connects, asks, reads all pages and prints is the same for all of them.
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"spendhook/api/client"
+	"spendhook/internal/terminal"
+)
+
+// Commands are those that ask a daemon, one field for each kind of thing.
+type Commands struct {
+	Subscriber    subscriberCmd    `cmd:"" help:"Who wants which events, and where."`
+	Event         eventCmd         `cmd:"" help:"Send events, find them, deliver them again."`
+	EventType     eventTypeCmd     `cmd:"" help:"The known event types."`
+	Delivery      deliveryCmd      `cmd:"" help:"One event on its way to one subscriber."`
+	Job           jobCmd           `cmd:"" help:"What takes longer than a request: recoveries, bulk creations of cards."`
+	Card          cardCmd          `cmd:"" help:"Payment cards."`
+	Reimbursement reimbursementCmd `cmd:"" help:"Requests for reimbursement."`
+	Location      locationCmd      `cmd:"" help:"Cost centers, offices, departments and teams."`
+	Statement     statementCmd     `cmd:"" help:"Billing statements."`
+	Certificate   certificateCmd   `cmd:"" help:"The client certificate that receivers are shown."`
+	Quarantine    quarantineCmd    `cmd:"" help:"What could not be read (scope operator)."`
+	Audit         auditCmd         `cmd:"" help:"Who changed what (scope operator)."`
+	Login         loginCmd         `cmd:"" help:"Keep the credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
+	Profile       profileCmd       `cmd:"" help:"The profiles that login has made."`
+}
+
+// Terminal is what a command reads and writes.
+type Terminal struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Version  string // of this program
+}
+
+// UsageError is a mistake on the command line that flags alone cannot express.
+type UsageError string
+
+func (e UsageError) Error() string { return string(e) }
+
+// errDone ends a command that has nothing more to do.
+var errDone = errors.New("done")
+
+// session is one command's connection, and how it prints.
+type session struct {
+	*client.ClientWithResponses
+	connection *Connection
+	output     output
+	term       *Terminal
+}
+
+// careful are the flags of what sends something or cannot be undone.
+type careful struct {
+	Yes    bool `short:"y" help:"Do not ask."`
+	DryRun bool `help:"Print the request and do not send it."`
+}
+
+// mind asks before something that cannot be undone, unless question is "". With
+// --dry-run the session prints requests from then on.
+func (s *session) mind(c careful, question string, args ...any) error {
+	if c.DryRun {
+		o, err := s.connection.options(s.term)
+		if err != nil {
+			return err
+		}
+		o.Credentials, o.Token, o.RetryFor = nil, "", -1
+		o.Transport = dry{s.term.Out}
+		s.ClientWithResponses, err = client.New(s.connection.URL, o)
+		return err
+	}
+	if question == "" || c.Yes {
+		return nil
+	}
+	question = fmt.Sprintf(question, args...)
+	if !terminal.Is(s.term.In) {
+		return UsageError(question + " Add --yes, since nobody can be asked here")
+	}
+	fmt.Fprintf(s.term.Err, "%s [y/N] ", question)
+	var answer string
+	_, _ = fmt.Fscanln(s.term.In, &answer)
+	if answer != "y" && answer != "yes" && answer != "Y" {
+		fmt.Fprintln(s.term.Err, "Nothing was done.")
+		return errDone
+	}
+	return nil
+}
+
+// dry prints requests in place of sending them.
+type dry struct{ out io.Writer }
+
+// RoundTrip ends the command after its first request.
+func (d dry) RoundTrip(req *http.Request) (*http.Response, error) {
+	fmt.Fprintf(d.out, "%s %s\n", req.Method, req.URL)
+	if req.Body != nil {
+		defer req.Body.Close()
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		if len(body) > 0 {
+			fmt.Fprintf(d.out, "%s\n", indented(body))
+		}
+	}
+	return nil, errDone
+}
+
+// Done reports whether an error is none, but the end of a command that had nothing
+// more to do.
+func Done(err error) bool { return errors.Is(err, errDone) }
+
+// answered reads an answer whole.
+func answered(resp *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// show prints the one thing that an operation answered with.
+func (s *session) show(resp *http.Response, err error) error {
+	text, err := answered(resp, err)
+	if err != nil {
+		return err
+	}
+	return s.output.print(s.term.Out, text)
+}
+
+// tell prints what was done, of an operation that answers with nothing.
+func (s *session) tell(resp *http.Response, err error, format string, args ...any) error {
+	if _, err := answered(resp, err); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.term.Out, format+"\n", args...)
+	return err
+}
+
+// call is an operation that reads one page of a list.
+type call func(ctx context.Context, at page) (*http.Response, error)

@@ -1,0 +1,99 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+type reimbursementCmd struct {
+	group
+
+	List reimbursementListCmd `cmd:"" default:"withargs" help:"List reimbursements, the latest updated first." example:"spendhook reimbursement list --status PENDING --expense-date-start 2026-11-01"`
+}
+
+type reimbursementListCmd struct {
+	listing
+	RequestCreationDateStart string      `help:"Requested on this day or later."`
+	RequestCreationDateEnd   string      `help:"Requested on this day or earlier."`
+	ExpenseDateStart         string      `help:"Spent on this day or later."`
+	ExpenseDateEnd           string      `help:"Spent on this day or earlier."`
+	FinalApprovalDateStart   string      `help:"Finally approved on this day or later."`
+	FinalApprovalDateEnd     string      `help:"Finally approved on this day or earlier."`
+	PaymentDateStart         string      `help:"Paid on this day or later."`
+	PaymentDateEnd           string      `help:"Paid on this day or earlier."`
+	LastUpdateDateStart      string      `help:"Last updated on this day or later."`
+	LastUpdateDateEnd        string      `help:"Last updated on this day or earlier."`
+	CategoryCodes            []int32     `name:"category-code" help:"Category codes of the merchant; may repeat."`
+	RequesterUuids           []uuid.UUID `name:"requester-uuid" help:"Users who made the request; may repeat."`
+	RequesterName            string      `help:"A part of the requester's name."`
+	Statuses                 []string    `name:"status" help:"Validation statuses; may repeat."`
+	Uuids                    []uuid.UUID `name:"uuid" help:"Only these; may repeat."`
+}
+
+// Run lists them.
+func (c *reimbursementListCmd) Run(ctx context.Context, s *session) error {
+	t := table{
+		{"UUID", "uuid"},
+		{"STATUS", "validationStatus.status"},
+		{"AMOUNT", "amountValue.amount"},
+		{"CURRENCY", "amountValue.currency"},
+		{"REQUESTER", "requester.name"},
+		{"EXPENSE DATE", "audit.expenseDate"},
+		{"DESCRIPTION", "description"},
+	}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListReimbursements(ctx, fields[client.ListReimbursementsParams](s, *c, at))
+	})
+}
+
+type locationCmd struct {
+	group
+
+	List locationListCmd `cmd:"" help:"List locations." example:"spendhook location list --status ACTIVE"`
+	Get  locationGetCmd  `cmd:"" help:"Show a location." example:"spendhook location get 2f0c6b1e-7d0a-4c55-8b1f-93a1f1c7d201"`
+}
+
+type locationListCmd struct {
+	listing
+	Status string `help:"ACTIVE or INACTIVE."`
+}
+
+// Run lists them.
+func (c *locationListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"UUID", "uuid"}, {"CODE", "code"}, {"STATUS", "status"}, {"NAME", "name"}}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListLocations(ctx, fields[client.ListLocationsParams](s, *c, at))
+	})
+}
+
+type locationGetCmd struct {
+	UUID uuid.UUID `arg:"" name:"uuid" help:"The location."`
+}
+
+// Run shows it.
+func (c *locationGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetLocation(ctx, c.UUID, fields[client.GetLocationParams](s)))
+}
+
+type statementCmd struct {
+	group
+
+	Get statementGetCmd `cmd:"" default:"withargs" help:"Show the current statement, or that of a month." example:"spendhook statement get --month 10 --year 2026"`
+}
+
+type statementGetCmd struct {
+	Month int `and:"when" help:"The month, 1 to 12."`
+	Year  int `and:"when" help:"Its year."`
+}
+
+// Run shows it.
+func (c *statementGetCmd) Run(ctx context.Context, s *session) error {
+	if c.Month == 0 {
+		return s.show(s.GetCurrentStatement(ctx, fields[client.GetCurrentStatementParams](s)))
+	}
+	return s.show(s.GetStatement(ctx, c.Month, c.Year, fields[client.GetStatementParams](s)))
+}

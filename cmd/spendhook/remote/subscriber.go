@@ -1,0 +1,291 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+type subscriberCmd struct {
+	group
+
+	List         subscriberListCmd    `cmd:"" help:"List subscribers." example:"spendhook subscriber list --events PAYMENT_PAID --enabled=false"`
+	Get          subscriberGetCmd     `cmd:"" help:"Show a subscriber." example:"spendhook subscriber get 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 -o yaml"`
+	Create       subscriberCreateCmd  `cmd:"" help:"Create a subscriber. Its signing secret is printed once." example:"spendhook subscriber create --name Bookkeeping --callback-url https://books.example.com/hooks --event PAYMENT_PAID --event CARD_CREATION_REQUEST_CREATED"`
+	Update       subscriberUpdateCmd  `cmd:"" help:"Change what is given, and nothing else." example:"spendhook subscriber update 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --enabled=true"`
+	Pause        subscriberPauseCmd   `cmd:"" help:"Let deliveries wait, without attempts." example:"spendhook subscriber pause 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Resume       subscriberResumeCmd  `cmd:"" help:"Send what waits, or cancel it with --drop." example:"spendhook subscriber resume 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	RotateSecret subscriberRotateCmd  `cmd:"" help:"Give a new signing secret, printed once; the old one signs beside it for a while." example:"spendhook subscriber rotate-secret 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
+	Test         subscriberTestCmd    `cmd:"" help:"Send a signed test delivery, and show what came of it." example:"spendhook subscriber test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	FilterTest   subscriberFilterCmd  `cmd:"" help:"Try a filter on events that were accepted." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
+	Stats        subscriberStatsCmd   `cmd:"" help:"Count deliveries." example:"spendhook subscriber stats 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver again what failed or was never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 24h --wait"`
+	Delete       subscriberDeleteCmd  `cmd:"" help:"Delete a subscriber, and cancel what waits for it." example:"spendhook subscriber delete 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
+}
+
+var subscriberTable = table{
+	{"UUID", "uuid"},
+	{"NAME", "name"},
+	{"STATE", "health.state"},
+	{"ENABLED", "enabled"},
+	{"PAUSED", "paused"},
+	{"EVENTS", "events"},
+	{"CALLBACK URL", "callbackUrl"},
+}
+
+// oneSubscriber is the argument of a command about one.
+type oneSubscriber struct {
+	UUID uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"The subscriber."`
+}
+
+type subscriberListCmd struct {
+	listing
+	UUID        *uuid.UUID `name:"uuid" predictor:"subscriber" help:"Only this one."`
+	Name        string     `help:"A part of the name, in any letter case."`
+	CallbackURL string     `name:"callback-url" help:"The callback address."`
+	Enabled     *bool      `negatable:"" help:"Only those that are enabled, or that are not (--enabled=false)."`
+	Events      []string   `name:"events" aliases:"event" predictor:"event-type" help:"Wanting any of these types; may repeat."`
+}
+
+// Run lists them.
+func (c *subscriberListCmd) Run(ctx context.Context, s *session) error {
+	return s.list(ctx, c.listing, subscriberTable, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListSubscribers(ctx, fields[client.ListSubscribersParams](s, *c, at))
+	})
+}
+
+type subscriberGetCmd struct{ oneSubscriber }
+
+// Run shows it.
+func (c *subscriberGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetSubscriber(ctx, c.UUID, fields[client.GetSubscriberParams](s)))
+}
+
+// subscriberFields are those that create and update have in common.
+type subscriberFields struct {
+	Name        *string  `help:"Its name, for people."`
+	CallbackURL *string  `name:"callback-url" help:"Where deliveries go, https."`
+	Events      []string `name:"event" predictor:"event-type" help:"Type that it wants; may repeat."`
+	Enabled     *bool    `negatable:"" help:"Whether anything is sent."`
+	Format      *string  `name:"event-format" local:"" help:"How events are sent: standard, thin or cloudevents."`
+	Filter      *string  `help:"CEL expression; only events for which it is true are delivered."`
+	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
+	OnDead      *string  `help:"What an ordered one does after a delivery died: continue or pause."`
+	HeadersFile string   `local:"" placeholder:"FILE|-" help:"JSON object with the headers of each delivery: they may be secrets, so they are no flags."`
+	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Attempts a second."`
+	Burst       *int     `name:"rate-limit-burst" local:"" help:"And how many at once."`
+	File        string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON with the fields of the API, in place of flags."`
+}
+
+func (f subscriberFields) rate() *client.RateLimit {
+	if f.PerSecond == nil {
+		return nil
+	}
+	return &client.RateLimit{PerSecond: json.Number(*f.PerSecond), Burst: f.Burst}
+}
+
+type subscriberCreateCmd struct {
+	careful
+	subscriberFields
+}
+
+// Run creates it.
+func (c *subscriberCreateCmd) Run(ctx context.Context, s *session) error {
+	if c.File == "" && (c.Name == nil || c.CallbackURL == nil || len(c.Events) == 0) {
+		return UsageError("--name, --callback-url and --event are needed, or --file")
+	}
+	body := fields[client.SubscriberCreate](s, c.subscriberFields)
+	body.RateLimit, body.Format = c.rate(), (*client.Format)(c.Format)
+	if err := s.load(c.HeadersFile, &body.Headers); err != nil {
+		return err
+	}
+	if err := s.load(c.File, body); err != nil {
+		return err
+	}
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	return s.show(s.CreateSubscriber(ctx, fields[client.CreateSubscriberParams](s), *body))
+}
+
+// load reads a file of JSON, if there is one.
+func (s *session) load(name string, into any) error {
+	if name == "" {
+		return nil
+	}
+	in := s.term.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	d := json.NewDecoder(in)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return UsageError(fmt.Sprintf("%s: %v", name, err))
+	}
+	return nil
+}
+
+type subscriberUpdateCmd struct {
+	careful
+	oneSubscriber
+	subscriberFields
+	NoRateLimit bool    `help:"Remove its rate."`
+	IfMatch     *string `help:"Only while its ETag is this one."`
+}
+
+// Run changes it.
+func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
+	body := fields[client.SubscriberUpdate](s, c.subscriberFields)
+	body.Format = (*client.Format)(c.Format)
+	if rate := c.rate(); rate != nil {
+		body.RateLimit, _ = json.Marshal(rate) // it always encodes
+	}
+	if c.NoRateLimit {
+		body.RateLimit = json.RawMessage("null")
+	}
+	if err := s.load(c.HeadersFile, &body.Headers); err != nil {
+		return err
+	}
+	if err := s.load(c.File, body); err != nil {
+		return err
+	}
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	params := fields[client.UpdateSubscriberParams](s)
+	params.IfMatch = c.IfMatch
+	return s.show(s.UpdateSubscriber(ctx, c.UUID, params, *body))
+}
+
+type subscriberPauseCmd struct{ oneSubscriber }
+
+// Run pauses it.
+func (c *subscriberPauseCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.PauseSubscriber(ctx, c.UUID, fields[client.PauseSubscriberParams](s)))
+}
+
+type subscriberResumeCmd struct {
+	careful
+	oneSubscriber
+	Drop bool `help:"Cancel what waits."`
+}
+
+// Run resumes it.
+func (c *subscriberResumeCmd) Run(ctx context.Context, s *session) error {
+	question := ""
+	if c.Drop {
+		question = fmt.Sprintf("Cancel all that waits for subscriber %s?", c.UUID)
+	}
+	if err := s.mind(c.careful, question); err != nil {
+		return err
+	}
+	return s.show(s.ResumeSubscriber(ctx, c.UUID, fields[client.ResumeSubscriberParams](s), client.ResumeRequest{Drop: &c.Drop}))
+}
+
+type subscriberRotateCmd struct {
+	careful
+	oneSubscriber
+}
+
+// Run rotates the secret.
+func (c *subscriberRotateCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Give subscriber %s a new secret?", c.UUID); err != nil {
+		return err
+	}
+	return s.show(s.RotateSubscriberSecret(ctx, c.UUID, fields[client.RotateSubscriberSecretParams](s)))
+}
+
+type subscriberTestCmd struct {
+	careful
+	oneSubscriber
+}
+
+// Run sends a test, and fails when it was not delivered.
+func (c *subscriberTestCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	text, err := answered(s.TestSubscriber(ctx, c.UUID, fields[client.TestSubscriberParams](s)))
+	if err != nil {
+		return err
+	}
+	if err := s.output.print(s.term.Out, text); err != nil {
+		return err
+	}
+	if whole, err := parse(text); err != nil || whole.at("delivered") != "true" {
+		return errors.New("the test was not delivered")
+	}
+	return nil
+}
+
+type subscriberFilterCmd struct {
+	oneSubscriber
+	Filter  *string `help:"The expression (default: the one that the subscriber has)."`
+	EventID *string `name:"event-id" help:"Only on this event (default: the last 100)."`
+}
+
+// Run prints what the filter says of each event.
+func (c *subscriberFilterCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"EVENT ID", "eventId"}, {"EVENT", "event"}, {"MATCHES", "matches"}, {"ERROR", "error"}}
+	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
+		return s.TestSubscriberFilter(ctx, c.UUID, fields[client.TestSubscriberFilterParams](s), client.FilterTest{Filter: c.Filter, EventID: c.EventID})
+	})
+}
+
+type subscriberStatsCmd struct{ oneSubscriber }
+
+// Run shows the counts.
+func (c *subscriberStatsCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetSubscriberStats(ctx, c.UUID, fields[client.GetSubscriberStatsParams](s)))
+}
+
+type subscriberRecoverCmd struct {
+	oneSubscriber
+	Since    moment   `required:"" help:"Events accepted from here on: a time, or how long ago, as in 2h or 3d."`
+	Until    *moment  `help:"And up to here (default: now)."`
+	Statuses []string `name:"status" help:"Statuses of deliveries to send again (default: DEAD); may repeat."`
+	DryRun   bool     `help:"Only count."`
+	Wait     bool     `local:"" help:"Show the progress until it is done."`
+}
+
+// Run starts the job.
+func (c *subscriberRecoverCmd) Run(ctx context.Context, s *session) error {
+	body := fields[client.RecoverRequest](s, *c)
+	answer, err := s.RecoverSubscriberWithResponse(ctx, c.UUID, fields[client.RecoverSubscriberParams](s), *body)
+	if err != nil {
+		return err
+	}
+	if c.Wait {
+		return s.await(ctx, deliveryJob(s, answer.JSON202.UUID))
+	}
+	return s.output.print(s.term.Out, answer.Body)
+}
+
+type subscriberDeleteCmd struct {
+	careful
+	oneSubscriber
+	IfMatch *string `help:"Only while its ETag is this one."`
+}
+
+// Run deletes it.
+func (c *subscriberDeleteCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Delete subscriber %s, and cancel what waits for it?", c.UUID); err != nil {
+		return err
+	}
+	params := fields[client.DeleteSubscriberParams](s)
+	params.IfMatch = c.IfMatch
+	resp, err := s.DeleteSubscriber(ctx, c.UUID, params)
+	return s.tell(resp, err, "deleted")
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/go-json-experiment/json"
+
+	"spendhook/api/gen"
+)
+
+// Dead letters come to life again: one, an event's, and all of a subscriber's.
+func TestReplayDeadLetters(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	e := newEndpoint(t, func(string) int {
+		if broken.Load() {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	sub := e.subscribe(t, d, "PAYMENT_PAID").UUID.String()
+	began := time.Now()
+	d.cli(t, eventLines(0, 3, began), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+	eventually(t, patience, "all three are dead", func() bool {
+		var list gen.DeliveryList
+		d.read(t, "/api/v1/deliveries?status=DEAD", &list)
+		return len(list.Content) == 3
+	})
+	broken.Store(false)
+
+	d.cli(t, "", "delivery", "retry", "evt_0."+sub, "-o", "name").want(t, exitOK, "evt_0."+sub+"\n", "")
+	e.awaits(t, 1)
+	d.cli(t, "", "event", "replay", "evt_1").want(t, exitOK, "evt_1."+sub, "")
+	e.awaits(t, 2)
+	d.cli(t, "", "subscriber", "recover", sub, "--since", "1h", "--dry-run", "--wait").
+		want(t, exitOK, "redelivered     1", "")
+	d.cli(t, "", "subscriber", "recover", sub, "--since", began.Add(-time.Minute).Format(time.RFC3339), "--wait").
+		want(t, exitOK, "COMPLETED", "")
+	e.awaits(t, 3)
+}
+
+const testCompany = "6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"
+
+// Every command does with one daemon what it says.
+func TestResourceCommands(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n")
+	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
+	d := h.start(t)
+	e := newEndpoint(t, nil)
+	ok := func(in string, args ...string) string {
+		t.Helper()
+		r := d.cli(t, "", args[0], args[1:]...)
+		if r.want(t, exitOK, "", ""); !strings.Contains(squeezed(r.stdout), squeezed(in)) {
+			t.Errorf("%v: want %q in\n%s", args, in, r.stdout)
+		}
+		return strings.TrimSpace(r.stdout)
+	}
+	operator := strings.TrimSpace(command(t, "", "token", "--data-dir", h.dir, "--scope", "operator platform").stdout)
+	asOperator := func(in string, args ...string) {
+		t.Helper()
+		command(t, "", append(args, "--url", d.api, "--token-file", secretFile(t, operator))...).want(t, exitOK, in, "")
+	}
+
+	ok("POST "+d.api+"/api/v1/subscribers\n{", "subscriber", "create", "--name", "Books", "--callback-url", e.URL+"/hook", "--event", "PAYMENT_PAID", "--dry-run")
+	ok("", "subscriber", "list", "-o", "name")
+	headers := secretFile(t, `{"Authorization":"Bearer 4f1c"}`)
+	created := ok(`"secret": "whsec_`, "subscriber", "create", "--name", "Books", "--callback-url", e.URL+"/hook", "--event", "PAYMENT_PAID", "--event", "CARD_ISSUED",
+		"--filter", `metadata.amount != "0"`, "--rate-limit-per-second", "500", "--ordered=false", "--headers-file", headers, "-o", "json")
+	var sub gen.SubscriberWithSecret
+	if err := json.Unmarshal([]byte(created), &sub); err != nil || len(sub.Events) != 2 || sub.RateLimit == nil || (*sub.Headers)["Authorization"] != "***" {
+		t.Fatalf("%v: %s", err, created)
+	}
+	e.knows(t, sub.UUID, sub.Secret)
+	id := sub.UUID.String()
+	if got := ok("", "subscriber", "list", "--name", "book", "--enabled", "--events", "CARD_ISSUED", "-o", "name"); got != id {
+		t.Errorf("listed %q, want %s", got, id)
+	}
+	ok("[]", "subscriber", "list", "--enabled=false", "-o", "json")
+	ok("name: Books\n", "subscriber", "get", id, "-o", "yaml")
+	ok("name                       Ledger\n", "subscriber", "update", id, "--name", "Ledger", "--no-rate-limit")
+	ok("paused                     true", "subscriber", "pause", id)
+	ok("paused                     false", "subscriber", "resume", id)
+	ok("delivered                                 true", "subscriber", "test", id)
+
+	ok("status  ACCEPTED", "event", "send", "--id", "evt_1", "--event", "PAYMENT_PAID", "--metadata", `{"amount":"12.50"}`)
+	e.awaits(t, 2) // with the test
+	eventually(t, patience, "it is delivered", func() bool {
+		return strings.Contains(d.cli(t, "", "event", "get", "evt_1").stdout, "DELIVERED")
+	})
+	ok("evt_1  PAYMENT_PAID  DELIVERED", "event", "list", "--since", "1h", "--status", "DELIVERED")
+	ok("evt_1."+id, "event", "deliveries", "evt_1", "-o", "name")
+	ok("DELIVERED", "event", "explain", "evt_1")
+	ok("evt_1  PAYMENT_PAID  true", "subscriber", "filter-test", id, "--filter", `metadata.amount == "12.50"`)
+	ok("evt_1."+id, "delivery", "list", "--subscriber-uuid", id, "--status", "DELIVERED", "--all", "-o", "name")
+	ok("attempts.0.statusCode", "delivery", "get", "evt_1."+id)
+	ok("total           1", "subscriber", "stats", id)
+	ok("POST "+d.api+"/api/v1/events/evt_1/replay", "event", "replay", "evt_1", "--dry-run")
+	ok("evt_1."+id, "event", "replay", "evt_1", "--subscriber-uuid", id, "-o", "name")
+	ok("redelivered     1", "delivery", "retry", "--status", "DELIVERED", "--since", "1h", "--dry-run")
+	ok("PAYMENT_PAID", "event-type", "list", "-o", "name")
+
+	job := ok("", "subscriber", "recover", id, "--since", "1h", "--dry-run", "-o", "name")
+	ok("COMPLETED", "job", "wait", job)
+	ok("RECOVER", "job", "get", job)
+	ok(job, "job", "list", "--subscriber-uuid", id, "--kind", "RECOVER", "-o", "name")
+	d.cli(t, "", "job", "cancel", job, "--yes").want(t, exitFailure, "", "JOB_FINISHED")
+
+	r := d.cli(t, "", "subscriber", "rotate-secret", id)
+	r.want(t, exitUsage, "", "--yes")
+	ok("whsec_", "subscriber", "rotate-secret", id, "--yes")
+	ok("DELETE "+d.api, "subscriber", "delete", id, "--dry-run")
+	ok("deleted", "subscriber", "delete", id, "--yes")
+	d.cli(t, "", "subscriber", "get", id).want(t, exitNotFound, "", "404")
+	d.cli(t, "", "certificate", "get").want(t, exitNotFound, "", "NO_EGRESS_CERTIFICATE")
+
+	asOperator("subscriber.create", "audit", "list", "--action", "subscriber", "--since", "1h")
+	asOperator("", "quarantine", "list", "-o", "name")
+	reader := command(t, "", "token", "--data-dir", h.dir, "--scope", "events:read", "--company", developerCompany.String()).stdout
+	command(t, "", "quarantine", "list", "--url", d.api, "--token-file", secretFile(t, reader)).want(t, exitNotAllowed, "", "Log in with a client that has the scope")
+	d.stop(t)
+}
+
+func TestSpendCommands(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "")
+	h.importData(t, spendLines(), "-").want(t, exitOK, "imported 6", "")
+	d := h.start(t)
+	ok := func(in string, args ...string) string {
+		t.Helper()
+		r := d.cli(t, "", args[0], args[1:]...)
+		if r.want(t, exitOK, "", ""); !strings.Contains(squeezed(r.stdout), squeezed(in)) {
+			t.Errorf("%v: want %q in\n%s", args, in, r.stdout)
+		}
+		return strings.TrimSpace(r.stdout)
+	}
+	card := ok("", "card", "create", "--type", "VIRTUAL", "--alias", "Travel", "--user-uuid", annUUID, "--threshold", "10", "--periodicity", "MONTHLY", "-o", "name")
+	many := secretFile(t, "["+strings.Repeat(`{"type":"VIRTUAL","alias":"Fuel","userUuid":"`+annUUID+`"},`, 6)+`{"type":"VIRTUAL","alias":"Fuel","userUuid":"`+annUUID+`"}]`)
+	ok("succeeded 7", "card", "create", "--file", many, "--wait")
+	all := strings.Fields(ok("", "card", "list", "--size", "4", "--all", "-o", "name"))
+	if slices.Sort(all); len(all) != 9 || len(slices.Compact(all)) != 9 {
+		t.Errorf("%d cards on all pages", len(all))
+	}
+	ok("status BLOCKED", "card", "lock", card)
+	ok("status ACTIVE", "card", "unlock", card)
+	ok("threshold 1.25", "card", "threshold", card, "1.25")
+	ok("status ACTIVE", "card", "get", card)
+	ok(card+" CANCELLED", "card", "cancel", card, "--yes")
+	ok(requestUUID+" PAID 10.1", "reimbursement", "list", "--status", "PAID", "--uuid", requestUUID)
+	ok(locationUUID+" P1", "location", "list", "--status", "INACTIVE")
+	ok("code P1", "location", "get", locationUUID)
+	ok(statementUUID, "statement", "get", "-o", "name")
+	ok("closingDate 2026-02-28", "statement", "get", "--month", "2", "--year", "2026")
+	d.stop(t)
+}
+
+// squeezed has one space in place of several: how wide columns are does not matter.
+func squeezed(text string) string { return regexp.MustCompile(` +`).ReplaceAllString(text, " ") }
+
+// What login keeps is for its user alone, and every command goes on with it.
+func TestLogin(t *testing.T) { //nolint:paralleltest // it sets the environment
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	h := newInstallation(t, sharedRedis(t), "")
+	d := h.start(t)
+	var made struct{ ClientID, ClientSecret string }
+	text := command(t, "", "client", "create", "--data-dir", h.dir, "--name", "cli", "--company", developerCompany.String(), "--scope", "events:read", "--json").stdout
+	if err := json.Unmarshal([]byte(text), &made, json.MatchCaseInsensitiveNames(true)); err != nil {
+		t.Fatal(err, text)
+	}
+	command(t, "", "event", "list").want(t, exitUsage, "", "spendhook login")
+	login := []string{"login", "--url", d.api, "--client-id", made.ClientID, "--client-secret-file", "-"}
+	command(t, "wrong", login...).want(t, exitNotAllowed, "", "invalid_client")
+	command(t, made.ClientSecret, login...).want(t, exitOK, "(profile default)", "")
+	command(t, made.ClientSecret, append(login, "--profile", "test")...).want(t, exitOK, "(profile test)", "")
+	err := filepath.WalkDir(home, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if info, err := e.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command(t, "", "event", "list", "-o", "json").want(t, exitOK, "[]", "")
+	command(t, "", "event", "list", "--url", "http://127.0.0.1:1").want(t, exitUsage, "", "you are not logged in") // and no secret goes there
+	command(t, "", "event", "list", "--profile", "none").want(t, exitFailure, "", "spendhook login --profile none")
+	command(t, "", "profile").want(t, exitOK, "test     "+d.api, "")
+	command(t, "", "profile", "delete", "test").want(t, exitOK, "deleted", "")
+	if err := os.Chmod(filepath.Join(home, "spendhook", "profiles", "default.json"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "", "event", "list").want(t, exitFailure, "", "chmod 600")
+	d.stop(t)
+}
+
+func TestEveryCommandHasAnExample(t *testing.T) {
+	t.Parallel()
+	parser := kong.Must(&commands{}, kong.Vars{"version": ""})
+	var walk func(*kong.Node)
+	walk = func(n *kong.Node) {
+		if len(n.Children) == 0 && !strings.HasPrefix(n.Tag.Get("example"), "spendhook "+strings.TrimPrefix(n.FullPath(), parser.Model.Name+" ")) {
+			t.Errorf("%s: the example is %q", n.FullPath(), n.Tag.Get("example"))
+		}
+		for _, child := range n.Children {
+			walk(child)
+		}
+	}
+	walk(parser.Model.Node)
+}

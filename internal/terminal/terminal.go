@@ -1,0 +1,42 @@
+// Package terminal writes for people: colors and progress where a terminal shows them,
+// and nothing that would move its cursor.
+package terminal
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"golang.org/x/term"
+)
+
+// Is reports whether a reader or writer is a terminal.
+func Is(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Colors reports whether w is to be given colors: it is a terminal, and NO_COLOR
+// (no-color.org) is not set.
+func Colors(w any) bool { return Is(w) && os.Getenv("NO_COLOR") == "" }
+
+// Escape writes what would move a terminal's cursor, change its colors or hide
+// text as JSON does, and keeps the characters of keep. JSON stays JSON: such
+// characters are only in its strings.
+func Escape(text, keep string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
+			b.WriteRune(r)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
