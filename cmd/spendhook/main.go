@@ -56,6 +56,7 @@ type commands struct {
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
 	Console     consoleCmd     `cmd:"" help:"Print a link into the web console." example:"spendhook console --open"`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
+	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 
