@@ -81,8 +81,8 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 generate: ## Rewrite what is generated: API types from the OpenAPI document, docs/errors.md, docs/metrics.md, dashboards
 	@scripts/ensure redis
 	$(GO) generate ./...
-	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
-	SPENDHOOK_GENERATE=1 $(GO) test -count=1 -run TestMetricsAreDocumented ./cmd/spendhook
+	GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
+	GENERATE=1 $(GO) test -count=1 -run TestMetricsAreDocumented ./cmd/spendhook
 	$(GO) run $(DASHBOARDS) deploy/monitoring/dashboards
 
 .PHONY: docker

@@ -42,7 +42,7 @@ var codes = []explained{
 	{"EVENT_TOO_OLD", 400, "The event's `timestamp` is older than the time for which ids are remembered (`events.retention`).", "Nothing: it could be a repeat of one that was delivered. Give a new event its own time."},
 	{"EVENT_TYPE_RESERVED", 400, "The type is one of the daemon's own, operational events.", "Use another type."},
 	{"EXPIRED", 0, "The certificate has expired.", "Send one that is valid."},
-	{"HEADERS_TOO_LARGE", 431, "Path, query and headers have more than 64 KiB.", "Send shorter lists in the query, or fewer headers."},
+	{"HEADERS_TOO_LARGE", 431, "Path, query and headers have more than 64 KiB. (Beyond some 96 KiB Go's `net/http` answers 431 itself, in plain text, and closes the connection.)", "Send shorter lists in the query, or fewer headers."},
 	{"IDEMPOTENCY_KEY_IN_PROGRESS", 409, "The first request with this `Idempotency-Key` is still under way.", "Wait as long as `Retry-After` says and send it again."},
 	{"IDEMPOTENCY_KEY_REUSED", 422, "The `Idempotency-Key` came with another request within 24 hours.", "Use a new key for a new request, the same body for the same one."},
 	{"INSUFFICIENT_SCOPE", 403, "The token lacks the scope that the operation needs; `WWW-Authenticate` names it.", "Ask for a token with the scope; the client must have it."},

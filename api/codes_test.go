@@ -13,11 +13,11 @@ import (
 
 const errorsFile = "../docs/errors.md"
 
-// TestErrorsAreDocumented writes docs/errors.md when SPENDHOOK_GENERATE is set, as
+// TestErrorsAreDocumented writes docs/errors.md when GENERATE is set, as
 // make generate does.
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("SPENDHOOK_GENERATE") != "" {
+	if os.Getenv("GENERATE") != "" {
 		if err := os.WriteFile(errorsFile, errorsText(), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -117,30 +116,19 @@ type deliveryDetail struct {
 func shownDetail(d delivery.Delivery) deliveryDetail {
 	detail := deliveryDetail{shownDelivery(d), make([]gen.Attempt, len(d.Attempts))}
 	for i, a := range d.Attempts {
-		detail.Attempts[i] = shownAttempt(d.ID, a)
+		detail.Attempts[i] = shownAttempt(a, delivery.RequestHeaders(d.ID, d.Attempts, i))
 	}
 	return detail
 }
 
-func shownAttempt(eventID string, a delivery.Attempt) gen.Attempt {
+func shownAttempt(a delivery.Attempt, headers map[string]string) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	shown := gen.Attempt{
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
-		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: requestHeaders(eventID, startedAt),
+		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers,
 	}
 	if a.StatusCode != 0 {
 		shown.StatusCode = &a.StatusCode
 	}
 	return shown
-}
-
-// requestHeaders are those that an attempt was made with. They follow from the
-// delivery, so they are not stored; the signature is not shown.
-func requestHeaders(eventID string, startedAt time.Time) map[string]string {
-	return map[string]string{
-		"Content-Type":      mediaJSON,
-		"webhook-id":        eventID,
-		"webhook-timestamp": strconv.FormatInt(startedAt.Unix(), 10),
-		"webhook-signature": "[redacted]",
-	}
 }

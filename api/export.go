@@ -41,7 +41,7 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 			begun, err = true, writeLines(w, page.Items, begun)
 		}
 		if err != nil {
-			s.opts.Logger.WarnContext(r.Context(), "audit export cut off", "error", err)
+			s.opts.Logger.WarnContext(r.Context(), "audit export cut off", "exception.message", err)
 			panic(http.ErrAbortHandler)
 		}
 		if page.Next == "" {

@@ -107,7 +107,7 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res resp
 		err = s.opts.Idempotency.Abort(ctx, scope, key, sum)
 	}
 	if err != nil {
-		s.opts.Logger.WarnContext(ctx, "idempotency key not settled", "error", err)
+		s.opts.Logger.WarnContext(ctx, "idempotency key not settled", "exception.message", err)
 	}
 }
 

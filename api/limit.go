@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"spendhook/auth"
@@ -23,6 +24,23 @@ type Limits struct {
 	// Client is for each credential, Company for all credentials of a company.
 	// A credential that is not tied to one has the first alone.
 	Client, Company ratelimit.Limit
+
+	changed atomic.Pointer[[2]ratelimit.Limit] // nil: as above
+}
+
+// Change replaces Client and Company, also while requests are served.
+func (o *Limits) Change(client, company ratelimit.Limit) {
+	o.changed.Store(&[2]ratelimit.Limit{client, company})
+}
+
+// now are the limits of a client and of a company.
+func (o *Limits) now() (client, company ratelimit.Limit) {
+	client, company = o.Client, o.Company
+	if c := o.changed.Load(); c != nil {
+		client, company = c[0], c[1]
+	}
+	client.Name, company.Name = limitClient, limitCompany
+	return client, company
 }
 
 // The limits, as metrics and headers name them.
@@ -33,18 +51,16 @@ const (
 
 // throttle applies Limits. A nil one lets everything through.
 type throttle struct {
-	limiter         *ratelimit.Limiter
-	client, company ratelimit.Limit
-	metrics         *Metrics
+	limits  *Limits
+	limiter *ratelimit.Limiter
+	metrics *Metrics
 }
 
 func newThrottle(o *Limits, metrics *Metrics) *throttle {
 	if o == nil {
 		return nil
 	}
-	t := &throttle{limiter: o.Limiter, client: o.Client, company: o.Company, metrics: metrics}
-	t.client.Name, t.company.Name = limitClient, limitCompany
-	return t
+	return &throttle{limits: o, limiter: o.Limiter, metrics: metrics}
 }
 
 // charge makes a request that has taken the first number of tokens one that has
@@ -90,11 +106,12 @@ type bucket struct {
 
 func (t *throttle) buckets(c *caller) []bucket {
 	var list []bucket
-	if t.client.PerSecond > 0 {
-		list = append(list, bucket{t.client, limitKey(c.Caller)})
+	client, company := t.limits.now()
+	if client.PerSecond > 0 {
+		list = append(list, bucket{client, limitKey(c.Caller)})
 	}
-	if t.company.PerSecond > 0 && c.Company != nil {
-		list = append(list, bucket{t.company, c.Company.String()})
+	if company.PerSecond > 0 && c.Company != nil {
+		list = append(list, bucket{company, c.Company.String()})
 	}
 	return list
 }

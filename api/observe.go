@@ -86,8 +86,8 @@ func (s *server) observed(rec *recorder, r *http.Request, route, method string, 
 	s.opts.Metrics.observe(route, method, rec.status, took)
 	if s.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		s.opts.Logger.LogAttrs(r.Context(), slog.LevelDebug, "request",
-			slog.String("request_id", rec.Header().Get("X-Request-Id")), slog.String("route", route),
-			slog.String("method", method), slog.Int("status", rec.status), slog.Duration("took", took))
+			slog.String("request_id", rec.Header().Get("X-Request-Id")), slog.String("http.route", route),
+			slog.String("http.request.method", method), slog.Int("http.response.status_code", rec.status), slog.Float64("duration_ms", float64(took.Microseconds())/1000))
 	}
 }
 
@@ -101,7 +101,7 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	}
 	s.opts.Logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, "request panicked",
 		slog.String("request_id", rec.Header().Get("X-Request-Id")),
-		slog.String("panic", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
+		slog.String("exception.message", fmt.Sprint(cause)), slog.String("exception.stacktrace", string(debug.Stack())))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler) // the answer has begun: cut the connection
 	}

@@ -151,7 +151,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 	maps.Copy(header, p.header)
 	text, err := encode(p.document(r, s.typeOf(p.code), id, s.opts.Now()))
 	if err != nil {
-		s.opts.Logger.Error("encode problem", "request_id", id, "error", err)
+		s.opts.Logger.Error("encode problem", "request_id", id, "exception.message", err)
 	}
 	return response{status: p.status, header: header, body: text, code: p.code}
 }
@@ -160,7 +160,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 func (s *server) logFailure(r *http.Request, id string, p *problem) {
 	if p.cause != nil && r.Context().Err() == nil {
 		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
-			slog.String("request_id", id), slog.Int("status", p.status), slog.Any("error", p.cause))
+			slog.String("request_id", id), slog.Int("http.response.status_code", p.status), slog.Any("exception.message", p.cause))
 	}
 }
 

@@ -186,7 +186,7 @@ func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 	defer cancel()
 	if err := l.opts.Store.add(ctx, entries); err != nil {
 		l.away = l.opts.Now().Add(awayTime)
-		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "error", err)
+		l.opts.Logger.WarnContext(ctx, "audit entries wait in the data directory", "exception.message", err)
 		return err
 	}
 	l.metrics.entries.WithLabelValues(resultStored).Add(float64(len(entries)))
@@ -224,7 +224,7 @@ func (l *Log) keepUpTo(most int64, entries []Entry) {
 	}
 	l.metrics.entries.WithLabelValues(resultLost).Add(float64(len(entries)))
 	for _, e := range entries {
-		l.opts.Logger.Error("audit entry could not be kept", "error", err, "entry", e)
+		l.opts.Logger.Error("audit entry could not be kept", "exception.message", err, "entry", e)
 	}
 }
 
@@ -236,11 +236,11 @@ func (l *Log) emptySpool(ctx context.Context) {
 	err := l.spool.empty(
 		func(part []Entry) error { return l.toRedis(ctx, part) },
 		func(line []byte) {
-			l.opts.Logger.Error("not an audit entry", "file", l.spool.path, "line", string(line))
+			l.opts.Logger.Error("not an audit entry", "file.path", l.spool.path, "line", string(line))
 		},
 	)
 	if err != nil {
-		l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "error", err)
+		l.opts.Logger.WarnContext(ctx, "audit entries still wait in the data directory", "exception.message", err)
 	}
 }
 
@@ -253,10 +253,10 @@ func (l *Log) trim(ctx context.Context) {
 	cut, left, err := l.opts.Store.trim(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
 	if cut > 0 {
 		l.metrics.cut.Add(float64(cut))
-		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "removed", cut)
+		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut)
 	}
 	if err != nil {
-		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "error", err)
+		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "exception.message", err)
 		return
 	}
 	l.metrics.kept.Store(left)

@@ -127,7 +127,7 @@ func (i *Issuer) fetch(ctx context.Context) error {
 		i.opts.Metrics.failures.WithLabelValues(i.opts.Issuer).Inc()
 		if !was {
 			i.opts.Logger.Error("the keys of an issuer cannot be fetched, the last ones go on being used",
-				"issuer", i.opts.Issuer, "for", i.opts.Keep, "error", err)
+				"issuer", i.opts.Issuer, "keep_ms", i.opts.Keep.Milliseconds(), "exception.message", err)
 		}
 		return err
 	}

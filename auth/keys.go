@@ -67,7 +67,7 @@ func OpenKeys(ctx context.Context, opts KeysOptions) (*Keys, error) {
 	k.known.Store(&keySet{})
 	localErr := k.useLocal()
 	if localErr != nil {
-		k.opts.Logger.Warn("the last known token keys cannot be used", "error", localErr)
+		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
 	err := k.Sync(ctx)
 	switch away := errors.Is(err, storage.ErrUnavailable); {

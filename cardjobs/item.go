@@ -26,7 +26,7 @@ func (r *Runner) work(ctx context.Context) {
 		case !r.isStopping():
 			failures++
 			r.metrics.failures.Inc()
-			r.opts.Logger.Warn("card item failed", "error", err)
+			r.opts.Logger.Warn("card item failed", "exception.message", err)
 			r.pause(ctx, backoff(itemRetry, failures))
 		}
 	}
@@ -71,7 +71,7 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	}
 	r.wakeOne()
 	if err := r.publish(ctx, item); err != nil {
-		r.opts.Logger.Debug("card outcome left in the outbox", "request_uuid", item.RequestUUID, "error", err)
+		r.opts.Logger.Debug("card outcome left in the outbox", "request_uuid", item.RequestUUID, "exception.message", err)
 	}
 	r.metrics.itemSeconds.Observe(r.opts.Now().Sub(start).Seconds())
 	return true, nil

@@ -16,7 +16,7 @@ func (r *Runner) loop(ctx context.Context, what string, every time.Duration, pas
 			failures = 0
 		} else if ctx.Err() == nil {
 			failures++
-			r.opts.Logger.Warn("will be tried again", "what", what, "error", err)
+			r.opts.Logger.Warn("will be tried again", "step", what, "exception.message", err)
 		}
 		if !r.pause(ctx, backoff(every, failures)) {
 			return

@@ -127,7 +127,7 @@ func (r *Runner) count(item *cards.Item, result events.Result) {
 	}
 	r.metrics.items.WithLabelValues(string(v)).Inc()
 	r.opts.Logger.Error("the outcome of a card request cannot be published", "reason", string(v), "event_id", result.ID,
-		"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "index", item.Index, "error", result.Err)
+		"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "item_index", item.Index, "exception.message", result.Err)
 }
 
 // outboxBatch is how many outcomes are published at once.

@@ -15,6 +15,8 @@ type Config struct {
 	Listen        string        `yaml:"listen"`
 	AdminListen   string        `yaml:"admin_listen"`
 	AdminPublic   bool          `yaml:"admin_public"`
+	AdminWeb      string        `yaml:"admin_web_config_file"`
+	AdminProfiles bool          `yaml:"admin_profiles"`
 	PublicURL     string        `yaml:"public_url"`
 	DataDir       string        `yaml:"data_dir"`
 	Redis         Redis         `yaml:"redis"`
@@ -37,19 +39,28 @@ type Config struct {
 	TLS           TLS           `yaml:"tls"`
 }
 
-// Redis says where Redis is, how much memory it has (0: its maxmemory, or half of
+// Redis says where Redis is (as text, or as the name of a file that holds it), by whom
+// its certificate is signed and with which one to present itself, how much memory it has (0: its maxmemory, or half of
 // this machine's when embedded), and the share of it that new events may fill.
 type Redis struct {
 	URL       secret.Text `yaml:"url"`
+	URLFile   string      `yaml:"url_file"`
+	CAFile    string      `yaml:"ca_file"`
+	CertFile  string      `yaml:"cert_file"`
+	KeyFile   string      `yaml:"key_file"`
 	Memory    int         `yaml:"memory"`
 	HighWater float64     `yaml:"high_water"`
 	FullSync  bool        `yaml:"full_sync"` // of an embedded one
 }
 
-// Storage says where the spend data is. An empty URL means SQLite in the data
+// Storage says where the spend data is, with the files as of Redis. An empty URL means SQLite in the data
 // directory; MaxConns 0 lets the database's kind decide.
 type Storage struct {
 	URL      secret.Text `yaml:"url"`
+	URLFile  string      `yaml:"url_file"`
+	CAFile   string      `yaml:"ca_file"`
+	CertFile string      `yaml:"cert_file"`
+	KeyFile  string      `yaml:"key_file"`
 	MaxConns int         `yaml:"max_conns"`
 	FullSync bool        `yaml:"full_sync"` // of SQLite
 }
@@ -131,10 +142,11 @@ type Cards struct {
 // Egress says which addresses may be called besides public https ones, and the
 // proxy that deliveries go through; none when ProxyURL is empty.
 type Egress struct {
-	AllowHTTP   bool           `yaml:"allow_http"`
-	AllowCIDRs  []netip.Prefix `yaml:"allow_cidrs"`
-	ProxyURL    secret.Text    `yaml:"proxy_url"`
-	ProxyCAFile string         `yaml:"proxy_ca_file"`
+	AllowHTTP    bool           `yaml:"allow_http"`
+	AllowCIDRs   []netip.Prefix `yaml:"allow_cidrs"`
+	ProxyURL     secret.Text    `yaml:"proxy_url"`
+	ProxyURLFile string         `yaml:"proxy_url_file"`
+	ProxyCAFile  string         `yaml:"proxy_ca_file"`
 }
 
 // Encryption has the keys of the secrets in Redis and SQL, each as text or as
@@ -235,6 +247,7 @@ func defaults() Config {
 	return Config{
 		Listen:        "127.0.0.1:8080",
 		AdminListen:   "127.0.0.1:9090",
+		AdminProfiles: true,
 		DataDir:       "./spendhook-data",
 		Redis:         Redis{URL: "embedded", HighWater: 0.85, FullSync: true},
 		Storage:       Storage{FullSync: true},

@@ -4,15 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/secret"
 )
 
 // Load returns the defaults, overridden by the YAML file at path (none when
@@ -38,6 +43,7 @@ func load(path string, environ []string, overrides map[string]string, validate f
 	}
 	l.environment(environ)
 	l.overrides(overrides)
+	l.secretFiles(&c)
 	validate(&c, &l.problems)
 	return c, l.problems.OrNil()
 }
@@ -154,8 +160,8 @@ func (l *loader) isSection(key string) bool {
 	return false
 }
 
-// environment ignores variables that are no setting: an orchestrator adds its
-// own (SPENDHOOK_PORT), and the commands have some (SPENDHOOK_TOKEN).
+// environment refuses variables that are no setting, but those of the commands and
+// those that Kubernetes adds for a Service of that name.
 func (l *loader) environment(environ []string) {
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
@@ -167,15 +173,126 @@ func (l *loader) environment(environ []string) {
 				l.problems.Add(key, "UNKNOWN_KEY", "%s: %s", name, instead)
 			}
 		}
+		known := commandVariables[name] || ofService.MatchString(name)
 		for key, setting := range l.settings {
 			if envName(key) == name {
+				known = true
 				l.setText(key, name, text, setting)
 			}
+		}
+		if !known && !l.isGone(name) {
+			l.problems.Add(name, "UNKNOWN_KEY", "there is no such setting%s", l.nearest(name))
 		}
 	}
 }
 
 const envPrefix = "SPENDHOOK_"
+
+// commandVariables are what the commands read themselves.
+var commandVariables = map[string]bool{
+	"SPENDHOOK_CONFIG": true, "SPENDHOOK_URL": true, "SPENDHOOK_TOKEN": true, "SPENDHOOK_SECRET": true,
+	"SPENDHOOK_CACERT": true, "SPENDHOOK_CLIENT_CERT": true, "SPENDHOOK_CLIENT_KEY": true,
+}
+
+// ofService are the variables that Kubernetes sets in each container for a Service
+// whose name begins with spendhook.
+var ofService = regexp.MustCompile(`^SPENDHOOK_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
+
+func (l *loader) isGone(name string) bool {
+	for key := range gone {
+		if envName(key) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// maxTypos is how many letters a name may be away from the one that was meant.
+const maxTypos = 3
+
+// nearest names the setting that was perhaps meant.
+func (l *loader) nearest(name string) string {
+	best, least := "", maxTypos+1
+	for _, key := range slices.Sorted(maps.Keys(l.settings)) {
+		if n := distance(envName(key), name); n < least {
+			best, least = envName(key), n
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ": perhaps " + best
+}
+
+// distance is that of Levenshtein.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost = min(before, row[j], row[j+1]) + 1
+			}
+			before, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// maxSecretFile bounds the file of one secret, in bytes.
+const maxSecretFile = 64 << 10
+
+// secretFiles reads the secrets that are given as the names of files.
+func (l *loader) secretFiles(c *Config) {
+	none := defaults()
+	for _, s := range []struct {
+		key, file string
+		text      *secret.Text
+		standard  secret.Text
+	}{
+		{"redis.url", c.Redis.URLFile, &c.Redis.URL, none.Redis.URL},
+		{"storage.url", c.Storage.URLFile, &c.Storage.URL, ""},
+		{"egress.proxy_url", c.Egress.ProxyURLFile, &c.Egress.ProxyURL, ""},
+	} {
+		if s.file == "" {
+			continue
+		}
+		if *s.text != s.standard {
+			l.problems.Add(s.key+"_file", "CONFLICT", "%s is set, too: want one of them", s.key)
+			continue
+		}
+		text, err := readSecret(s.file)
+		if err != nil {
+			l.problems.Add(s.key+"_file", "INVALID", "%v", err)
+			continue
+		}
+		*s.text = text
+	}
+}
+
+// readSecret reads a file without the white space around its text.
+func readSecret(path string) (secret.Text, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	switch text = bytes.TrimSpace(text); {
+	case err != nil:
+		return "", err
+	case len(text) == 0:
+		return "", fmt.Errorf("%s is empty", path)
+	case len(text) > maxSecretFile:
+		return "", fmt.Errorf("%s has more than %d bytes", path, maxSecretFile)
+	}
+	return secret.Text(text), nil
+}
 
 func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
@@ -194,12 +311,40 @@ func (l *loader) overrides(overrides map[string]string) {
 
 // set leaves the setting as it was when the value is none of its type.
 func (l *loader) set(key, source string, value *yaml.Node, setting reflect.Value) {
+	if t := setting.Type(); t == durationType || t.Kind() == reflect.Slice && t.Elem() == durationType {
+		value = inHours(value)
+	}
 	read := reflect.New(setting.Type())
 	if value.Load(read.Interface(), yaml.WithKnownFields()) != nil {
 		l.problems.Add(key, "INVALID", "%s: want %s", source, wanted(setting.Type()))
 		return
 	}
 	setting.Set(read.Elem())
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	daysOrWeeks  = regexp.MustCompile(`([0-9]*\.?[0-9]+)([dw])`)
+)
+
+// inHours writes days and weeks of durations as hours.
+func inHours(n *yaml.Node) *yaml.Node {
+	out := *n
+	out.Value = daysOrWeeks.ReplaceAllStringFunc(n.Value, func(part string) string {
+		number, err := strconv.ParseFloat(part[:len(part)-1], 64)
+		if err != nil {
+			return part
+		}
+		if number *= 24; part[len(part)-1] == 'w' {
+			number *= 7
+		}
+		return strconv.FormatFloat(number, 'f', -1, 64) + "h"
+	})
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, item := range n.Content {
+		out.Content[i] = inHours(item)
+	}
+	return &out
 }
 
 // setText reads text as the value would be read from a file, but a list needs
@@ -230,7 +375,7 @@ func wanted(t reflect.Type) string {
 	case t.Kind() == reflect.Slice:
 		return "a list, each " + wanted(t.Elem())
 	case t.String() == "time.Duration":
-		return "a duration with its unit, as in 1h30m"
+		return "a duration with its unit, as in 1h30m or 7d"
 	case t.String() == "netip.Prefix":
 		return "an address range, as in 10.0.0.0/8"
 	case t.Kind() == reflect.Bool:

@@ -77,14 +77,31 @@ type checker struct{ *invalid.Error }
 func (v checker) redis(r Redis) {
 	v.notEmpty("redis", r.URL.Reveal())
 	v.number("redis.memory", r.Memory, 0, 1<<50)
+	secure := strings.HasPrefix(r.URL.Reveal(), "rediss")
+	v.client("redis", clientTLS{r.CAFile, r.CertFile, r.KeyFile}, secure, "want a rediss:// address for it")
 	if !(r.HighWater >= 0.1 && r.HighWater <= 0.95) { // NaN too
 		v.Add("redis.high_water", "OUT_OF_RANGE", "want 0.1 to 0.95, the share of Redis's memory that new events may fill")
+	}
+}
+
+// clientTLS are the files for connections to a server.
+type clientTLS struct{ ca, cert, key string }
+
+func (v checker) client(section string, f clientTLS, used bool, want string) {
+	if (f.cert == "") != (f.key == "") {
+		v.Add(section+".key_file", "INVALID", "%s.cert_file and %s.key_file go together: set both or neither", section, section)
+	}
+	for key, file := range map[string]string{".ca_file": f.ca, ".cert_file": f.cert} {
+		if file != "" && !used {
+			v.Add(section+key, "INVALID", "%s", want)
+		}
 	}
 }
 
 // storage never repeats the address, which may hold a password.
 func (v checker) storage(s Storage) {
 	v.number("storage.max_conns", s.MaxConns, 0, 1000)
+	v.client("storage", clientTLS{s.CAFile, s.CertFile, s.KeyFile}, s.URL != "", "want the address of a PostgreSQL for it")
 	if s.URL == "" {
 		return
 	}

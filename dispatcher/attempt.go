@@ -1,8 +1,6 @@
 package dispatcher
 
 import (
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -95,16 +93,9 @@ func (w *work) outlived() bool {
 func (d *Dispatcher) post(w *work) (res webhook.Result) {
 	started := d.opts.Now()
 	defer func() {
-		cause := recover()
-		if cause == nil {
-			return
+		if err := d.recovered(recover(), "delivery attempt", w.ref); err != nil {
+			res = webhook.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: webhook.ClassPanic, Err: err}
 		}
-		res = webhook.Result{
-			StartedAt: started, Duration: d.opts.Now().Sub(started),
-			Class: webhook.ClassPanic, Err: fmt.Errorf("panic: %v", cause),
-		}
-		d.opts.Logger.Error("delivery attempt panicked", "company_uuid", w.ref.Company, "event_id", w.ref.ID,
-			"subscriber_uuid", w.ref.Subscriber, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	}()
 	return d.send(d.sending, w.to.request(w.ref.ID, w.sequence, w.payload))
 }
@@ -114,6 +105,7 @@ func resultOf(res webhook.Result) delivery.Result {
 	r := delivery.Result{
 		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
 		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
+		Sent: res.Sent,
 	}
 	switch {
 	case res.Class == webhook.ClassAborted:

@@ -50,7 +50,7 @@ func (d *Dispatcher) compact(ctx context.Context) (more bool) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		d.opts.Logger.Error("settled events not compacted", "error", err)
+		d.opts.Logger.Error("settled events not compacted", "exception.message", err)
 		return false
 	}
 	return more

@@ -217,7 +217,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 		defer cancel()
 	}
 	if err := d.queue.Release(last); err != nil {
-		d.opts.Logger.Warn("work in flight not requeued, another replica will", "error", err)
+		d.opts.Logger.Warn("work in flight not requeued, another replica will", "exception.message", err)
 	}
 }
 

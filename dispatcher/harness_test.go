@@ -118,13 +118,24 @@ func (h *harness) emit(n int) []string {
 // emitOf is emit for any company.
 func (h *harness) emitOf(company uuid.UUID, n int) []string {
 	h.t.Helper()
+	return h.emitAs(company, "PAYMENT_PAID", n)
+}
+
+// emitType is emit of another type.
+func (h *harness) emitType(kind string, n int) []string {
+	h.t.Helper()
+	return h.emitAs(h.company, kind, n)
+}
+
+func (h *harness) emitAs(company uuid.UUID, kind string, n int) []string {
+	h.t.Helper()
 	batch := make([]events.Event, n)
 	ids := make([]string, n)
 	for i := range batch {
 		h.seq++
 		ids[i] = "evt-" + strconv.Itoa(h.seq)
 		batch[i] = events.Event{
-			ID: ids[i], CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now(), Metadata: []byte(`{"n":1}`),
+			ID: ids[i], CompanyUUID: company, Type: kind, Timestamp: time.Now(), Metadata: []byte(`{"n":1}`),
 		}
 	}
 	results, err := h.publisher.Accept(h.t.Context(), batch)

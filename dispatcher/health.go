@@ -100,7 +100,7 @@ func (c *consequences) start(ctx context.Context) {
 	go func() {
 		defer close(c.done)
 		for written := range c.in {
-			c.draw(ctx, written)
+			c.contained(ctx, written)
 		}
 	}()
 }
@@ -119,6 +119,13 @@ func (c *consequences) close(ctx context.Context) {
 	defer context.AfterFunc(ctx, c.end)()
 	<-c.done
 	c.end()
+}
+
+// contained draws consequences. Those that panic are left: nothing that was accepted
+// depends on them.
+func (c *consequences) contained(ctx context.Context, written []*outcome) {
+	defer func() { _ = c.d.recovered(recover(), "draw consequences", written[0].ref) }()
+	c.draw(ctx, written)
 }
 
 func (c *consequences) draw(ctx context.Context, written []*outcome) {
@@ -146,7 +153,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	})
 	for _, t := range transitions {
 		if t.Err != nil {
-			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "error", t.Err)
+			d.opts.Logger.Error("subscriber health not recorded", "subscriber_uuid", t.Subscriber, "exception.message", t.Err)
 			continue
 		}
 		d.transition(ctx, t)
@@ -172,7 +179,7 @@ func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID,
 // disabled follows up a try to disable a subscriber.
 func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
-		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "error", err)
+		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "exception.message", err)
 		return
 	}
 	if changed {
@@ -195,6 +202,6 @@ func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 // subscriber was enabled, so that the release did not see them.
 func (d *Dispatcher) releaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) {
 	if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
-		d.opts.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "error", err)
+		d.opts.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "exception.message", err)
 	}
 }

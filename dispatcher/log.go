@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/webhook"
 )
 
 // logAttempt writes one line for an attempt: debug when it succeeded, warn when
@@ -20,12 +21,18 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		slog.String("event_id", o.ref.ID),
 		slog.String("event", o.next.EventType),
 		slog.String("subscriber_uuid", o.ref.Subscriber.String()),
-		slog.String("host", o.to.host()),
 		slog.Int("attempt", o.next.Count),
-		slog.String("outcome", o.result.Class.Outcome()),
-		slog.Int("status_code", o.result.StatusCode),
-		slog.Duration("duration", o.result.Duration),
+		slog.Float64("duration_ms", float64(o.result.Duration.Microseconds())/1000),
 		slog.String("status", string(o.next.Status)),
+	}
+	if o.to.url != nil {
+		attrs = append(attrs, slog.String("server.address", o.to.url.Hostname()), slog.String("server.port", o.to.port()))
+	}
+	if o.result.StatusCode != 0 {
+		attrs = append(attrs, slog.Int("http.response.status_code", o.result.StatusCode))
+	}
+	if o.result.Class != webhook.ClassNone {
+		attrs = append(attrs, slog.String("error.type", string(o.result.Class)))
 	}
 	if o.next.Reason != "" {
 		attrs = append(attrs, slog.String("reason", o.next.Reason))
@@ -34,7 +41,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		attrs = append(attrs, slog.Time("next_attempt_at", time.UnixMilli(o.next.Due).UTC()))
 	}
 	if o.result.Err != nil {
-		attrs = append(attrs, slog.String("error", o.result.Err.Error()))
+		attrs = append(attrs, slog.String("exception.message", o.result.Err.Error()))
 	}
 	d.opts.Logger.LogAttrs(ctx, level, "delivery attempt", attrs...)
 }

@@ -49,7 +49,14 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	for i, b := range batches {
 		wanted[i] = subscribers.CompanyVersion{Company: b.Company, Version: b.Version}
 	}
-	for i, loaded := range d.opts.Registry.SubscribersOf(ctx, wanted...) {
+	all, err := d.load(ctx, wanted)
+	if err != nil {
+		for _, b := range batches {
+			d.requeueLater(replica, b, err)
+		}
+		return
+	}
+	for i, loaded := range all {
 		b := batches[i]
 		for _, job := range b.Jobs {
 			d.startJob(replica, b.Company, job)
@@ -62,12 +69,16 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 		d.quarantineDamaged(ctx, b.Company, loaded.Subscribers)
 		d.admission.SetQueued(b.Company, b.Backlogged)
 		for _, e := range b.Events {
-			if err := d.takeEvent(ctx, replica, b, e, loaded.Subscribers); err != nil {
+			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: e.ID}}
+			err := d.contained(ctx, replica, ref, nil, func() error { return d.takeEvent(ctx, replica, b, e, loaded.Subscribers) })
+			if err != nil {
 				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Events: []workqueue.Event{e}}, err)
 			}
 		}
 		for _, c := range b.Deliveries {
-			if err := d.takeDelivery(ctx, replica, b, c, loaded.Subscribers); err != nil {
+			ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
+			err := d.contained(ctx, replica, ref, &c.Subscriber, func() error { return d.takeDelivery(ctx, replica, b, c, loaded.Subscribers) })
+			if err != nil {
 				d.requeueLater(replica, workqueue.Batch{Company: b.Company, Deliveries: []workqueue.Delivery{c}}, err)
 			}
 		}
@@ -80,7 +91,7 @@ const requeuePause = 500 * time.Millisecond
 // requeueLater gives up work that could not be begun. It stays noted until then,
 // so that a stop requeues it as well.
 func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
-	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "error", why)
+	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "exception.message", why)
 	d.working.Go(func() {
 		if !pause.For(d.intake, requeuePause) {
 			return
@@ -88,7 +99,7 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
 			return d.queue.Requeue(d.intake, replica, b)
 		}, func(err error) {
-			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "error", err)
+			d.opts.Logger.Error("work not requeued, trying again", "company_uuid", b.Company, "exception.message", err)
 		})
 	})
 }
@@ -195,8 +206,8 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 // quarantine moves what cannot be read out of the way.
 func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, why error) {
 	d.metrics.quarantined.Inc()
-	d.opts.Logger.Error("stored event or delivery is damaged and was quarantined",
-		"company_uuid", r.Company, "event_id", r.ID, "error", why)
+	d.opts.Logger.Error("event or delivery quarantined",
+		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
 	err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber)
 	if err == nil {
 		return
@@ -205,7 +216,7 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
 			return d.queue.Quarantine(d.intake, replica, r.Company, r.ID, subscriber)
 		}, func(err error) {
-			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "error", err)
+			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
 		})
 	})
 }
@@ -224,7 +235,7 @@ func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
 			return
 		}
 		if err := run(); err != nil && d.intake.Err() == nil {
-			d.opts.Logger.Error("job step failed", "company_uuid", company, "job", job, "error", err)
+			d.opts.Logger.Error("job step failed", "company_uuid", company, "job_uuid", job, "exception.message", err)
 		}
 	})
 }

@@ -20,6 +20,7 @@ type metrics struct {
 	queued       prometheus.Counter
 	quarantined  prometheus.Counter
 	filterErrors prometheus.Counter
+	panics       prometheus.Counter
 	compacted    prometheus.Counter
 	ended        *prometheus.CounterVec
 	pending      prometheus.Gauge
@@ -50,6 +51,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		}),
 		filterErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_filter_errors_total", Help: "Filters of subscribers that failed on an event, which did not match it then.",
+		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendhook_panics_total", Help: "Errors in our code that panicked while work was matched, attempted or recorded, and were contained.",
 		}),
 		compacted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_events_compacted_total", Help: "Settled events of which only a digest was kept.",
@@ -82,7 +86,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.filterErrors, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine, m.largest)
+	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.filterErrors, m.panics, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine, m.largest)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels
@@ -214,7 +218,7 @@ const gaugesEvery = 10 * time.Second
 func (d *Dispatcher) runGauges(ctx context.Context) {
 	for {
 		if err := d.readGauges(ctx); err != nil && ctx.Err() == nil {
-			d.opts.Logger.Error("gauges not read", "error", err)
+			d.opts.Logger.Error("gauges not read", "exception.message", err)
 		}
 		if !pause.For(ctx, gaugesEvery) {
 			return

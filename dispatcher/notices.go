@@ -34,7 +34,7 @@ func (d *Dispatcher) deathNotice(o *outcome) string {
 		},
 	})
 	if err != nil {
-		d.opts.Logger.Error("operational event not made", "event", events.DeliveryDead, "event_id", o.ref.ID, "error", err)
+		d.opts.Logger.Error("operational event not made", "event", events.DeliveryDead, "event_id", o.ref.ID, "exception.message", err)
 	}
 	return text
 }
@@ -96,7 +96,7 @@ func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Durat
 	for _, o := range page {
 		switch {
 		case o.Err != nil:
-			d.opts.Logger.Error("operational event is damaged and was dropped", "company_uuid", company, "error", o.Err)
+			d.opts.Logger.Error("operational event is damaged and was dropped", "company_uuid", company, "exception.message", o.Err)
 			sent = append(sent, o)
 		case slices.ContainsFunc(subs, func(s *subscribers.Subscriber) bool { return s.Wants(o.Event.Type) }):
 			sending, batch = append(sending, o), append(batch, o.Event)
@@ -130,7 +130,7 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []events.Outgoi
 		switch {
 		case r.Err == nil:
 		case errors.As(r.Err, &refused), errors.Is(r.Err, events.ErrConflict):
-			d.opts.Logger.Error("operational event not passed on", "event_id", r.ID, "error", r.Err)
+			d.opts.Logger.Error("operational event not passed on", "event_id", r.ID, "exception.message", r.Err)
 		default:
 			err = r.Err
 			continue

@@ -51,7 +51,7 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 		}
 		added, err := d.queue.QuarantineSubscriber(ctx, company, sub.UUID, d.opts.Now())
 		if err != nil {
-			d.opts.Logger.Error("damaged subscriber not quarantined, trying again with its next work", "company_uuid", company, "error", err)
+			d.opts.Logger.Error("damaged subscriber not quarantined, trying again with its next work", "company_uuid", company, "exception.message", err)
 		}
 		if added {
 			d.metrics.quarantined.Inc()

@@ -170,24 +170,26 @@ func (r *recorder) write(ctx context.Context, batch []*outcome) {
 	if ctx.Err() != nil {
 		return
 	}
-	todo := r.pending(batch)
-	var written []*outcome
+	r.d.after.add(r.persist(ctx, r.pending(batch)))
+}
+
+// untilTaken writes until Redis takes it, and returns what was written.
+func (r *recorder) untilTaken(ctx context.Context, todo []*pendingWrite) (written []*outcome) {
 	for {
 		var done []*outcome
 		var failed error
 		todo, done, failed = r.try(ctx, todo)
 		written = append(written, done...)
 		if len(todo) == 0 {
-			break
+			return written
 		}
 		if failed != nil {
-			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "error", failed)
+			r.d.opts.Logger.Error("outcomes not recorded, trying again", "events", len(todo), "exception.message", failed)
 			if !pause.For(ctx, recordRetry) {
-				break
+				return written
 			}
 		}
 	}
-	r.d.after.add(written)
 }
 
 // pendingWrite is the outcomes of one event that are written in one step.
@@ -249,7 +251,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 		}
 		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
 		if err != nil { // one that cannot be encoded, ever
-			r.d.opts.Logger.Error("outcomes dropped", "error", err)
+			r.d.opts.Logger.Error("outcomes dropped", "exception.message", err)
 			continue
 		}
 		r.d.queue.Kick(wakes...)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -41,23 +42,22 @@ type target struct {
 	locked  error // why nothing can be sent to it; else nil
 }
 
-// host is where it is sent to, "" while that cannot be read.
-func (t *target) host() string {
+// address is the host and port that it is sent to, "" while that cannot be read.
+func (t *target) address() string {
 	if t.url == nil {
 		return ""
 	}
-	return t.url.Host
+	return net.JoinHostPort(t.url.Hostname(), t.port())
 }
 
-// address is the host and port that it is sent to, "" while that cannot be read.
-func (t *target) address() string {
-	if t.url == nil || t.url.Port() != "" {
-		return t.host()
+func (t *target) port() string {
+	switch {
+	case t.url.Port() != "":
+		return t.url.Port()
+	case t.url.Scheme == "http":
+		return "80"
 	}
-	if t.url.Scheme == "http" {
-		return t.url.Host + ":80"
-	}
-	return t.url.Host + ":443"
+	return "443"
 }
 
 // request is an attempt to send an event there.
@@ -91,7 +91,7 @@ func (t *targets) of(ctx context.Context, sub *subscribers.Subscriber) (*target,
 	}
 	if made.locked != nil {
 		t.logger.Error("deliveries wait: the subscriber's secrets do not open, check the encryption keys",
-			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "error", made.locked)
+			"company_uuid", sub.CompanyUUID, "subscriber_uuid", sub.UUID, "exception.message", made.locked)
 	}
 	t.ready.Add(sub, made)
 	return made, nil

@@ -53,10 +53,7 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	}
 	defer d.testing.Delete(sub.UUID)
 	res := d.opts.Sender.Send(ctx, to.request(test.ID, 0, body))
-	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: delivery.Attempt{
-		Number: 1, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(), StatusCode: res.StatusCode,
-		Error: string(res.Class), ResponseBody: res.ResponseBody,
-	}}, nil
+	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: delivery.NewAttempt(1, resultOf(res))}, nil
 }
 
 // subscriber finds one subscriber of a company as it is now.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -101,7 +102,7 @@ type StoreOptions struct {
 type Store struct {
 	client     redis.UniversalClient
 	retention  time.Duration
-	backlog    int
+	backlog    atomic.Int64
 	memory     Memory
 	operations uuid.UUID
 	now        func() time.Time
@@ -120,11 +121,16 @@ func NewStore(o StoreOptions) *Store {
 	if o.Memory == nil {
 		o.Memory = endless{}
 	}
-	return &Store{
-		client: o.Client, retention: o.Retention, backlog: o.Backlog, memory: o.Memory, operations: o.Operations,
+	s := &Store{
+		client: o.Client, retention: o.Retention, memory: o.Memory, operations: o.Operations,
 		now: o.Now, lead: lead,
 	}
+	s.SetBacklog(o.Backlog)
+	return s
 }
+
+// SetBacklog replaces StoreOptions.Backlog, also while events are accepted.
+func (s *Store) SetBacklog(n int) { s.backlog.Store(int64(n)) }
 
 // Get reads one event, or ErrNotFound. What cannot be read is another error.
 func (s *Store) Get(ctx context.Context, ref Ref) (Stored, error) {

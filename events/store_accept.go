@@ -125,7 +125,7 @@ func (s *Store) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	}
 	args := append(make([]any, 0, 7+2*len(c.companies)+4*len(group)),
 		s.now().UnixMilli(), s.retention.Milliseconds(), s.lead.Milliseconds(),
-		s.backlog, int64(0), int64(0), len(c.companies))
+		s.backlog.Load(), int64(0), int64(0), len(c.companies))
 	for _, company := range c.companies {
 		args = append(args, partition.Prefix(partition.Of(company)), company.String())
 	}

@@ -22,8 +22,10 @@ import (
 // Options configures Open. Zero values mean the defaults.
 type Options struct {
 	// URL is a postgres:// address. Empty means SQLite in DataDir.
-	URL     string
-	DataDir string // must be there
+	URL string
+	// CAFile, CertFile and KeyFile are for TLS to PostgreSQL (PEM).
+	CAFile, CertFile, KeyFile string
+	DataDir                   string // must be there
 	// MustExist refuses to make an SQLite database where there is none.
 	MustExist bool
 	// Timeout bounds every call, waiting for a connection included: 1.5 db.

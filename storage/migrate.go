@@ -55,6 +55,20 @@ func (db *DB) Migrate(ctx context.Context) error {
 	return nil
 }
 
+// Outdated reports whether the schema is to be migrated. It changes nothing, and works
+// before Migrate.
+func (db *DB) Outdated(ctx context.Context) (bool, error) {
+	if err := db.w.PingContext(ctx); err != nil {
+		return false, failed("look at the schema", err)
+	}
+	p, err := db.provider()
+	if err != nil {
+		return false, fmt.Errorf("look at the schema: %w", err)
+	}
+	outdated, err := p.HasPending(ctx)
+	return outdated, failed("look at the schema", err)
+}
+
 func (db *DB) provider() (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {

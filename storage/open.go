@@ -79,8 +79,36 @@ func (db *DB) sqliteURL(pragmas ...string) string {
 
 func (db *DB) file(name string) string { return filepath.Join(db.opts.DataDir, name) }
 
+// postgresURL is the address with the files of TLS in it. An error never holds it.
+func (o *Options) postgresURL() (string, error) {
+	if o.CAFile == "" && o.CertFile == "" {
+		return o.URL, nil
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return "", errors.New("open storage: the address is not a URL")
+	}
+	q := u.Query()
+	if o.CAFile != "" {
+		q.Set("sslrootcert", o.CAFile)
+		if !q.Has("sslmode") {
+			q.Set("sslmode", "verify-full")
+		}
+	}
+	if o.CertFile != "" {
+		q.Set("sslcert", o.CertFile)
+		q.Set("sslkey", o.KeyFile)
+	}
+	u.RawQuery = q.Encode()
+	return u.String(), nil
+}
+
 func (db *DB) openPostgres() error {
-	cfg, err := pgx.ParseConfig(db.opts.URL)
+	address, err := db.opts.postgresURL()
+	if err != nil {
+		return err
+	}
+	cfg, err := pgx.ParseConfig(address)
 	if err != nil {
 		return fmt.Errorf("open storage: %w", err) // pgx leaves the password out
 	}

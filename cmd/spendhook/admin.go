@@ -21,6 +21,8 @@ type admin struct {
 	check    func(context.Context) redisx.Status
 	warnings func() []string // about what does not make the daemon unready
 	registry *prometheus.Registry
+	profiles bool                         // it serves them
+	reload   func() (reload, error)       // nil: not over this listener
 	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
 	refused  atomic.Pointer[func() error] // why it delivers nothing, once it should
 }
@@ -58,16 +60,41 @@ func onlyHere(next http.Handler) http.Handler {
 
 // routes are all that the listener serves, to whoever reaches it.
 func (a *admin) routes() map[string]http.Handler {
-	return map[string]http.Handler{
+	routes := map[string]http.Handler{
 		"GET /healthz": http.HandlerFunc(healthz),
 		"GET /readyz":  http.HandlerFunc(a.readyz),
 		"GET /metrics": promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}),
-		// Not cmdline: a flag may hold the password of Redis.
-		"GET /debug/pprof/":        http.HandlerFunc(pprof.Index),
-		"GET /debug/pprof/profile": http.HandlerFunc(pprof.Profile),
-		"GET /debug/pprof/symbol":  http.HandlerFunc(pprof.Symbol),
-		"GET /debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
 	}
+	if a.reload != nil {
+		routes["POST /-/reload"] = http.HandlerFunc(a.reloadSettings)
+	}
+	if a.profiles { // not cmdline: a flag may hold the password of Redis
+		routes["GET /debug/pprof/"] = http.HandlerFunc(pprof.Index)
+		routes["GET /debug/pprof/profile"] = http.HandlerFunc(pprof.Profile)
+		routes["GET /debug/pprof/symbol"] = http.HandlerFunc(pprof.Symbol)
+		routes["GET /debug/pprof/trace"] = http.HandlerFunc(pprof.Trace)
+	}
+	return routes
+}
+
+// reloadSettings reads the settings again, and tells which of them are applied.
+func (a *admin) reloadSettings(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") != "" { // of a page in a browser
+		http.Error(w, "not for pages", http.StatusForbidden)
+		return
+	}
+	done, err := a.reload()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	body, err := json.Marshal(done)
+	if err != nil {
+		http.Error(w, "internal error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n'))
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) {

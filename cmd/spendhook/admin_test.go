@@ -63,7 +63,7 @@ func TestReadiness(t *testing.T) {
 
 func TestAdminServesMetricsAndProfiles(t *testing.T) {
 	t.Parallel()
-	a := newAdmin(nil, nil, newRegistry())
+	a := adminOfAll()
 	server := httptest.NewServer(a.handler())
 	defer server.Close()
 	for path, want := range map[string]string{

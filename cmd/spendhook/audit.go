@@ -41,8 +41,7 @@ func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e a
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	opts := audit.Options{Dir: cfg.DataDir, Logger: log}
 	if address := cfg.Redis.URL.Reveal(); address != redisx.Embedded {
-		redisx.LogTo(log)
-		r, err := redisx.Open(ctx, redisx.Options{URL: address, Logger: log})
+		r, err := redisx.Open(ctx, redisOptions(cfg, log))
 		if err != nil {
 			return err
 		}

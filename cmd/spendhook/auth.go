@@ -73,7 +73,7 @@ func (d *daemon) followAuth(ctx context.Context, clients *auth.Clients) {
 			continue
 		}
 		if err != nil && !failing {
-			d.log.Error("token keys or clients cannot be followed, the last known go on being used", "error", err)
+			d.log.Error("token keys or clients cannot be followed, the last known go on being used", "exception.message", err)
 		}
 		failing = err != nil
 	}

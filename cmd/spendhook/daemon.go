@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/exporter-toolkit/web"
 
+	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/auth"
 	"spendhook/cardjobs"
@@ -19,6 +22,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
+	"spendhook/internal/egress"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/pause"
 	"spendhook/internal/peer"
@@ -39,6 +43,9 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
+	reloader    *reloader
+	egress      *egress.Guard
+	limits      *api.Limits
 	tlsFiles    *servertls.Files
 	peers       *peer.Resolver
 	replica     *replicaID
@@ -71,9 +78,13 @@ type daemon struct {
 }
 
 // startDaemon returns once events are taken, or undoes what it has begun.
-func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader) (*daemon, error) {
+	d := &daemon{cfg: cfg, log: log, reloader: reload, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
+	d.egress = newGuard(cfg)
+	reload.log = log
+	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
+	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
@@ -131,10 +142,9 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 }
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
-	redisx.LogTo(d.log)
-	d.redis, err = redisx.Open(ctx, redisx.Options{
-		URL: d.cfg.Redis.URL.Reveal(), DataDir: d.cfg.DataDir, Memory: int64(d.cfg.Redis.Memory), FullSync: d.cfg.Redis.FullSync, AllowMemory: d.cfg.Dev, Logger: d.log,
-	})
+	o := redisOptions(d.cfg, d.log)
+	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.cfg.Dev
+	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -153,11 +163,22 @@ func (d *daemon) openAdmin(ctx context.Context) error {
 	d.background(ctx, "redis watch", watch.run)
 	warnings := func() []string { return append(d.database.warnings(), d.memory.Warnings()...) }
 	d.admin = newAdmin(d.redis.Check, warnings, d.registry)
+	d.admin.profiles = d.cfg.AdminProfiles && (!d.cfg.AdminPublic || d.cfg.AdminWeb != "")
+	if !d.cfg.AdminPublic || d.cfg.AdminWeb != "" {
+		d.admin.reload = d.reloader.reload
+	}
 	handler := d.admin.handler()
 	if !d.cfg.AdminPublic {
 		handler = onlyHere(handler)
 	}
-	address, err := d.listen(ctx, "admin", d.cfg.AdminListen, http.MaxBytesHandler(handler, adminBody), profileTimeout)
+	if d.cfg.AdminWeb != "" {
+		if err := web.Validate(d.cfg.AdminWeb); err != nil {
+			return fmt.Errorf("admin_web_config_file: %w", err)
+		}
+	}
+	address, err := d.listen(ctx, d.cfg.AdminListen, service{
+		name: "admin", handler: http.MaxBytesHandler(handler, adminBody), answer: profileTimeout, web: d.cfg.AdminWeb,
+	})
 	d.adminAddress = address
 	return err
 }

@@ -60,7 +60,7 @@ func (w *databaseWatch) sample(ctx context.Context, ask func(context.Context) er
 	was := w.away.Swap(err != nil)
 	switch {
 	case err != nil && !was:
-		w.log.Error("the spend database is away, deliveries go on", "error", err)
+		w.log.Error("the spend database is away, deliveries go on", "exception.message", err)
 	case err == nil && was:
 		w.log.Info("the spend database is back")
 	}

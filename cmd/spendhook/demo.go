@@ -47,7 +47,7 @@ func (d *daemon) demo(ctx context.Context, s *show) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	r := newDemoReceiver()
-	address, err := d.listen(ctx, "demo receiver", "127.0.0.1:0", r, answerTimeout)
+	address, err := d.listen(ctx, "127.0.0.1:0", service{name: "demo receiver", handler: r, answer: answerTimeout})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (f formatFlags) open(ctx context.Context) (*config.Config, *redisx.Redis, e
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, FullSync: cfg.Redis.FullSync, Attach: true})
+	r, err := redisx.Open(ctx, attachOptions(cfg))
 	return cfg, r, err
 }
 

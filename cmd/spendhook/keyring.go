@@ -71,7 +71,7 @@ func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
 		return
 	}
 	log.Warn("the encryption key is kept in data_dir, but Redis or the database is elsewhere: secrets there are lost with this directory, and other replicas cannot open them; set encryption.key or encryption.key_file",
-		"file", filepath.Join(cfg.DataDir, encryptionKeyFile))
+		"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
 }
 
 // ownAddress reports whether what is stored at the address is on this machine:

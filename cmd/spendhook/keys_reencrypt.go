@@ -57,7 +57,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	defer func() { _ = database.Close() }() // what was written is committed
-	r, err := redisx.Open(ctx, redisx.Options{URL: cfg.Redis.URL.Reveal(), DataDir: cfg.DataDir, FullSync: cfg.Redis.FullSync, Attach: true})
+	r, err := redisx.Open(ctx, attachOptions(cfg))
 	if err != nil {
 		return err
 	}

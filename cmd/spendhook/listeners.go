@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/exporter-toolkit/web"
+
 	"spendhook/internal/connlimit"
 )
 
@@ -35,21 +37,28 @@ type service struct {
 	handler http.Handler
 	answer  time.Duration // for an answer
 	limits  connlimit.Options
+	web     string                                          // a web configuration file; "": none
 	tls     *tls.Config                                     // nil: in clear
 	context func(context.Context, net.Conn) context.Context // of a connection's requests; nil changes nothing
 }
 
-// listen serves in clear on address until the daemon stops, and returns the
-// address it got.
-func (d *daemon) listen(ctx context.Context, name, address string, handler http.Handler, answer time.Duration) (string, error) {
-	l, err := bind(ctx, name, address)
+// listen serves on address until the daemon stops, and returns the address it got.
+func (d *daemon) listen(ctx context.Context, address string, s service) (string, error) {
+	l, err := bind(ctx, s.name, address)
 	if err != nil {
 		return "", err
 	}
-	d.serve(l, service{
-		name: name, handler: handler, answer: answer, limits: connlimit.Options{Max: adminConnections, MaxPerAddress: adminPerAddress},
-	})
+	s.limits = connlimit.Options{Max: adminConnections, MaxPerAddress: adminPerAddress}
+	d.serve(l, s)
 	return l.Addr().String(), nil
+}
+
+// warnings leaves out of a library's log what is no problem.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
 }
 
 func bind(ctx context.Context, name, address string) (net.Listener, error) {
@@ -87,7 +96,12 @@ func (d *daemon) serve(l net.Listener, s service) {
 	l = connlimit.Limit(l, s.limits)
 	go func() {
 		serve := func() error { return server.Serve(l) }
-		if s.tls != nil {
+		switch {
+		case s.web != "":
+			serve = func() error {
+				return web.Serve(l, server, &web.FlagConfig{WebConfigFile: &s.web}, slog.New(warnings{d.log.Handler()}))
+			}
+		case s.tls != nil:
 			serve = func() error { return server.ServeTLS(l, "", "") }
 		}
 		if err := serve(); !errors.Is(err, http.ErrServerClosed) {

@@ -10,13 +10,18 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// newLogger writes as the settings say; "auto" is colour on a terminal and
-// JSON elsewhere.
-func newLogger(out io.Writer, cfg config.Log) *slog.Logger {
+// logLevel is the level of the settings.
+func logLevel(cfg config.Log) slog.Level {
 	var level slog.Level
 	if level.UnmarshalText([]byte(cfg.Level)) != nil { // config allows none of these
-		level = slog.LevelInfo
+		return slog.LevelInfo
 	}
+	return level
+}
+
+// newLogger writes as the settings say, of what is at the level or above; "auto" is
+// colour on a terminal and JSON elsewhere.
+func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
 	switch shown := terminal.Is(out); {
 	case cfg.Format == "text", cfg.Format == "color", cfg.Format == "auto" && shown:
 		return slog.New(tint.NewTextHandler(out, &tint.Options{

@@ -55,6 +55,7 @@ type commands struct {
 	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
+	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 

@@ -105,7 +105,7 @@ func (w *redisWatch) sample(ctx context.Context) {
 	case problem != "" && w.last == "":
 		w.log.Error("not ready", "problem", problem)
 	case problem == "" && w.last != "":
-		w.log.Info("ready again", "problem_gone", w.last)
+		w.log.Info("ready again", "problem", w.last)
 	}
 	w.last = problem
 }

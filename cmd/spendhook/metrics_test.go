@@ -91,7 +91,7 @@ Rules, alerts and dashboards on them are in [deploy/monitoring](../deploy/monito
 	return b.String()
 }
 
-// TestMetricsAreDocumented writes docs/metrics.md when SPENDHOOK_GENERATE is set, as
+// TestMetricsAreDocumented writes docs/metrics.md when GENERATE is set, as
 // make generate does.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		metrics = metricsOf(text)
 		return metrics["spendhook_company_backlog"] != nil
 	})
-	if os.Getenv("SPENDHOOK_GENERATE") != "" {
+	if os.Getenv("GENERATE") != "" {
 		if err := os.WriteFile(metricsFile, []byte(metricsText(metrics)), 0o644); err != nil {
 			t.Fatal(err)
 		}

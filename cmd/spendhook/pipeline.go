@@ -20,8 +20,8 @@ import (
 	"spendhook/subscribers"
 )
 
-func (d *daemon) guard() *egress.Guard {
-	return egress.New(egress.Options{AllowLoopback: d.cfg.Dev, AllowCIDRs: d.cfg.Egress.AllowCIDRs})
+func newGuard(cfg *config.Config) *egress.Guard {
+	return egress.New(egress.Options{AllowLoopback: cfg.Dev, AllowCIDRs: cfg.Egress.AllowCIDRs, Proxied: cfg.Egress.ProxyURL != ""})
 }
 
 // egressProxy is nil when deliveries go directly.
@@ -61,7 +61,7 @@ func (d *daemon) openStores(context.Context) error {
 		Client:        client,
 		Events:        d.events,
 		Keyring:       d.keyring,
-		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.guard().Check},
+		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
@@ -106,7 +106,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		return nil, err
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
-		Guard: d.guard(), Proxy: proxy, Version: readBuild().version,
+		Guard: d.egress, Proxy: proxy, Version: readBuild().version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
 	d.stop.add("sender", func(context.Context) error {
@@ -147,6 +147,8 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	}
 	d.address = l.Addr().String()
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
+	d.limits = requestLimits(d.cfg.Limits, d.limiter)
+	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
@@ -154,7 +156,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Verifier: d.verifier,
 		Audit:  d.audit,
-		Limits: requestLimits(d.cfg.Limits, d.limiter),
+		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.TLS.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
@@ -188,7 +190,7 @@ func (d *daemon) publicURL() string {
 	}
 	base := d.base()
 	if !d.cfg.Dev {
-		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "base", base)
+		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "address", base)
 	}
 	return base
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+
+	"spendhook/config"
 )
 
 type serveCmd struct {
@@ -36,7 +39,11 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
-	cfg, err := c.loadDaemon(overrides)
+	hangups := make(chan os.Signal, 1) // before anything else: it would end the process
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	load := func() (*config.Config, error) { return c.loadDaemon(maps.Clone(overrides)) }
+	cfg, err := load()
 	if err != nil {
 		return err
 	}
@@ -50,10 +57,13 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	}
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
-	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log))
+	level := new(slog.LevelVar)
+	level.Set(logLevel(cfg.Log))
+	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log, level), &reloader{load: load, running: *cfg, level: level})
 	if err != nil {
 		return startError(ctx, err)
 	}
+	d.background(ctx, "reloader", func(ctx context.Context) { d.reloader.follow(ctx, hangups) })
 	if err := d.greet(ctx, c.Demo, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}
@@ -76,7 +86,7 @@ func startError(ctx context.Context, err error) error {
 func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
 	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
 		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
-		slog.String("version", readBuild().version), slog.String("replica", d.replica.id))
+		slog.String("service.version", readBuild().version), slog.String("service.instance.id", d.replica.id))
 	if !d.cfg.Dev {
 		return nil
 	}
@@ -99,9 +109,9 @@ func (d *daemon) wait(ctx context.Context) error {
 	var failure error
 	select {
 	case <-ctx.Done():
-		d.log.Info("stopping", "grace", d.cfg.ShutdownGrace)
+		d.log.Info("stopping", "grace_ms", d.cfg.ShutdownGrace.Milliseconds())
 	case failure = <-d.failed:
-		d.log.Error("a listener failed", "error", failure)
+		d.log.Error("a listener failed", "exception.message", failure)
 	}
 	err := errors.Join(failure, d.close(ctx))
 	if err == nil {

@@ -58,6 +58,7 @@ func openStorage(cfg *config.Config) (*storage.DB, error) {
 func storageOptions(cfg *config.Config, log *slog.Logger) storage.Options {
 	return storage.Options{
 		URL: cfg.Storage.URL.Reveal(), DataDir: cfg.DataDir,
+		CAFile: cfg.Storage.CAFile, CertFile: cfg.Storage.CertFile, KeyFile: cfg.Storage.KeyFile,
 		MaxConns: cfg.Storage.MaxConns, FullSync: cfg.Storage.FullSync, Logger: log,
 	}
 }

@@ -1,6 +1,9 @@
 package delivery
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // Result is what came of an attempt.
 type Result struct {
@@ -11,6 +14,7 @@ type Result struct {
 	StartedAt  time.Time
 	Duration   time.Duration
 	RetryAfter time.Duration // how long the receiver asked to wait; 0: it did not
+	Sent       http.Header   // what the request was made with; nil when none was
 }
 
 // Outcome says what an attempt means for its delivery.

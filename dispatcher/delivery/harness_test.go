@@ -84,7 +84,7 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 	t.Helper()
 	p := partition.Of(h.company)
 	h.claims++
-	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n).Slice()
+	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
 	if err != nil || len(reply) < 3 {
 		t.Fatalf("claim: %v, %v", reply, err)
 	}

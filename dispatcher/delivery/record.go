@@ -44,6 +44,7 @@ type Attempt struct {
 	StatusCode   int    `json:"c,omitzero"`  // 0 when no response came
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
+	Sent         string `json:"h,omitempty"` // its headers, as sentOf has them; empty: as the next attempt
 
 	Unknown jsontext.Value `json:",embed"` // as of a Record
 }
@@ -124,16 +125,24 @@ func (r *Record) log(res Result) {
 	for i := range r.Attempts {
 		r.Attempts[i].ResponseBody = nil
 	}
-	r.Attempts = append(r.Attempts, Attempt{
-		Number: r.Count, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
-		StatusCode: res.StatusCode, Error: res.Class,
-	})
-	if res.Outcome != Succeeded {
-		r.Attempts[len(r.Attempts)-1].ResponseBody = res.Body
-	}
+	r.Attempts = append(r.Attempts, NewAttempt(r.Count, res))
+	keepSent(r.Attempts)
 	if extra := len(r.Attempts) - maxAttemptLog; extra > 0 {
 		r.Attempts = r.Attempts[extra:]
 	}
+}
+
+// NewAttempt is what is kept of the attempt with a number: of its answer, that to a
+// failure.
+func NewAttempt(number int, res Result) Attempt {
+	a := Attempt{
+		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
+		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent),
+	}
+	if res.Outcome != Succeeded {
+		a.ResponseBody = res.Body
+	}
+	return a
 }
 
 // Has reports whether an attempt is in the log. There is only one at a time, so

@@ -187,7 +187,7 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 	return errors.Join(err, pause.Until(ctx, jobRetry, func() error {
 		return s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
 	}, func(failed error) {
-		s.Logger.Error("job not put back, trying again", "job", id, "error", failed)
+		s.Logger.Error("job not put back, trying again", "job_uuid", id, "exception.message", failed)
 	}))
 }
 

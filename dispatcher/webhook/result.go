@@ -82,6 +82,7 @@ type Result struct {
 	StatusCode   int           // 0 when no answer came
 	Class        ErrorClass
 	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
+	Sent         http.Header   // what the request was made with, secrets included; nil when none was
 	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
 	Err          error         // what happened below HTTP, for logs only: it may name internal addresses
 }

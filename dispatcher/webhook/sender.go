@@ -118,7 +118,9 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 	pool := s.transports.of(r)
 	ctx, connected := pool.dials.track(ctx)
 	// Not http.Client: it would follow redirects.
-	resp, err := pool.RoundTrip(s.request(ctx, r, started.Unix()))
+	req := s.request(ctx, r, started.Unix())
+	res.Sent = req.Header
+	resp, err := pool.RoundTrip(req)
 	connected()
 	if err != nil {
 		res.Class, res.Err = classifyError(ctx, err), err

@@ -274,7 +274,7 @@ func (q *Queue) fenced(old string) {
 	if *q.replica.Load() == old {
 		q.rename()
 		q.metrics.fenced.Inc()
-		q.opts.Logger.Warn("work was taken over by another replica, claiming under a new id", "replica", old)
+		q.opts.Logger.Warn("work was taken over by another replica, claiming under a new id", "service.instance.id", old)
 	}
 }
 
@@ -283,7 +283,7 @@ func (q *Queue) fenced(old string) {
 func (q *Queue) refuse(err error) bool {
 	format, ok := errors.AsType[*partition.FormatError](err)
 	if ok && q.refused.CompareAndSwap(nil, format) {
-		q.opts.Logger.Error("stored format not readable, claiming nothing more", "error", format)
+		q.opts.Logger.Error("stored format not readable, claiming nothing more", "exception.message", format)
 		q.wakeups.pause()
 	}
 	return ok

@@ -147,7 +147,7 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int) {
 			if q.refuse(c.err) {
 				continue
 			}
-			q.opts.Logger.Error("claim failed", "partition", c.partition, "error", c.err)
+			q.opts.Logger.Error("claim failed", "partition", c.partition, "exception.message", c.err)
 			q.recoverClaim(c.partition, replica, number)
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/pacedlog"
 	"spendhook/internal/partition"
 )
 
@@ -62,7 +62,7 @@ func newWakeups(o Options, full func() bool) *wakeups {
 			// finds nothing to claim: the partition's owner was there long before.
 			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 			IsFailure:      func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },
-			Logger:         &asynqLog{to: o.Logger},
+			Logger:         asynqLog{pacedlog.New(o.Logger, "asynq", nil)},
 			LogLevel:       asynq.ErrorLevel,
 		}),
 	}
@@ -187,27 +187,12 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	return cmd
 }
 
-// asynqLogEvery is how often a problem of asynq is logged. Several of its loops
-// report the same one, each every few seconds, and no work depends on it.
-const asynqLogEvery = time.Minute
+// asynqLog passes asynq's messages on. Several of its loops report the same problem,
+// each every few seconds, and no work depends on it.
+type asynqLog struct{ to *pacedlog.Problems }
 
-// asynqLog passes asynq's messages on, of problems the first in each minute.
-type asynqLog struct {
-	to   *slog.Logger
-	next atomic.Int64 // unix ms from which a problem is logged again
-}
-
-func (l *asynqLog) Debug(args ...any) { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
-func (l *asynqLog) Info(args ...any)  { l.to.Debug("asynq", "message", fmt.Sprint(args...)) }
-func (l *asynqLog) Warn(args ...any)  { l.problem(args...) }
-func (l *asynqLog) Error(args ...any) { l.problem(args...) }
-func (l *asynqLog) Fatal(args ...any) { l.problem(args...) }
-
-func (l *asynqLog) problem(args ...any) {
-	now, next := time.Now(), l.next.Load() //nolint:forbidigo // paces the log, decides nothing
-	level := slog.LevelDebug
-	if now.UnixMilli() >= next && l.next.CompareAndSwap(next, now.Add(asynqLogEvery).UnixMilli()) {
-		level = slog.LevelWarn
-	}
-	l.to.Log(context.Background(), level, "asynq", "message", fmt.Sprint(args...))
-}
+func (l asynqLog) Debug(args ...any) { l.to.Debug(context.Background(), fmt.Sprint(args...)) }
+func (l asynqLog) Info(args ...any)  { l.to.Debug(context.Background(), fmt.Sprint(args...)) }
+func (l asynqLog) Warn(args ...any)  { l.to.Log(context.Background(), fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.to.Log(context.Background(), fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.to.Log(context.Background(), fmt.Sprint(args...)) }

@@ -134,7 +134,7 @@ func (w *watch) run(ctx context.Context) {
 	for n := 0; ; n++ {
 		if n%8 == 0 {
 			if err := w.group(ctx); err != nil && ctx.Err() == nil {
-				w.q.opts.Logger.Error("shards not found", "error", err)
+				w.q.opts.Logger.Error("shards not found", "exception.message", err)
 			}
 		}
 		w.mu.Lock()
@@ -173,7 +173,7 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	s.serving = s.serving || err == nil
 	w.mu.Unlock()
 	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
-		w.q.opts.Logger.Error("heartbeat failed", "error", err)
+		w.q.opts.Logger.Error("heartbeat failed", "exception.message", err)
 	}
 	if busy {
 		return
@@ -183,7 +183,7 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	w.takeOverLost(ctx, s)
 	err = w.service(ctx, address, s)
 	if err != nil && !w.q.refuse(err) && !errors.Is(err, context.Canceled) {
-		w.q.opts.Logger.Error("partitions not served", "error", err)
+		w.q.opts.Logger.Error("partitions not served", "exception.message", err)
 	}
 	w.mu.Lock()
 	s.serving = false
@@ -306,7 +306,7 @@ func (w *watch) takeOverLost(ctx context.Context, s *shard) {
 		}
 		w.q.opts.Logger.Warn("replica is lost, requeuing its work", "lost_replica", replica)
 		if err := w.takeOver(ctx, s, replica); err != nil && !errors.Is(err, context.Canceled) {
-			w.q.opts.Logger.Error("takeover failed", "lost_replica", replica, "error", err)
+			w.q.opts.Logger.Error("takeover failed", "lost_replica", replica, "exception.message", err)
 		}
 	}
 }

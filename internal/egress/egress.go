@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,6 +62,7 @@ type Options struct {
 	AllowCIDRs    []netip.Prefix
 	AllowLoopback bool          // 127.0.0.0/8 and ::1, for --dev
 	AllowPrivate  bool          // RFC 1918 and fc00::/7, for --dev
+	Proxied       bool          // a proxy resolves the names: Check judges what a host says itself
 	Resolver      *net.Resolver // of Check and of a Dialer; nil means net.DefaultResolver
 }
 
@@ -68,30 +70,44 @@ type Options struct {
 // receivers listen where they like, and what stands on a public address is
 // public on all its ports. Safe for concurrent use.
 type Guard struct {
+	o        Options // but AllowCIDRs, which may change
+	resolver *net.Resolver
+	rules    atomic.Pointer[rules]
+}
+
+// rules are what follows from the ranges that are allowed.
+type rules struct {
 	addresses *ssrf.Guardian
 	metadata  map[netip.Addr]bool // those that are refused whatever range is allowed
-	resolver  *net.Resolver
-	loopback  bool // names of this machine may pass
-	inside    bool // so may names inside: some special addresses are allowed
+	inside    bool                // names inside may pass: some special addresses are allowed
 }
 
 // New makes a Guard; the zero Options are the strict ones.
 func New(o Options) *Guard {
+	g := &Guard{o: o, resolver: o.Resolver}
+	if g.resolver == nil {
+		g.resolver = net.DefaultResolver
+	}
+	g.Allow(o.AllowCIDRs)
+	return g
+}
+
+// Allow replaces Options.AllowCIDRs. Connections that stand are not touched.
+func (g *Guard) Allow(cidrs []netip.Prefix) {
+	o := g.o
+	o.AllowCIDRs = cidrs
 	v4, v6 := byFamily(o.allowed())
-	g := &Guard{
-		resolver: o.Resolver, loopback: o.AllowLoopback, inside: len(v4)+len(v6) > 0, metadata: map[netip.Addr]bool{},
+	r := &rules{
+		inside: len(v4)+len(v6) > 0, metadata: make(map[netip.Addr]bool, len(metadata)),
 		addresses: ssrf.New(
 			ssrf.WithAnyPort(),
 			ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...),
 		),
 	}
 	for _, addr := range metadata {
-		g.metadata[addr] = !slices.Contains(o.AllowCIDRs, netip.PrefixFrom(addr, addr.BitLen()))
+		r.metadata[addr] = !slices.Contains(cidrs, netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	if g.resolver == nil {
-		g.resolver = net.DefaultResolver
-	}
-	return g
+	g.rules.Store(r)
 }
 
 func (o Options) allowed() []netip.Prefix {
@@ -120,11 +136,12 @@ func byFamily(all []netip.Prefix) (v4, v6 []netip.Prefix) {
 // but TCP to an allowed address, before the first packet leaves. Never use it
 // with a proxy: the guard would judge the proxy's address.
 func (g *Guard) control(network, address string, c syscall.RawConn) error {
-	if err := g.addresses.Safe(network, address, c); err != nil {
+	rules := g.rules.Load()
+	if err := rules.addresses.Safe(network, address, c); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	target, err := netip.ParseAddrPort(address)
-	if err != nil || g.metadata[target.Addr().Unmap()] {
+	if err != nil || rules.metadata[target.Addr().Unmap()] {
 		return fmt.Errorf("%w: it is a cloud's metadata address", ErrRefused)
 	}
 	return nil
@@ -134,24 +151,28 @@ func (g *Guard) control(network, address string, c syscall.RawConn) error {
 // port) that is, or now resolves to, an address that control would refuse; one
 // such address among several is enough. It waits at most 5 s for the answer.
 //
-// A name that does not resolve is accepted: a subscriber may be registered
-// before its DNS is live, and each connection is checked anyway. The error
-// tells no resolved address, so that it cannot be used to explore a network. For
-// the same reason a name that can only be one inside (insideOnly) is refused
-// whether or not it resolves, unless special addresses are allowed.
+// The answer must not tell what names and addresses there are inside: it holds no
+// resolved address, a name that can only be one inside (insideOnly) is refused
+// unseen, and a name that does not resolve is refused as one is that resolves to an
+// address inside. Where special addresses are allowed, the latter two are accepted:
+// each connection is checked anyway.
 func (g *Guard) Check(ctx context.Context, host string) error {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if err := g.checkName(host); err != nil {
 		return err
 	}
-	if _, err := netip.ParseAddr(host); err == nil {
+	if _, err := netip.ParseAddr(host); err == nil || g.o.Proxied {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	addrs, err := g.resolver.LookupNetIP(ctx, "ip", g.absolute(host))
-	if err != nil {
-		return nil // accepted, see above
+	switch {
+	case err == nil:
+	case g.rules.Load().inside:
+		return nil
+	default:
+		return refusedAt(host)
 	}
 	return g.checkAll(host, addrs...)
 }
@@ -165,9 +186,9 @@ func (g *Guard) checkName(host string) error {
 	switch {
 	case numeric(host):
 		return fmt.Errorf("%w: %q is a number but not a plain IP address", ErrRefused, host)
-	case !g.loopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
+	case !g.o.AllowLoopback && (name == "localhost" || strings.HasSuffix(name, ".localhost")): // RFC 6761, 6.3
 		return fmt.Errorf("%w: %q is this machine", ErrRefused, host)
-	case !g.inside && insideOnly(name):
+	case !g.rules.Load().inside && insideOnly(name):
 		return fmt.Errorf("%w: %q is a name inside a network", ErrRefused, host)
 	}
 	return nil
@@ -185,19 +206,24 @@ func insideOnly(name string) bool {
 // absolute keeps the resolver's search domains, which are inside, away from a
 // name of a public host.
 func (g *Guard) absolute(host string) string {
-	if _, err := netip.ParseAddr(host); err == nil || g.inside || strings.HasSuffix(host, ".") {
+	if _, err := netip.ParseAddr(host); err == nil || g.rules.Load().inside || strings.HasSuffix(host, ".") {
 		return host
 	}
 	return host + "."
 }
 
 func (g *Guard) checkAll(host string, addrs ...netip.Addr) error {
+	rules := g.rules.Load()
 	for _, a := range addrs {
-		if g.addresses.SafeAddr(a.Unmap()) != nil || g.metadata[a.Unmap()] {
-			return fmt.Errorf("%w: %q is, or resolves to, an address that is not public", ErrRefused, host)
+		if rules.addresses.SafeAddr(a.Unmap()) != nil || rules.metadata[a.Unmap()] {
+			return refusedAt(host)
 		}
 	}
 	return nil
+}
+
+func refusedAt(host string) error {
+	return fmt.Errorf("%w: %q is not, or does not resolve to, a public address", ErrRefused, host)
 }
 
 // numeric tells the hosts that some resolvers read as an IPv4 address in

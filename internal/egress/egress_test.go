@@ -201,16 +201,27 @@ func TestNamesInsideAreRefusedUnseen(t *testing.T) {
 	}
 }
 
-func TestCheckAcceptsNamesThatDoNotResolve(t *testing.T) {
+// Whether a public name has an address inside, for a resolver that knows more than the
+// public one, is not told either: it is refused as one that has none.
+func TestUnknownNamesAreRefusedAsThoseInside(t *testing.T) {
 	t.Parallel()
-	g := egress.New(egress.Options{Resolver: dnstest.Resolver(t)})
-	if err := g.Check(t.Context(), "soon.example.com."); err != nil {
-		t.Errorf("an unknown name: %v", err)
-	}
+	const name = "db.example.com."
+	inside := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "10.0.0.9")}).Check(t.Context(), name)
+	none := egress.New(egress.Options{Resolver: dnstest.Resolver(t)}).Check(t.Context(), name)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := g.Check(cancelled, "soon.example.com."); err != nil {
-		t.Errorf("a name that could not be looked up: %v", err)
+	unanswered := egress.New(egress.Options{Resolver: dnstest.Resolver(t)}).Check(cancelled, name)
+	for _, err := range []error{inside, none, unanswered} {
+		if !errors.Is(err, egress.ErrRefused) || err.Error() != inside.Error() {
+			t.Errorf("%v, want %v", err, inside)
+		}
+	}
+	if err := egress.New(egress.Options{Resolver: dnstest.Resolver(t), Proxied: true}).Check(t.Context(), name); err != nil {
+		t.Errorf("a name that the proxy resolves: %v", err)
+	}
+	ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	if err := egress.New(egress.Options{Resolver: dnstest.Resolver(t), AllowCIDRs: ten}).Check(t.Context(), name); err != nil {
+		t.Errorf("an unknown name, where addresses inside are allowed: %v", err)
 	}
 }
 

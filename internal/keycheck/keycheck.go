@@ -47,11 +47,29 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	}
 	for _, sealed := range reply {
 		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
-			return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
-				errMissing, seal.KeyID(sealed), ring.IDs())
+			return missing(sealed, ring)
 		}
 	}
 	return nil
+}
+
+// Check is Verify that notes nothing.
+func Check(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
+	all, err := client.HGetAll(ctx, key).Result()
+	if err != nil {
+		return fmt.Errorf("check the encryption keys: %w", err)
+	}
+	for _, sealed := range all {
+		if plain, err := ring.Open(sealed, key); err != nil || string(plain) != text {
+			return missing(sealed, ring)
+		}
+	}
+	return nil
+}
+
+func missing(sealed string, ring *seal.Keyring) error {
+	return fmt.Errorf("%w: it was sealed under key %s; set encryption.key to that key, or add it to encryption.old_keys (configured: %v)",
+		errMissing, seal.KeyID(sealed), ring.IDs())
 }
 
 // Forget drops the older keys of the ring: nothing is sealed under them any

@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"spendhook/internal/clienttls"
 )
 
 const (
@@ -28,7 +30,7 @@ var (
 )
 
 // connect builds a client for an address; it does no I/O.
-func connect(raw string) (redis.UniversalClient, error) {
+func connect(raw string, files *clienttls.Files) (redis.UniversalClient, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, errURL
@@ -37,21 +39,24 @@ func connect(raw string) (redis.UniversalClient, error) {
 	u.Scheme = plain
 	switch {
 	case kind == "" && (plain == "redis" || plain == "rediss" || plain == "unix"):
-		return standalone(u)
+		return standalone(u, files)
 	case plain != "redis" && plain != "rediss":
 		return nil, errScheme
 	case kind == "sentinel":
-		return sentinel(u)
+		return sentinel(u, files)
 	case kind == "cluster":
-		return cluster(u)
+		return cluster(u, files)
 	}
 	return nil, errScheme
 }
 
-func standalone(u *url.URL) (redis.UniversalClient, error) {
+func standalone(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) {
 	o, err := redis.ParseURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("redis: read the address: %w", err)
+	}
+	if err := files.Apply(o.TLSConfig); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
 	}
 	return newStandalone(o), nil
 }
@@ -66,13 +71,16 @@ func newStandalone(o *redis.Options) *redis.Client {
 	return c
 }
 
-func sentinel(u *url.URL) (redis.UniversalClient, error) {
+func sentinel(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) {
 	o, err := redis.ParseFailoverURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("redis: read the Sentinel address: %w", err)
 	}
 	if o.MasterName == "" {
 		return nil, errMasterName
+	}
+	if err := files.Apply(o.TLSConfig); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
 	}
 	o.ContextTimeoutEnabled = true
 	setDefault(&o.MaxRetries, 1)
@@ -82,10 +90,13 @@ func sentinel(u *url.URL) (redis.UniversalClient, error) {
 	return c, nil
 }
 
-func cluster(u *url.URL) (redis.UniversalClient, error) {
+func cluster(u *url.URL, files *clienttls.Files) (redis.UniversalClient, error) {
 	o, err := redis.ParseClusterURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("redis: read the Cluster address: %w", err)
+	}
+	if err := files.Apply(o.TLSConfig); err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
 	}
 	o.MaintNotificationsConfig = noUpgrades
 	o.ContextTimeoutEnabled = true

@@ -103,7 +103,7 @@ func (e *embedded) start(ctx context.Context) (*child.Process, error) {
 		c.Kill()
 		return nil, fmt.Errorf("start %s: %w: %s", e.binary, err, output.last())
 	}
-	e.log.Info("embedded Redis is up", "binary", e.binary, "pid", c.Pid(), "dir", e.home.dir)
+	e.log.Info("embedded Redis is up", "process.executable.path", e.binary, "process.pid", c.Pid(), "file.path", e.home.dir)
 	return c, nil
 }
 
@@ -197,7 +197,7 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 		}
 		var err error
 		if c, err = e.start(ctx); err != nil && ctx.Err() == nil {
-			e.log.Error("embedded Redis does not start", "error", err)
+			e.log.Error("embedded Redis does not start", "exception.message", err)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (e *embedded) lacksRoom() bool {
 	var disk syscall.Statfs_t
 	full := syscall.Statfs(e.home.dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < least //nolint:gosec // a block has a size
 	if was := e.full.Swap(full); full && !was {
-		e.log.Error("embedded Redis stays down until its disk has space", "dir", e.home.dir)
+		e.log.Error("embedded Redis stays down until its disk has space", "file.path", e.home.dir)
 	}
 	return full
 }
@@ -224,7 +224,7 @@ func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 		case <-t.C:
 			stable = true
 		case <-c.Done():
-			e.log.Error("embedded Redis ended by itself", "error", c.Err())
+			e.log.Error("embedded Redis ended by itself", "exception.message", c.Err())
 			return stable
 		case <-ctx.Done():
 			e.terminate(c)

@@ -77,9 +77,9 @@ func (m *Memory) Run(ctx context.Context) {
 		if now := m.Fullest(); above != now.above() {
 			above = now.above()
 			if above {
-				m.opts.Logger.Warn("Redis is above its high-water mark, new events are refused", "used", now.Used, "limit", now.Limit)
+				m.opts.Logger.Warn("Redis is above its high-water mark, new events are refused", "used_bytes", now.Used, "limit_bytes", now.Limit)
 			} else {
-				m.opts.Logger.Info("Redis is below its high-water mark again", "used", now.Used, "limit", now.Limit)
+				m.opts.Logger.Info("Redis is below its high-water mark again", "used_bytes", now.Used, "limit_bytes", now.Limit)
 			}
 		}
 		select {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/clienttls"
 	"spendhook/internal/datadir"
+	"spendhook/internal/pacedlog"
 )
 
 // Embedded is the Options.URL for a server that the daemon runs by itself.
@@ -47,6 +49,8 @@ type Options struct {
 	// AllowMemory permits an in-process stand-in when no server is on PATH.
 	AllowMemory bool
 	// Logger may be nil.
+	// TLS is for a rediss:// address; nil: the system's authorities, no certificate.
+	TLS    *clienttls.Files
 	Logger *slog.Logger
 }
 
@@ -62,13 +66,15 @@ type Redis struct {
 
 // Open connects to Redis. A Redis given by address need not be up: Check says
 // whether it is, and the client finds it when it comes. An embedded server has
-// loaded its data when Open returns; ctx ends the wait for that.
+// loaded its data when Open returns; ctx ends the wait for that. What go-redis itself
+// logs goes to the Logger of the last call, for the whole process.
 func Open(ctx context.Context, o Options) (*Redis, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	logTo(o.Logger)
 	if o.URL != "" && o.URL != Embedded {
-		c, err := connect(o.URL)
+		c, err := connect(o.URL, o.TLS)
 		if err != nil {
 			return nil, err
 		}
@@ -108,13 +114,12 @@ func (r *Redis) Close() error {
 	return errors.Join(r.client.Close(), r.stop())
 }
 
-// LogTo sends what go-redis itself has to say to l, at debug level. It is for
-// the whole process: call it before Open.
-func LogTo(l *slog.Logger) { redis.SetLogger(bridge{l}) }
+// logTo sends what go-redis itself has to say to l, for the whole process.
+func logTo(l *slog.Logger) { redis.SetLogger(bridge{pacedlog.New(l, "go-redis", nil)}) }
 
-type bridge struct{ log *slog.Logger }
+type bridge struct{ to *pacedlog.Problems }
 
 // Printf is go-redis's logging interface.
 func (b bridge) Printf(ctx context.Context, format string, v ...any) {
-	b.log.DebugContext(ctx, "go-redis", "message", fmt.Sprintf(format, v...))
+	b.to.Log(ctx, fmt.Sprintf(format, v...))
 }

@@ -24,7 +24,6 @@ const helperDir = "REDISX_HELPER_DIR"
 
 // TestMain doubles as the daemon that TestHardKilledDaemon kills.
 func TestMain(m *testing.M) {
-	redisx.LogTo(slog.New(slog.DiscardHandler))
 	if dir := os.Getenv(helperDir); dir != "" {
 		beDaemon(dir)
 	}

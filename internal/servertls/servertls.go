@@ -90,7 +90,7 @@ func (f *Files) look(ctx context.Context) {
 		case err != nil && s.stillBroken():
 			f.metrics.failures.WithLabelValues(s.what).Inc()
 			f.log.LogAttrs(ctx, slog.LevelError, "the new TLS files are not good; those from before stay in use",
-				slog.String("files", s.what), slog.String("error", err.Error()))
+				slog.String("files", s.what), slog.String("exception.message", err.Error()))
 		case err == nil && changed:
 			f.metrics.reloads.WithLabelValues(s.what).Inc()
 			f.log.LogAttrs(ctx, slog.LevelInfo, "new TLS files are in use", slog.String("files", s.what))

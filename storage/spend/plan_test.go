@@ -2,6 +2,7 @@ package spend_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,80 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 			storagetest.WantIndex(t, db, index, f.Counted)
 		}
 	})
+}
+
+// asked keeps the text of what is asked of reimbursements.
+type asked struct {
+	mu      sync.Mutex
+	queries []string
+}
+
+func (*asked) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+func (a *asked) AfterQuery(_ context.Context, e *bun.QueryEvent) {
+	if strings.Contains(e.Query, "reimbursements") && strings.HasPrefix(e.Query, "SELECT") {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.queries = append(a.queries, e.Query)
+	}
+}
+
+// However a company's reimbursements are filtered, and whichever page is read, no
+// query of it reads the whole table.
+func TestNoPageReadsTheWholeTable(t *testing.T) {
+	t.Parallel()
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
+		from, to, company, s := spend.Date(20_000), spend.Date(20_600), uuid.New(), spend.New(db)
+		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 4000, Statements: 1})
+		var a asked
+		err := db.Query(t.Context(), "watch", func(_ context.Context, db bun.IDB) error {
+			db.(*bun.DB).AddQueryHook(&a) //nolint:staticcheck // WithQueryHook makes another pool
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		days := spend.DateRange{Start: &from, End: &to}
+		for name, f := range map[string]spend.ReimbursementFilter{
+			"none": {}, "update": {LastUpdateDate: days}, "creation": {RequestCreationDate: days}, "expense": {ExpenseDate: days},
+			"approval": {FinalApprovalDate: days}, "payment": {PaymentDate: days},
+			"status": {Statuses: []string{"PAID", "APPROVED"}}, "category": {CategoryCodes: []int32{5812, 4111}},
+			"name": {RequesterName: "zoe"}, "any name": {RequesterName: "a"},
+			"several": {Statuses: []string{"PAID"}, RequestCreationDate: days, RequesterName: "a"},
+		} {
+			f.Company = &company
+			for _, page := range []int{0, 15} {
+				f.Page = storage.Page{Number: page, Size: 20}
+				a.queries = nil
+				if _, _, err := s.Reimbursements(t.Context(), f); err != nil {
+					t.Fatal(err)
+				}
+				if len(a.queries) == 0 {
+					t.Fatalf("%s: nothing was asked", name)
+				}
+				for _, q := range slices.Clone(a.queries) {
+					wantNoScan(t, db, name, q)
+				}
+			}
+		}
+	})
+}
+
+func wantNoScan(t *testing.T, db *storage.DB, name, query string) {
+	t.Helper()
+	err := db.Query(t.Context(), "explain", func(ctx context.Context, idb bun.IDB) error {
+		plan, err := storagetest.Plan(ctx, idb, idb.NewSelect().TableExpr("(?) AS q", bun.Safe(query)))
+		for _, whole := range []string{"Seq Scan on reimbursements", "SCAN reimbursements", "SCAN r\n"} {
+			if strings.Contains(plan+"\n", whole) {
+				t.Errorf("%s: reads the whole table: %s\n%s", name, query, plan)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // countings counts the queries that count.

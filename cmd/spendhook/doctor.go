@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"spendhook/config"
+	"spendhook/internal/datadir"
+	"spendhook/internal/redisx"
+	"spendhook/internal/seal"
+)
+
+type doctorCmd struct {
+	configFlags
+
+	JSON    bool          `name:"json" help:"Print the findings as JSON."`
+	Timeout time.Duration `default:"10s" help:"How long one check may take."`
+}
+
+// slowDatabase is how long the database may take to open and to tell its schema.
+const slowDatabase = time.Second
+
+// The results of a check.
+const (
+	findingOK      = "ok"
+	findingWarning = "warning" // it works, and will not always
+	findingProblem = "problem" // it does not work, or loses something
+	findingSkipped = "skipped" // another problem is in the way
+)
+
+// finding is what one check found.
+type finding struct {
+	Check   string `json:"check"`
+	Result  string `json:"result"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"` // what to do; empty when it is ok
+}
+
+// errDoctor says that something was found; what, was printed.
+var errDoctor = errors.New("there are problems")
+
+// Run makes all checks, changes nothing, and fails when there is a problem; warnings
+// alone are no failure.
+func (c *doctorCmd) Run(ctx context.Context, term *console) error {
+	d := doctor{timeout: c.Timeout}
+	cfg, err := c.loadDaemon(map[string]string{})
+	if err != nil {
+		d.problem("configuration", err.Error(), "mend these settings: testdata/good/full.yml of package config explains each")
+		if cfg, err = c.load(); err != nil {
+			return errors.Join(d.print(term, c.JSON), errDoctor)
+		}
+	} else {
+		d.ok("configuration", "the settings are good")
+	}
+	d.examine(ctx, cfg)
+	if err := d.print(term, c.JSON); err != nil {
+		return err
+	}
+	for _, f := range d.findings {
+		if f.Result == findingProblem {
+			return errDoctor
+		}
+	}
+	return nil
+}
+
+// doctor gathers findings.
+type doctor struct {
+	timeout  time.Duration
+	findings []finding
+}
+
+func (d *doctor) add(check, result, message, remedy string) {
+	d.findings = append(d.findings, finding{check, result, message, remedy})
+}
+
+func (d *doctor) ok(check, message string)           { d.add(check, findingOK, message, "") }
+func (d *doctor) warn(check, message, remedy string) { d.add(check, findingWarning, message, remedy) }
+
+func (d *doctor) problem(check, message, remedy string) {
+	d.add(check, findingProblem, message, remedy)
+}
+
+func (d *doctor) examine(ctx context.Context, cfg *config.Config) {
+	if err := datadir.Check(cfg.DataDir); err != nil {
+		d.problem("data directory", err.Error(), "run 'spendhook serve' once, which makes it, or name the daemon's directory with --data-dir")
+	} else {
+		d.ok("data directory", cfg.DataDir+" is there, and for its owner only")
+	}
+	if _, err := openKeyring(cfg, seal.ReadFile); err != nil {
+		d.problem("encryption keys", err.Error(), "set encryption.key or encryption.key_file to the key that the daemon has used; docs/secrets.md")
+	} else {
+		d.ok("encryption keys", "they can be read")
+	}
+	d.certificates(cfg)
+	d.database(ctx, cfg)
+	d.egress(ctx, cfg)
+	d.redis(ctx, cfg)
+}
+
+// within runs a check for no longer than the timeout.
+func (d *doctor) within(ctx context.Context, check func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	check(ctx)
+}
+
+// certificates looks at those that the settings name.
+func (d *doctor) certificates(cfg *config.Config) {
+	files := map[string]string{
+		"tls.cert_file": cfg.TLS.CertFile, "tls.client_ca_file": cfg.TLS.ClientCAFile, "redis.ca_file": cfg.Redis.CAFile, "redis.cert_file": cfg.Redis.CertFile,
+		"storage.ca_file": cfg.Storage.CAFile, "storage.cert_file": cfg.Storage.CertFile, "egress.proxy_ca_file": cfg.Egress.ProxyCAFile,
+	}
+	for _, setting := range []string{"tls.cert_file", "tls.client_ca_file", "redis.ca_file", "redis.cert_file", "storage.ca_file", "storage.cert_file", "egress.proxy_ca_file"} {
+		if files[setting] == "" {
+			continue
+		}
+		ends, err := earliestEnd(files[setting])
+		switch left := time.Until(ends); {
+		case err != nil:
+			d.problem("certificate "+setting, err.Error(), "name a PEM file with certificates that the daemon may read")
+		case left <= 0:
+			d.problem("certificate "+setting, "it ended at "+ends.Format(time.RFC3339), "renew it; the daemon reads it again by itself")
+		case left < certificateNotice:
+			d.warn("certificate "+setting, "it ends at "+ends.Format(time.RFC3339), "renew it; the daemon reads it again by itself")
+		default:
+			d.ok("certificate "+setting, "it is good until "+ends.Format(time.RFC3339))
+		}
+	}
+}
+
+// earliestEnd is when the first certificate of a PEM file ends.
+func earliestEnd(path string) (ends time.Time, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ends, err
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return ends, fmt.Errorf("%s: %w", path, err)
+		}
+		if ends.IsZero() || c.NotAfter.Before(ends) {
+			ends = c.NotAfter
+		}
+	}
+	if ends.IsZero() {
+		return ends, fmt.Errorf("%s holds no certificate", path)
+	}
+	return ends, nil
+}
+
+func (d *doctor) database(ctx context.Context, cfg *config.Config) {
+	const check = "spend database"
+	db, err := openStorage(cfg)
+	if err != nil {
+		d.problem(check, err.Error(), "check storage.url; for SQLite run 'spendhook serve' or 'spendhook migrate' once")
+		return
+	}
+	d.within(ctx, func(ctx context.Context) {
+		began := time.Now()
+		outdated, err := db.Outdated(ctx)
+		switch took := time.Since(began); {
+		case err != nil:
+			d.problem(check, err.Error(), "start it, or mend storage.url and its certificates; deliveries go on meanwhile")
+		case outdated:
+			d.warn(check, "its schema is of an older release", "start the daemon, or run 'spendhook migrate'")
+		default:
+			d.latency(check, took, slowDatabase, "it answers", "see what the database does; every page and card waits for it")
+		}
+	})
+	_ = db.Close() // nothing was written
+}
+
+// latency judges how long an answer took.
+func (d *doctor) latency(check string, took, most time.Duration, what, remedy string) {
+	message := fmt.Sprintf("%s within %v", what, took.Round(10*time.Microsecond))
+	if took > most {
+		d.warn(check, message, remedy)
+		return
+	}
+	d.ok(check, message)
+}
+
+// egress asks whether receivers can be reached at all.
+func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
+	d.within(ctx, func(ctx context.Context) {
+		if cfg.Egress.ProxyURL != "" {
+			d.proxy(ctx, cfg)
+			return
+		}
+		var unknown *net.DNSError // for a name of a root server, which is always there
+		_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", "a.root-servers.net.")
+		if errors.As(err, &unknown) || err != nil {
+			d.warn("egress", "public names do not resolve: "+err.Error(), "give the daemon a resolver that knows public names, or an egress.proxy_url; without them no public receiver is reached")
+			return
+		}
+		d.ok("egress", "public names resolve")
+	})
+}
+
+func (d *doctor) proxy(ctx context.Context, cfg *config.Config) {
+	address, err := proxyAddress(cfg.Egress.ProxyURL.Reveal())
+	if err == nil {
+		var conn net.Conn
+		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+			_ = conn.Close()
+			d.ok("egress", "the proxy at "+address+" takes connections")
+			return
+		}
+	}
+	d.problem("egress", "the proxy is out of reach: "+err.Error(), "start it, or mend egress.proxy_url; no delivery gets through")
+}
+
+func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
+	const check = "Redis"
+	var r *redisx.Redis
+	var err error
+	d.within(ctx, func(ctx context.Context) { r, err = redisx.Open(ctx, attachOptions(cfg)) })
+	if err != nil {
+		d.problem(check, err.Error(), "start it, or mend redis.url and its certificates")
+		d.add("work", findingSkipped, "Redis cannot be asked", "")
+		return
+	}
+	defer func() { _ = r.Close() }() // nothing was written
+	status := redisx.Status{}
+	d.within(ctx, func(ctx context.Context) { status = r.Check(ctx) })
+	for _, p := range status.Problems {
+		d.problem(check, p, "docs/redis.md says what Redis needs; the daemon is not ready until then")
+	}
+	for _, w := range status.Warnings {
+		d.warn(check, w, "docs/redis.md says what Redis needs")
+	}
+	if !status.Up {
+		d.add("work", findingSkipped, "Redis cannot be asked", "")
+		return
+	}
+	if len(status.Problems)+len(status.Warnings) == 0 {
+		d.ok(check, "it persists what it is told, and evicts nothing")
+	}
+	for _, more := range []func(context.Context, *config.Config, *redisx.Redis){d.server, d.memory, d.work, d.formats, d.egressCertificates} {
+		d.within(ctx, func(ctx context.Context) { more(ctx, cfg, r) })
+	}
+}
+
+var findingMarks = map[string]string{findingOK: "ok  ", findingWarning: "WARN", findingProblem: "FAIL", findingSkipped: "--  "}
+
+func (d *doctor) print(term *console, asJSON bool) error {
+	if asJSON {
+		text, err := json.Marshal(map[string]any{"findings": d.findings}, jsontext.WithIndent("  "))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(term.out, "%s\n", text)
+		return err
+	}
+	for _, f := range d.findings {
+		if _, err := fmt.Fprintf(term.out, "%s  %s: %s\n", findingMarks[f.Result], f.Check, f.Message); err != nil {
+			return err
+		}
+		if f.Remedy != "" {
+			fmt.Fprintf(term.out, "      do: %s\n", f.Remedy)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/config"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/keycheck"
+	"spendhook/internal/partition"
+	"spendhook/internal/redisx"
+	"spendhook/internal/seal"
+	"spendhook/subscribers"
+)
+
+const (
+	oldestRedis  = 7                      // major version, of Redis and Valkey
+	slowRedis    = 5 * time.Millisecond   // the median of its answers
+	skewWarning  = 500 * time.Millisecond // between its clock and ours
+	skewProblem  = 10 * time.Second
+	overdueWork  = time.Minute
+	nearlyFull   = 0.8 // of a quota, or of the high-water mark
+	askedPings   = 9
+	askedLargest = 10
+)
+
+// eachMaster asks every master; name is "" when there is one.
+func eachMaster(ctx context.Context, client redis.UniversalClient, ask func(ctx context.Context, name string, c redis.UniversalClient)) error {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		ask(ctx, "", client)
+		return nil
+	}
+	var mu sync.Mutex
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		mu.Lock() // one after the other, so that none disturbs another's timing
+		defer mu.Unlock()
+		ask(ctx, c.Options().Addr+": ", c)
+		return nil
+	})
+}
+
+// server looks at version, speed, clock and replicas of each master.
+func (d *doctor) server(ctx context.Context, _ *config.Config, r *redisx.Redis) {
+	err := eachMaster(ctx, r.Client(), func(ctx context.Context, name string, c redis.UniversalClient) {
+		info := infoFields(c.Info(ctx).Val())
+		version := info["redis_version"]
+		if v := info["valkey_version"]; v != "" {
+			version = v
+		}
+		major, err := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
+		switch {
+		case err != nil:
+			d.warn("Redis version", name+"it does not tell its version", "use Redis 7.0 or Valkey, or a later one")
+		case major < oldestRedis:
+			d.problem("Redis version", name+"it is "+version, "use Redis 7.0 or Valkey, or a later one: older ones refuse scripts at their memory limit")
+		default:
+			d.ok("Redis version", name+"it is "+version)
+		}
+		d.speed(ctx, name, c)
+		d.replicas(ctx, name, c, info)
+	})
+	if err != nil {
+		d.problem("Redis", err.Error(), "see which of its servers are down")
+	}
+}
+
+func infoFields(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// speed measures round trips and the difference of the clocks.
+func (d *doctor) speed(ctx context.Context, name string, c redis.UniversalClient) {
+	var trips []time.Duration
+	var skew time.Duration
+	for range askedPings {
+		began := time.Now()
+		theirs, err := c.Time(ctx).Result()
+		took := time.Since(began)
+		if err != nil {
+			d.problem("Redis latency", name+err.Error(), "see why it does not answer")
+			return
+		}
+		if trips = append(trips, took); took <= slices.Min(trips) {
+			skew = theirs.Sub(began.Add(took / 2))
+		}
+	}
+	slices.Sort(trips)
+	d.latency("Redis latency", trips[len(trips)/2], slowRedis, name+"it answers", "bring it nearer, and see SLOWLOG and the load of its machine: each event needs several round trips")
+	switch apart := skew.Abs(); {
+	case apart > skewProblem:
+		d.problem("clocks", fmt.Sprintf("%sits clock and this machine's are %v apart", name, apart.Round(time.Millisecond)), "synchronise both (chrony, systemd-timesyncd): tokens and retention go by them")
+	case apart > skewWarning:
+		d.warn("clocks", fmt.Sprintf("%sits clock and this machine's are %v apart", name, apart.Round(time.Millisecond)), "synchronise both (chrony, systemd-timesyncd)")
+	default:
+		d.ok("clocks", name+"its clock and this machine's agree")
+	}
+}
+
+// replicas looks at what a failover would lose.
+func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalClient, info map[string]string) {
+	if n, _ := strconv.Atoi(info["connected_slaves"]); n == 0 { // nobody to fail over to
+		d.ok("Redis replicas", name+"it has none")
+		return
+	}
+	settings, err := c.ConfigGet(ctx, "min-replicas-to-write").Result()
+	switch {
+	case err != nil:
+		d.warn("Redis replicas", name+"it does not tell min-replicas-to-write", "have it set to 1 at least: a failover loses what no replica has")
+	case settings["min-replicas-to-write"] == "0":
+		d.warn("Redis replicas", name+"min-replicas-to-write is 0", "set it to 1 at least: a master that is cut off goes on taking events, and a failover loses them")
+	default:
+		d.ok("Redis replicas", name+"it writes only with "+settings["min-replicas-to-write"])
+	}
+}
+
+// memory looks at how full the fullest server is.
+func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
+	const check = "Redis memory"
+	m := redisx.NewMemory(r, redisx.MemoryOptions{HighWater: cfg.Redis.HighWater, Limit: int64(cfg.Redis.Memory)})
+	m.Read(ctx)
+	for _, w := range m.Warnings() {
+		d.warn(check, w, "set maxmemory of Redis, or redis.memory")
+	}
+	use := m.Fullest()
+	if use.Limit == 0 {
+		return
+	}
+	message := fmt.Sprintf("%d of %d MB are used, new events are refused from %d", use.Used>>20, use.Limit>>20, use.HighWater>>20)
+	switch share := float64(use.Used) / float64(use.HighWater); {
+	case share >= 1:
+		d.problem(check, message, "give Redis more memory, or see which company's receivers do not take their events")
+	case share >= nearlyFull:
+		d.warn(check, message, "give Redis more memory, or see which company's receivers do not take their events")
+	default:
+		d.ok(check, message)
+	}
+}
+
+// work looks at what waits, at quotas, and whether anybody serves the partitions.
+func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
+	all := make([]int, partition.Count)
+	for p := range all {
+		all[p] = p
+	}
+	q := workqueue.New(workqueue.Options{Client: r.Client(), Replica: "doctor"})
+	backlog, err := q.Backlog(ctx, all)
+	if err != nil {
+		d.problem("work", err.Error(), "see which Redis server does not answer")
+		return
+	}
+	if backlog.OldestDue > overdueWork {
+		d.problem("partitions", fmt.Sprintf("work that is due for %v is served by nobody", backlog.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner does not get on")
+	} else {
+		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", backlog.Pending))
+	}
+	if backlog.Quarantined > 0 {
+		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", backlog.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
+	}
+	largest, err := q.Largest(ctx, backlog, askedLargest)
+	if err != nil {
+		d.warn("quotas", err.Error(), "try again")
+		return
+	}
+	near := 0
+	for _, c := range largest {
+		if float64(c.Pending) >= nearlyFull*float64(cfg.Limits.CompanyBacklog) {
+			near++
+			d.warn("quotas", fmt.Sprintf("company %s has %d of %d pending events", c.Company, c.Pending, cfg.Limits.CompanyBacklog), "see its failing subscribers; raise limits.company_backlog only with memory to spare")
+		}
+	}
+	if near == 0 {
+		d.ok("quotas", "no company is near limits.company_backlog")
+	}
+}
+
+// formats looks at the releases that share what is stored, and at the keys of its secrets.
+func (d *doctor) formats(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
+	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	if err != nil {
+		d.problem("versions", err.Error(), "see which Redis server does not answer")
+		return
+	}
+	for p, format := range formats.Partitions {
+		if format < partition.OldestFormat || format > partition.NewestFormat() {
+			d.problem("versions", fmt.Sprintf("partition %d is stored in format %d, which this release does not read", p, format), "run a release that reads it")
+			return
+		}
+	}
+	for _, reader := range formats.Readers {
+		if !reader.Reads(partition.NewestFormat()) {
+			d.warn("versions", "replica "+reader.Replica+" is of an older release", "replace it; 'spendhook format raise' waits for it")
+		}
+	}
+	switch n := len(formats.Readers); n {
+	case 0:
+		d.warn("replicas", "no daemon is running on this Redis", "start one")
+	default:
+		d.ok("replicas", fmt.Sprintf("%d are running", n))
+	}
+	ring, err := openKeyring(cfg, seal.ReadFile)
+	if err != nil {
+		return // it is said already
+	}
+	if err := keycheck.Check(ctx, r.Client(), ring); err != nil {
+		d.problem("encryption keys", err.Error(), "set the missing key, also as one of encryption.old_keys; docs/secrets.md")
+	}
+}
+
+// egressCertificates looks at those of companies.
+func (d *doctor) egressCertificates(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
+	ring, err := openKeyring(cfg, seal.ReadFile)
+	if err != nil {
+		return // it is said already
+	}
+	store := subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring})
+	some, counts, err := store.ExpiringCertificates(ctx, time.Now().Add(certificateNotice))
+	n := int64(0)
+	for _, count := range counts {
+		n += count
+	}
+	switch {
+	case err != nil:
+		d.warn("egress certificates", err.Error(), "try again")
+	case n > 0:
+		d.warn("egress certificates", fmt.Sprintf("%d end within 30 days or have ended, the first of company %s at %s", n, some[0].Company, some[0].NotAfter.Format(time.RFC3339)), "have the companies set new ones (PUT /api/v1/egress-certificate)")
+	default:
+		d.ok("egress certificates", "none ends within 30 days")
+	}
+}
+
+// proxyAddress is the host and port of a proxy's URL. The error never holds the URL.
+func proxyAddress(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", fmt.Errorf("egress.proxy_url is not a URL")
+	}
+	port := u.Port()
+	switch {
+	case port != "":
+	case u.Scheme == "https":
+		port = "443"
+	default:
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port), nil
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/internal/devca"
+	"spendhook/internal/redistest"
+)
+
+// found runs the doctor and returns its findings, the worst of each check.
+func found(tb testing.TB, code int, args ...string) map[string]finding {
+	tb.Helper()
+	r := command(tb, "", append([]string{"doctor", "--json"}, args...)...)
+	var out struct {
+		Findings []finding `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.code != code {
+		tb.Fatalf("exit code %d, %v:\n%s%s", r.code, err, r.stdout, r.stderr)
+	}
+	worse := map[string]int{findingOK: 0, findingSkipped: 1, findingWarning: 2, findingProblem: 3}
+	worst := map[string]finding{}
+	for _, f := range out.Findings {
+		if old, ok := worst[f.Check]; !ok || worse[f.Result] > worse[old.Result] {
+			worst[f.Check] = f
+		}
+		if f.Message == "" || (f.Remedy == "") != (f.Result == findingOK || f.Result == findingSkipped) {
+			tb.Errorf("%+v: want what is wrong, and what to do", f)
+		}
+	}
+	return worst
+}
+
+func wantFound(tb testing.TB, got map[string]finding, want map[string]string) {
+	tb.Helper()
+	for check, result := range want {
+		if got[check].Result != result {
+			tb.Errorf("%s: %+v, want %s", check, got[check], result)
+		}
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always", "--maxmemory", "100mb"}})
+	h := newInstallation(t, server.URL(), "")
+	file := filepath.Join(h.dir, "config.yml")
+	h.settings(t, "dev: true\nredis: "+server.URL()+"\n")
+	args := []string{"--config", file, "--data-dir", h.dir}
+	wantFound(t, found(t, exitOK, args...), map[string]string{"Redis": findingOK, "replicas": findingWarning}) // no daemon
+	d := h.start(t)
+	wantFound(t, found(t, exitOK, args...), map[string]string{
+		"configuration": findingOK, "data directory": findingOK, "encryption keys": findingOK, "spend database": findingOK,
+		"Redis": findingOK, "Redis version": findingOK, "Redis replicas": findingOK, "Redis memory": findingOK, "clocks": findingOK,
+		"partitions": findingOK, "quotas": findingOK, "replicas": findingOK, "egress certificates": findingOK,
+	})
+	command(t, "", append([]string{"doctor"}, args...)...).want(t, exitOK, "ok    configuration: the settings are good\n", "")
+	d.stop(t)
+
+	now := time.Now()
+	ca, err := devca.New("test", now.Add(-2*time.Hour), now.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := ca.Issue(devca.Leaf{Name: "old", Hosts: []string{"h"}, Usage: x509.ExtKeyUsageServerAuth, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(-time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key := filepath.Join(h.dir, "old.pem"), filepath.Join(h.dir, "old.key")
+	for path, text := range map[string][]byte{certificate: old.Cert, key: old.Key} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.settings(t, "dev: true\nredis: redis://127.0.0.1:1\nstorage: {url: 'postgres://u:hunter2@127.0.0.1:1/d'}\n"+
+		"tls: {cert_file: "+certificate+", key_file: "+key+"}\negress: {proxy_url: 'http://127.0.0.1:1'}\n")
+	wantFound(t, found(t, exitFailure, args...), map[string]string{
+		"Redis": findingProblem, "work": findingSkipped, "spend database": findingProblem,
+		"certificate tls.cert_file": findingProblem, "egress": findingProblem,
+	})
+	h.settings(t, "redis: "+server.URL()+"\nlog: {level: loud}\n")
+	wantFound(t, found(t, exitFailure, args...), map[string]string{"configuration": findingProblem})
+
+	evicting := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}})
+	h.settings(t, "dev: true\nredis: "+evicting.URL()+"\nencryption: {key: '"+otherKey+"'}\n")
+	wantFound(t, found(t, exitFailure, args...), map[string]string{"Redis": findingProblem, "replicas": findingWarning})
+	h.settings(t, "dev: true\nredis: "+server.URL()+"\nencryption: {key: '"+otherKey+"'}\n")
+	wantFound(t, found(t, exitFailure, args...), map[string]string{"encryption keys": findingProblem})
+}
+
+// otherKey is not the key of the data directory.
+const otherKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="

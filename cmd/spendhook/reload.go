@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+
+	"spendhook/config"
+	"spendhook/internal/ratelimit"
+)
+
+// reloader reads the settings again and applies those that may change while the daemon
+// runs. Safe for concurrent use, once the daemon has started.
+type reloader struct {
+	load  func() (*config.Config, error)
+	level *slog.LevelVar
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	running config.Config
+	steps   []reloadStep
+}
+
+// reloadStep applies one setting.
+type reloadStep struct {
+	key   string
+	apply func(*config.Config)
+}
+
+// reload is what came of reading the settings again.
+type reload struct {
+	Applied      []string `json:"applied"`
+	NeedsRestart []string `json:"needsRestart"`
+}
+
+// apply adds a setting that can be applied.
+func (r *reloader) apply(key string, step func(*config.Config)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, reloadStep{key, step})
+}
+
+// reload applies what has changed and can be applied, and names the rest. When the
+// settings are not good nothing changes, and the error says why.
+func (r *reloader) reload() (reload, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.load()
+	if err != nil {
+		r.log.Error("settings not reloaded, those from before stay in use", "exception.message", err)
+		return reload{}, err
+	}
+	done := reload{Applied: []string{}, NeedsRestart: []string{}}
+	for _, key := range config.Changed(&r.running, next) {
+		known := false
+		for _, step := range r.steps {
+			if step.key == key {
+				step.apply(next)
+				known = true
+			}
+		}
+		if known {
+			config.Adopt(&r.running, next, key) // what needs a restart is named again the next time
+			done.Applied = append(done.Applied, key)
+		} else {
+			done.NeedsRestart = append(done.NeedsRestart, key)
+		}
+	}
+	r.log.Info("settings reloaded", "applied", done.Applied, "needs_restart", done.NeedsRestart)
+	return done, nil
+}
+
+// follow reloads at each signal, until ctx ends.
+func (r *reloader) follow(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-signals:
+			_, _ = r.reload() // it is logged
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// followLimits has the limits of requests and of pending events follow the settings.
+func (d *daemon) followLimits() {
+	rates := func(c *config.Config) {
+		d.limits.Change(
+			ratelimit.Limit{PerSecond: float64(c.Limits.ClientRate), Burst: c.Limits.ClientBurst},
+			ratelimit.Limit{PerSecond: float64(c.Limits.CompanyRate), Burst: c.Limits.CompanyBurst},
+		)
+	}
+	for _, key := range []string{"limits.client_rate", "limits.client_burst", "limits.company_rate", "limits.company_burst"} {
+		d.reloader.apply(key, rates)
+	}
+	d.reloader.apply("limits.company_backlog", func(c *config.Config) { d.events.SetBacklog(c.Limits.CompanyBacklog) })
+}

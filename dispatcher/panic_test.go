@@ -1,0 +1,88 @@
+package dispatcher
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/redistest"
+)
+
+// retryQuarantined has everything in the quarantine tried again.
+func (h *harness) retryQuarantined() {
+	h.t.Helper()
+	page, err := h.Quarantined(h.t.Context(), workqueue.QuarantineFilter{Company: &h.company, Size: 100})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, q := range page.Items {
+		if err := h.RetryQuarantined(h.t.Context(), q); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// What panics while it is matched is quarantined, and holds up nothing else.
+func TestAPanicWhileMatchingIsContained(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	rc := receive(t, nil)
+	sub := h.subscribe(rc.URL)
+	fine := h.subscribeTo(h.company, receive(t, nil).URL, "PAYMENT_FAILED")
+	loaded, err := h.opts.Registry.Current(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range loaded {
+		if s.UUID == sub.UUID {
+			h.targets.ready.Add(s, nil) // what its first use trips over
+		}
+	}
+	h.start()
+	bad := h.emit(3)
+	eventually(t, func() bool { return len(h.quarantined()) == 3 }, "the events are quarantined")
+	good := h.emitType("PAYMENT_FAILED", 5)
+	h.reachAll(good, fine, delivery.StatusDelivered)
+	h.targets.ready.Purge()
+	h.retryQuarantined()
+	h.reachAll(bad, sub, delivery.StatusDelivered)
+	h.settled()
+	rc.once(t, bad)
+}
+
+// What panics while its outcome is recorded is quarantined alone: the outcomes that are
+// written beside it are kept, and nothing is sent twice but itself.
+func TestAPanicWhileRecordingIsContained(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	broken.Store(true)
+	h := build(t, redistest.New(t), func(o *Options) {
+		o.Jitter = func() float64 { // of the next attempt, after a failure
+			if broken.Load() {
+				panic("an error in our code")
+			}
+			return 0
+		}
+	})
+	var mended atomic.Bool
+	refusing := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		if !mended.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	well := receive(t, nil)
+	bad := h.subscribeTo(h.company, refusing.URL, "PAYMENT_FAILED")
+	good := h.subscribe(well.URL)
+	failing, fine := h.emitType("PAYMENT_FAILED", 3), h.emit(50)
+	h.start()
+	h.reachAll(fine, good, delivery.StatusDelivered)
+	eventually(t, func() bool { return len(h.quarantined()) == len(failing) }, "what cannot be recorded is quarantined")
+	broken.Store(false)
+	mended.Store(true)
+	h.retryQuarantined()
+	h.reachAll(failing, bad, delivery.StatusDelivered)
+	h.settled()
+	well.once(t, fine)
+}

@@ -1,0 +1,60 @@
+package dispatcher
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/subscribers"
+)
+
+// The log shows the headers that each attempt was made with, also after the subscriber
+// has others.
+func TestTheLogShowsTheHeadersThatWereSent(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	in := receive(t, nil)
+	var s subscribers.Subscriber
+	in.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+		switch n {
+		case 2:
+			h.update(s, subscribers.Settings{Headers: map[string]*subscribers.Secret{"X-Key": new(subscribers.Secret("a secret"))}})
+		case 3:
+			h.update(s, subscribers.Settings{Headers: map[string]*subscribers.Secret{"X-Key": nil}, Format: new(subscribers.FormatCloudEvents)})
+		}
+		if n < 4 {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}
+	s = h.subscribe(in.URL)
+	id := h.emit(1)[0]
+	d := h.reaches(id, s, delivery.StatusDelivered)
+	if len(d.Attempts) != 4 {
+		t.Fatalf("%d attempts", len(d.Attempts))
+	}
+	for i, got := range in.got {
+		want := map[string]string{}
+		for name, values := range got.header {
+			want[strings.ToLower(name)] = values[0]
+		}
+		delete(want, "content-length")
+		delete(want, "accept-encoding")
+		for _, name := range []string{"webhook-signature", "x-key"} {
+			if want[name] != "" {
+				want[name] = "[redacted]"
+			}
+		}
+		shown := map[string]string{}
+		for name, value := range delivery.RequestHeaders(d.ID, d.Attempts, i) {
+			shown[strings.ToLower(name)] = value
+		}
+		if !maps.Equal(shown, want) {
+			t.Errorf("attempt %d: shown %v, sent %v", i+1, shown, want)
+		}
+	}
+	if d.Attempts[0].Sent != "" {
+		t.Errorf("the first attempt repeats what the second sent: %q", d.Attempts[0].Sent)
+	}
+}

@@ -1,0 +1,52 @@
+// Package clienttls reads what a client of a server needs for TLS from files.
+package clienttls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Files are PEM files: who signs the server's certificate ("": the system's
+// authorities), and the certificate to present, with its key ("": none).
+type Files struct {
+	CA, Cert, Key string
+}
+
+// Apply adds what is in the files to a configuration; the certificate is read again at
+// each handshake, so that it may be renewed. A nil f, or one without files, adds
+// nothing; else a nil c is an error.
+func (f *Files) Apply(c *tls.Config) error {
+	if f == nil || *f == (Files{}) {
+		return nil
+	}
+	if c == nil {
+		return errors.New("certificates are configured, but the address has no TLS")
+	}
+	if f.CA != "" {
+		text, err := os.ReadFile(f.CA)
+		if err != nil {
+			return fmt.Errorf("read the authorities: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("%s holds no certificate", f.CA)
+		}
+	}
+	if f.Cert == "" {
+		return nil
+	}
+	read := func() (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read the client certificate: %w", err)
+		}
+		return &pair, nil
+	}
+	if _, err := read(); err != nil {
+		return err
+	}
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return read() }
+	return nil
+}

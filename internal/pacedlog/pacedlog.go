@@ -1,0 +1,54 @@
+// Package pacedlog passes on what a library logs of its own, which may be hundreds of
+// lines while something is away: the first problem at once, then one line a minute
+// that tells how many there were.
+package pacedlog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// every is how often problems of a library are logged at most.
+const every = time.Minute
+
+// Problems logs the problems of one library. Each is logged at debug level; at warn
+// level the first in a minute, with the number of those before it that were not. Safe
+// for concurrent use.
+type Problems struct {
+	log     *slog.Logger
+	library string
+	now     func() time.Time
+
+	mu    sync.Mutex
+	next  time.Time // when one is logged again
+	since int       // left out since the last one
+}
+
+// New returns Problems that log to l; a nil now means time.Now.
+func New(l *slog.Logger, library string, now func() time.Time) *Problems {
+	if now == nil {
+		now = time.Now //nolint:forbidigo // the one default
+	}
+	return &Problems{log: l, library: library, now: now}
+}
+
+// Debug logs what is no problem, at debug level.
+func (p *Problems) Debug(ctx context.Context, message string) {
+	p.log.DebugContext(ctx, "a library says", "library", p.library, "message", message)
+}
+
+// Log logs a problem.
+func (p *Problems) Log(ctx context.Context, message string) {
+	level, left := slog.LevelDebug, 0
+	p.mu.Lock()
+	if now := p.now(); now.Before(p.next) {
+		p.since++
+	} else {
+		level, left = slog.LevelWarn, p.since
+		p.next, p.since = now.Add(every), 0
+	}
+	p.mu.Unlock()
+	p.log.Log(ctx, level, "a library reports a problem", "library", p.library, "message", message, "left_out", left)
+}
