@@ -48,7 +48,7 @@ func workOf(company uuid.UUID) string {
 func (s *Store) Backlogs(ctx context.Context, n int) ([]CompanyBacklog, error) {
 	calls := make([]*script.Call, partition.Count)
 	for p := range calls {
-		calls[p] = &script.Call{Script: backlogsScript, Keys: []string{CompaniesKey(p)}, Args: []any{partition.Prefix(p) + "c:", n}}
+		calls[p] = &script.Call{Script: backlogsScript, Keys: []string{companiesKey(p)}, Args: []any{partition.Prefix(p) + "c:", n}}
 	}
 	if err := script.Run(ctx, s.client, nil, calls...); err != nil {
 		return nil, unavailable("measure backlogs", err)
