@@ -783,8 +783,10 @@ type Attempt struct {
 	// any but 410 and 429, `timeout` no complete answer in time, `reset` a connection that ended before the
 	// answer, `protocol` an answer that is not proper HTTP, `refused_address` one that the egress guard
 	// refused, `panic` an error of this service.
-	Error          *ErrorClass       `json:"error,omitempty"`
-	Number         int               `json:"number"`
+	Error  *ErrorClass `json:"error,omitempty"`
+	Number int         `json:"number"`
+
+	// RequestHeaders The headers that the attempt was made with, by name. The signature and what the subscriber set are `[redacted]`. Empty when nothing could be sent.
 	RequestHeaders map[string]string `json:"requestHeaders"`
 
 	// ResponseBody The first 1 KiB of the answer to a failed attempt, absent after a success; bytes that are not UTF-8 are replaced.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 	"spendhook/internal/script"
 )
 
@@ -111,10 +112,12 @@ func (q *Queue) claimSize(partitions []int, share int) int {
 	return max(1, min(most, 2*share/len(partitions)))
 }
 
-// recoverPause is the wait between two tries to recover a claim.
+// recoverPause is the wait between two tries to recover a claim, and before its
+// partition is claimed from again: a claim that always fails must not be repeated without
+// a pause.
 const recoverPause = 250 * time.Millisecond
 
-// recoverClaim requeues what a claim took whose answer did not come, and has the
+// recoverClaim requeues what a claim took whose answer did not come, and then has the
 // partition served. It goes on in the background until that is done or claiming
 // stops: Release requeues all there is.
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
@@ -122,13 +125,11 @@ func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 		for {
 			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
 			err := script.Run(q.ctx, q.opts.Client, nil, call)
-			if err == nil {
-				q.Kick(p)
+			if !pause.For(q.ctx, recoverPause) {
 				return
 			}
-			select {
-			case <-time.After(recoverPause):
-			case <-q.ctx.Done():
+			if err == nil {
+				q.Kick(p)
 				return
 			}
 		}
