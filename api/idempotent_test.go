@@ -201,8 +201,6 @@ func (h *spendHarness) crashBeforeTheAnswerIsKept(path, body, other string) {
 // keyless are the POSTs that take no Idempotency-Key, each with the reason.
 var keyless = map[string]string{
 	"testSubscriberFilter": "it changes nothing and sends nothing",
-	"cancelCards":          "a card that is cancelled stays so",
-	"cancelJob":            "a job that is cancelled stays so",
 	"issueToken":           "RFC 6749 has its own rules",
 }
 

@@ -30,3 +30,6 @@ func (a *Arrivals) Waiting() int {
 	defer a.mu.Unlock()
 	return a.waiting
 }
+
+// CompaniesKey is companiesKey, for tests.
+var CompaniesKey = companiesKey

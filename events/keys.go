@@ -30,10 +30,10 @@ func OfSubscriberKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "da:"+company.String()+"/"+subscriber.String())
 }
 
-// CompaniesKey is the companies of partition p that have events. Type: sorted
+// companiesKey is the companies of partition p that have events. Type: sorted
 // set, company by the ms of its last accepted event. Writer: accept.lua, which
 // also drops those without an event within retention. TTL: none.
-func CompaniesKey(p int) string { return partition.Prefix(p) + "companies" }
+func companiesKey(p int) string { return partition.Prefix(p) + "companies" }
 
 // stateKey is what is counted of a company. Type: hash, see docs/redis.md. Writer:
 // append.lua and the scripts of other packages. TTL: none.

@@ -78,7 +78,7 @@ func (s *Store) page(ctx context.Context, sp span, after place, n int) ([]place,
 // Companies lists the companies of a partition, sorted, that accepted an event
 // at low (unix ms) or later and within retention. Its error wraps ErrUnavailable.
 func Companies(ctx context.Context, client redis.UniversalClient, partition int, low int64) ([]uuid.UUID, error) {
-	names, err := client.ZRangeByScore(ctx, CompaniesKey(partition), &redis.ZRangeBy{
+	names, err := client.ZRangeByScore(ctx, companiesKey(partition), &redis.ZRangeBy{
 		Min: strconv.FormatInt(low, 10), Max: "+inf",
 	}).Result()
 	if err != nil {

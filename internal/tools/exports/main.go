@@ -160,7 +160,7 @@ func (m *module) read(p listed) error {
 		if err != nil {
 			return err
 		}
-		m.written[path] = !ast.IsGenerated(f)
+		m.written[p.ImportPath+"/"+name] = !ast.IsGenerated(f)
 		files = append(files, f)
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
@@ -295,7 +295,7 @@ func (m *module) exported(path string) ([]types.Object, error) {
 	var all []types.Object
 	for _, name := range pkg.Scope().Names() {
 		o := pkg.Scope().Lookup(name)
-		if !o.Exported() || !m.written[m.files.Position(o.Pos()).Filename] {
+		if !o.Exported() || !m.written[path+"/"+filepath.Base(m.files.Position(o.Pos()).Filename)] {
 			continue
 		}
 		all = append(all, o)
