@@ -192,6 +192,8 @@ const envPrefix = "SPENDHOOK_"
 var commandVariables = map[string]bool{
 	"SPENDHOOK_CONFIG": true, "SPENDHOOK_URL": true, "SPENDHOOK_TOKEN": true, "SPENDHOOK_SECRET": true,
 	"SPENDHOOK_CACERT": true, "SPENDHOOK_CLIENT_CERT": true, "SPENDHOOK_CLIENT_KEY": true,
+	"SPENDHOOK_TOKEN_FILE": true, "SPENDHOOK_PROFILE": true, "SPENDHOOK_CLIENT_ID": true, "SPENDHOOK_CLIENT_SECRET": true,
+	"SPENDHOOK_COMPANY_UUID": true,
 }
 
 // ofService are the variables that Kubernetes sets in each container for a Service
