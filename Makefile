@@ -10,8 +10,9 @@ TOOL    := $(GO) tool -modfile=tools.mod
 # The race detector watches our code and all that it shares with libraries, but not
 # the inside of SQLite: that is C, translated, and ten times slower under watch.
 RACE    := -race -gcflags='modernc.org/...=-race=false'
-# The dashboards and what they are made with, which the daemon does without.
-DASHBOARDS := -modfile=monitoring.mod -tags dashboards ./deploy/monitoring/dashboards
+# The program that writes the dashboards is a module of its own: the daemon does without
+# its libraries.
+DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .DEFAULT_GOAL := help
@@ -36,7 +37,7 @@ test: ## Run the tests with the race detector (installs redis-server, postgresql
 	@scripts/ensure prometheus
 	@scripts/ensure chromium
 	$(GO) test $(RACE) -timeout 15m ./...
-	$(GO) test $(DASHBOARDS)
+	$(GO) test $(DASHBOARDS) ./...
 
 .PHONY: test-console
 test-console: ## Run the long stories of the web console in a browser (build tag browser)
@@ -96,7 +97,7 @@ generate: ## Rewrite what is generated: API types from the OpenAPI document, doc
 	$(GO) generate ./...
 	GENERATE=1 $(GO) test -count=1 -run TestErrorsAreDocumented ./api
 	GENERATE=1 $(GO) test -count=1 -run TestMetricsAreDocumented ./cmd/spendhook
-	$(GO) run $(DASHBOARDS) deploy/monitoring/dashboards
+	$(GO) run $(DASHBOARDS) . .
 
 .PHONY: docker
 docker: ## Build the container image

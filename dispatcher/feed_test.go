@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestFeed(t *testing.T) {
 	h.update(picky, subscribers.Settings{Filter: new(`decimal(metadata.amount) >= decimal("100")`)})
 	var all, big []string
 	for i := range 300 {
-		id, kind, amount := fmt.Sprintf("e%03d", i), string("ABC"[i%3]), fmt.Sprint(i)
+		id, kind, amount := fmt.Sprintf("e%03d", i), string("ABC"[i%3]), strconv.Itoa(i)
 		h.emitWith(id, kind, amount)
 		if kind != "C" {
 			all = append(all, id)

@@ -74,7 +74,7 @@ func (f *feedReader) run(ctx context.Context) {
 		}
 	}
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if page, ok := f.read(f.tb.Context(), "0s"); ok && !page.More {
+		if page, ok := f.read(context.WithoutCancel(ctx), "0s"); ok && !page.More {
 			return
 		}
 	}

@@ -1,5 +1,3 @@
-//go:build dashboards
-
 package main
 
 // board is a dashboard.

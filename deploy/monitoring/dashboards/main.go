@@ -1,5 +1,3 @@
-//go:build dashboards
-
 // Dashboards writes the Grafana dashboards into the directory that is named.
 package main
 

@@ -1,4 +1,4 @@
-module spendhook
+module spendhook/dashboards
 
 go 1.26
 
