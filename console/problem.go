@@ -93,7 +93,7 @@ func (v *visit) fail(err error) {
 	p.RequestID, p.Entered = v.w.Header().Get("X-Request-Id"), v.secret != ""
 	if p.Status >= http.StatusInternalServerError && !errors.Is(err, errBusy) && v.r.Context().Err() == nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page failed",
-			slog.String("request_id", p.RequestID), slog.Int("status", p.Status), slog.Any("error", err))
+			slog.String("request_id", p.RequestID), slog.Int("http.response.status_code", p.Status), slog.Any("exception.message", err))
 	}
 	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
 		v.w.Header().Set("Retry-After", "1")

@@ -123,7 +123,7 @@ func (v *visit) render(status int, name, title string, data any) {
 	var page bytes.Buffer
 	err = v.server.pages[name].Execute(&page, view{visit: v, Title: title, Data: data, About: about, Now: v.server.opts.Now()})
 	if err != nil {
-		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page not rendered", slog.String("page", name), slog.Any("error", err))
+		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page not rendered", slog.String("file.path", name), slog.Any("exception.message", err))
 		http.Error(v.w, "The page could not be made; the log has the cause.", http.StatusInternalServerError)
 		return
 	}

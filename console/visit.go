@@ -127,7 +127,7 @@ func (v *visit) recover() {
 		panic(cause)
 	}
 	v.server.opts.Logger.LogAttrs(context.WithoutCancel(v.r.Context()), slog.LevelError, "console page panicked",
-		slog.String("path", v.r.URL.Path), slog.String("panic", fmt.Sprint(cause)), slog.String("stack", string(debug.Stack())))
+		slog.String("url.path", v.r.URL.Path), slog.String("exception.message", fmt.Sprint(cause)), slog.String("exception.stacktrace", string(debug.Stack())))
 	v.fail(errors.New("a page panicked"))
 }
 

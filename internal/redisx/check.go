@@ -34,7 +34,7 @@ func (r *Redis) Check(ctx context.Context) Status {
 	}
 	s := checkServer(ctx, r.client)
 	if r.full != nil && r.full.Load() {
-		s.down("Redis is down until its disk has space: is it full?")
+		s.down("Redis is down: is its disk full?")
 	}
 	if !r.own {
 		s.judgeSync(ctx, r.client)
