@@ -44,7 +44,7 @@ func (c *cardListCmd) Run(ctx context.Context, s *session) error {
 
 // oneCard is the argument of a command about one.
 type oneCard struct {
-	UUID uuid.UUID `arg:"" name:"uuid" predictor:"card" help:"The card."`
+	UUID uuid.UUID `arg:"" name:"uuid" help:"The card."`
 }
 
 type cardGetCmd struct{ oneCard }
@@ -122,7 +122,7 @@ func (c *cardThresholdCmd) Run(ctx context.Context, s *session) error {
 
 type cardCancelCmd struct {
 	careful
-	UUIDs []uuid.UUID `arg:"" name:"uuid" predictor:"card" help:"The cards, up to 100."`
+	UUIDs []uuid.UUID `arg:"" name:"uuid" help:"The cards, up to 100."`
 }
 
 // Run cancels them and says what became of each.

@@ -25,7 +25,7 @@ type Connection struct {
 	Profile     string        `env:"SPENDHOOK_PROFILE" default:"default" help:"Profile that 'spendhook login' made."`
 	URL         string        `name:"url" env:"SPENDHOOK_URL" help:"Base address of the daemon (default: the profile's, or http://127.0.0.1:8080)."`
 	TokenFile   string        `env:"SPENDHOOK_TOKEN_FILE" placeholder:"FILE|-" help:"File with an access token, in place of the profile's credentials. SPENDHOOK_TOKEN is one itself."`
-	CACert      string        `name:"cacert" env:"SPENDHOOK_CACERT" placeholder:"FILE" help:"Authorities to believe the daemon's certificate by (PEM), instead of the system's."`
+	CACert      string        `name:"cacert" env:"SPENDHOOK_CACERT" placeholder:"FILE" help:"CA certificates that the client trusts (PEM), instead of the system's."`
 	Cert        string        `env:"SPENDHOOK_CLIENT_CERT" placeholder:"FILE" help:"Client certificate to present (PEM)."`
 	Key         string        `env:"SPENDHOOK_CLIENT_KEY" placeholder:"FILE" help:"Its key."`
 	CompanyUUID *uuid.UUID    `name:"company-uuid" env:"SPENDHOOK_COMPANY_UUID" help:"Company, when the token does not carry one."`

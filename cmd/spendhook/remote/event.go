@@ -28,7 +28,7 @@ type eventCmd struct {
 
 type eventSendCmd struct {
 	ID           string    `name:"id" help:"Event id; sending the same id again is safe (default: a fresh UUID)."`
-	Event        string    `predictor:"event-type" help:"Event type, such as PAYMENT_PAID."`
+	Event        string    `help:"Event type, such as PAYMENT_PAID."`
 	Timestamp    time.Time `help:"When it happened, RFC 3339 (default: now)."`
 	Metadata     string    `xor:"metadata" help:"Metadata, a JSON object."`
 	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File holding the metadata."`
@@ -124,7 +124,7 @@ func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 
 // oneEvent is the argument of a command about one.
 type oneEvent struct {
-	ID string `arg:"" name:"id" predictor:"event" help:"The event."`
+	ID string `arg:"" name:"id" help:"The event."`
 }
 
 type eventGetCmd struct{ oneEvent }
@@ -159,7 +159,7 @@ func (c *eventExplainCmd) Run(ctx context.Context, s *session) error {
 type eventReplayCmd struct {
 	careful
 	oneEvent
-	SubscriberUUIDs []uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"Only to this subscriber; may repeat (default: all that want it)."`
+	SubscriberUUIDs []uuid.UUID `name:"subscriber-uuid" help:"Only to this subscriber; may repeat (default: all that want it)."`
 }
 
 // Run prints the deliveries that were scheduled.

@@ -21,7 +21,7 @@ type jobCmd struct {
 
 // oneJob is the argument of a command about one.
 type oneJob struct {
-	UUID  uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
+	UUID  uuid.UUID `arg:"" name:"uuid" help:"The job."`
 	Cards bool      `help:"It is a bulk creation of cards."`
 }
 
@@ -78,7 +78,7 @@ func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
 
 type jobListCmd struct {
 	listing
-	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"Only jobs about this subscriber alone."`
+	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs about this subscriber alone."`
 	Kind           []string   `help:"RETRY, RECOVER, RELEASE, CANCEL or DROP; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
@@ -102,7 +102,7 @@ func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 
 type jobCancelCmd struct {
 	careful
-	UUID uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
+	UUID uuid.UUID `arg:"" name:"uuid" help:"The job."`
 }
 
 // Run cancels it.
