@@ -163,7 +163,7 @@ func countStates(rows []subscriberRow) (n subscriberStates) {
 	return n
 }
 
-// worst are the subscribers that need a look, ten at most.
+// worst are the subscribers with problems, ten at most.
 func worst(rows []subscriberRow) []subscriberRow {
 	rows = slices.DeleteFunc(rows, func(r subscriberRow) bool {
 		return r.State == "healthy" && r.Stats.Live == 0 && r.Stats.Dead == 0

@@ -50,7 +50,7 @@ func TestConsoleStory(t *testing.T) {
 	})
 	b.visit("/console/audit")
 	b.says("delivery.retry")
-	b.goes("Leave")
+	b.goes("Sign out")
 	b.says("You have left")
 	b.expect("401")
 	if status := b.visit("/console/"); status != http.StatusUnauthorized {
@@ -343,7 +343,7 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 	query := "company=" + developerCompany.String()
 	for path, says := range map[string]string{
 		"/console/":            "Companies with the largest backlog",
-		"/console/?" + query:   "Subscribers that need a look",
+		"/console/?" + query:   "Subscribers with problems",
 		"/console/system":      "Replicas",
 		"/console/subscribers": "Ours",
 		"/console/subscribers/" + w.well + "?" + query: "Ours",
