@@ -368,7 +368,8 @@ func (s *Service) walk(ctx context.Context, j *Job, index delivery.Index, change
 	}
 	var writes []delivery.Write
 	for i, rec := range records {
-		if rec == nil {
+		// One may have ended since the index was read: it stays ended.
+		if rec == nil || index == delivery.Live && !rec.Status.Live() {
 			continue
 		}
 		j.Examined++
