@@ -171,7 +171,7 @@ func (f *feed) load(ctx context.Context, list []events.Numbered) ([]*events.Stor
 }
 
 // add puts an event on the page when it matches. The page is full when there is no
-// room for it, or none after it.
+// memory for it, or no event after it.
 func (f *feed) add(e events.Numbered, stored *events.Stored) error {
 	item := FeedItem{
 		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,

@@ -456,7 +456,7 @@ func (s *site) post(d *running, id string) {
 	}
 }
 
-// restart starts the daemon anew, at other addresses.
+// restart starts the daemon again, at other addresses.
 func (s *site) restart(i int, in installation, asChild bool) {
 	if asChild {
 		s.daemons[i] = in.startChild(s.t)

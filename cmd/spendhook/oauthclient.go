@@ -26,7 +26,7 @@ type oauthClientCmd struct {
 	List         clientListCmd         `cmd:"" help:"List the clients." example:"spendhook client list"`
 	Show         clientShowCmd         `cmd:"" help:"Show one client." example:"spendhook client show 5f0c2d2e"`
 	RotateSecret clientRotateCmd       `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while." example:"spendhook client rotate-secret 5f0c2d2e --overlap 1h"`
-	Certificates clientCertificatesCmd `cmd:"" help:"Say anew which certificates a client may present." example:"spendhook client certificates 5f0c2d2e --certificate client.pem"`
+	Certificates clientCertificatesCmd `cmd:"" help:"Replace the certificates that a client may present." example:"spendhook client certificates 5f0c2d2e --certificate client.pem"`
 	Disable      clientDisableCmd      `cmd:"" help:"Give a client no more tokens; those it has stop within seconds." example:"spendhook client disable 5f0c2d2e"`
 	Enable       clientEnableCmd       `cmd:"" help:"Enable a client that was disabled." example:"spendhook client enable 5f0c2d2e"`
 	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client; the tokens it has stop within seconds." example:"spendhook client delete 5f0c2d2e"`

@@ -36,7 +36,7 @@ var source = common.DataSourceRef{Type: new("prometheus"), Uid: new("${source}")
 // render is the JSON that Grafana imports.
 func (b board) render() ([]byte, error) {
 	builder := dashboard.NewDashboardBuilder(b.title).
-		Uid("spendhook-" + b.file).Tags([]string{"spendhook"}).
+		Uid("spendhook-"+b.file).Tags([]string{"spendhook"}).
 		Time("now-3h", "now").Refresh("30s").Timezone("utc").Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		WithVariable(dashboard.NewDatasourceVariableBuilder("source").Label("Prometheus").Type("prometheus"))
 	for _, r := range b.rows {
