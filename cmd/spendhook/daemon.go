@@ -146,6 +146,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	o := redisOptions(d.cfg, d.log)
 	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.cfg.Dev
+	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {
 		return err

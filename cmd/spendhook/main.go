@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 
 	"spendhook/cmd/spendhook/remote"
 	"spendhook/internal/invalid"
+	"spendhook/internal/redisx"
 )
 
 // Exit codes. Scripts rely on them; every help text names them.
@@ -30,6 +32,7 @@ const (
 const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not logged in or not allowed, 4 not found, 5 the daemon is away or busy"
 
 func main() {
+	redisx.LogTo(slog.New(slog.DiscardHandler)) // a command reports the error itself; the daemon sets its own log
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 

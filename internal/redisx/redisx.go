@@ -66,13 +66,11 @@ type Redis struct {
 
 // Open connects to Redis. A Redis given by address need not be up: Check says
 // whether it is, and the client finds it when it comes. An embedded server has
-// loaded its data when Open returns; ctx ends the wait for that. What go-redis itself
-// logs goes to the Logger of the last call, for the whole process.
+// loaded its data when Open returns; ctx ends the wait for that.
 func Open(ctx context.Context, o Options) (*Redis, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	logTo(o.Logger)
 	if o.URL != "" && o.URL != Embedded {
 		c, err := connect(o.URL, o.TLS)
 		if err != nil {
@@ -114,8 +112,9 @@ func (r *Redis) Close() error {
 	return errors.Join(r.client.Close(), r.stop())
 }
 
-// logTo sends what go-redis itself has to say to l, for the whole process.
-func logTo(l *slog.Logger) { redis.SetLogger(bridge{pacedlog.New(l, "go-redis", nil)}) }
+// LogTo sends what go-redis itself logs to l, for all clients of the process: go-redis
+// has one logger. Safe for concurrent use; the last call holds.
+func LogTo(l *slog.Logger) { redis.SetLogger(bridge{pacedlog.New(l, "go-redis", nil)}) }
 
 type bridge struct{ to *pacedlog.Problems }
 
