@@ -54,6 +54,7 @@ type commands struct {
 	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
 	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import." example:"spendhook demo-data > demo.ndjson"`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date." example:"spendhook migrate"`
+	Init        initCmd        `cmd:"" help:"Make what a first deployment on PostgreSQL needs, and keep what is there: certificates, an encryption key, a client." example:"spendhook init --dir init --host hooks.example.com"`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
@@ -74,7 +75,7 @@ type console struct {
 
 // remote is the same for the commands that ask a daemon.
 func (t *console) remote() *remote.Terminal {
-	return &remote.Terminal{In: t.in, Out: t.out, Err: t.err, Version: readBuild().version}
+	return &remote.Terminal{In: t.in, Out: t.out, Err: t.err, Version: readBuild().Version}
 }
 
 // usageError is a mistake on the command line that flags alone cannot express.
