@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"spendhook/internal/pgtest"
@@ -15,16 +16,17 @@ func TestInit(t *testing.T) {
 	args := []string{"init", "--dir", dir, "--host", "hooks.example.com", "--storage", pgtest.New(t), "--data-dir", emptyDir(t)}
 	first := command(t, "", args...)
 	first.want(t, exitOK, "https://hooks.example.com:8443/oauth/token", "")
-	read := func() (all string) {
+	read := func() string {
 		t.Helper()
+		var all strings.Builder
 		for _, name := range []string{"ca.pem", "server.pem", "server-key.pem", "client.pem", "client-key.pem", "encryption.key"} {
 			text, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			all += string(text)
+			all.Write(text)
 		}
-		return all
+		return all.String()
 	}
 	before := read()
 	second := command(t, "", args...)
