@@ -23,6 +23,7 @@ type eventCmd struct {
 	Get        eventGetCmd        `cmd:"" help:"Show an event." example:"spendhook event get pay-4711"`
 	Deliveries eventDeliveriesCmd `cmd:"" help:"List the deliveries of an event." example:"spendhook event deliveries pay-4711"`
 	Explain    eventExplainCmd    `cmd:"" help:"Say, for every subscriber, what became of an event." example:"spendhook event explain pay-4711"`
+	Feed       eventFeedCmd       `cmd:"" help:"Read the events that a subscriber gets, in their order." example:"spendhook event feed 0b9d1f7e-5b7c-4c0a-9a45-1d2e3f405162 --follow -o json"`
 	Replay     eventReplayCmd     `cmd:"" help:"Deliver an event again." example:"spendhook event replay pay-4711"`
 }
 
