@@ -25,9 +25,9 @@ import (
 type listenCmd struct {
 	remote.Connection
 
-	ForwardTo  string        `placeholder:"URL" help:"Do not listen: read the feed of --subscriber and forward each delivery to this address, through any firewall."`
-	Subscriber *uuid.UUID    `help:"With --forward-to: the subscriber whose events are forwarded."`
-	After      *int64        `help:"With --forward-to: begin after the event of this number; 0 is the oldest (default: the events to come)."`
+	ForwardTo  string     `placeholder:"URL" help:"Do not listen: read the feed of --subscriber and forward each delivery to this address, through any firewall."`
+	Subscriber *uuid.UUID `predictor:"subscriber" help:"With --forward-to: the subscriber whose events are forwarded."`
+	After      *int64     `help:"With --forward-to: begin after the event of this number; 0 is the oldest (default: the events to come)."`
 
 	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
 	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat it while a secret rotates. SPENDHOOK_SECRET is one itself."`

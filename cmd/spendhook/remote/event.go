@@ -29,7 +29,7 @@ type eventCmd struct {
 
 type eventSendCmd struct {
 	ID           string    `name:"id" help:"Event id; sending the same id again is safe (default: a fresh UUID)."`
-	Event        string    `help:"Event type, such as PAYMENT_PAID."`
+	Event        string    `predictor:"event-type" help:"Event type, such as PAYMENT_PAID."`
 	Timestamp    time.Time `help:"When it happened, RFC 3339 (default: now)."`
 	Metadata     string    `xor:"metadata" help:"Metadata, a JSON object."`
 	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File holding the metadata."`
@@ -125,7 +125,7 @@ func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 
 // oneEvent is the argument of a command about one.
 type oneEvent struct {
-	ID string `arg:"" name:"id" help:"The event."`
+	ID string `arg:"" name:"id" predictor:"event" help:"The event."`
 }
 
 type eventGetCmd struct{ oneEvent }

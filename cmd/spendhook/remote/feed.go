@@ -34,9 +34,9 @@ func (f *Feed) Begin(ctx context.Context) error {
 	return err
 }
 
-// Read calls each for the events after f.After, in their order, until there are no more
+// read calls each for the events after f.After, in their order, until there are no more
 // or each returns an error. Each page is at most 4 MiB.
-func (f *Feed) Read(ctx context.Context, each func(client.FeedEvent) error) error {
+func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) error {
 	for more := true; more; {
 		page, err := f.page(ctx, "0s", 1000)
 		if err == nil {
@@ -100,7 +100,7 @@ func (f *Feed) take(page *client.Feed, each func(client.FeedEvent) error) error 
 }
 
 type eventFeedCmd struct {
-	Subscriber uuid.UUID `arg:"" help:"The subscriber (UUID)."`
+	Subscriber uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"The subscriber."`
 	After      int64     `help:"Number of the event before the first; 0 begins with the oldest that is kept." default:"0"`
 	New        bool      `help:"Begin with the events to come; with --follow."`
 	Follow     bool      `help:"Go on with the events to come, until interrupted." short:"f"`
@@ -127,7 +127,7 @@ func (c *eventFeedCmd) Run(ctx context.Context, s *session) error {
 	}
 	p := s.feedPrinter()
 	if !c.Follow {
-		return f.Read(ctx, p)
+		return f.read(ctx, p)
 	}
 	return f.Follow(ctx, p, func(err error) { fmt.Fprintln(s.term.Err, err) })
 }
