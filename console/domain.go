@@ -62,7 +62,10 @@ type Redelivery interface {
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
 	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
 	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
+	RetryAll(ctx context.Context, in redelivery.RetryRequest) (redelivery.Job, error)
 	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
+	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
 // Dispatcher is *dispatcher.Dispatcher.

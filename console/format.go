@@ -30,6 +30,8 @@ func (s *server) funcs() template.FuncMap {
 		"reason":   reasonOf,
 		"verdict":  verdictOf,
 		"class":    classOf,
+		"jobTitle": jobTitle,
+		"jobKind":  jobKindTitle,
 		"clip":     clip,
 		"safetext": func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") },
 		"uuid8":    func(id uuid.UUID) string { return id.String()[:8] },

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"spendhook/cmd/spendhook/remote"
 	"spendhook/internal/invalid"
@@ -62,10 +63,13 @@ type commands struct {
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
+	Completion  completionCmd  `cmd:"" help:"Print what a shell runs to complete commands." example:"source <(spendhook completion --code bash)"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
+
+type completionCmd = kongcompletion.Completion
 
 // console is what a command reads and writes.
 type console struct {
@@ -95,6 +99,10 @@ func runWith(ctx context.Context, args []string, term console) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term, term.remote()),
 	)
+	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(readBuild().version))) //nolint:contextcheck // a shell asks outside of any command
+	if exited >= 0 {                                                                                       // a shell has asked what may come next
+		return exited
+	}
 	command, err := parser.Parse(args)
 	if exited >= 0 { // --help has printed what was asked for
 		return exited
