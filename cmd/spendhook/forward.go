@@ -96,7 +96,7 @@ func (f *forwarder) post(ctx context.Context, e client.FeedEvent) (status int, e
 	if err != nil {
 		return 0, err
 	}
-	req.Header.Set("User-Agent", "spendhook/"+readBuild().version)
+	req.Header.Set("User-Agent", "spendhook/"+readBuild().Version)
 	if e.ContentType != nil {
 		req.Header.Set("Content-Type", *e.ContentType)
 	}

@@ -99,7 +99,7 @@ func runWith(ctx context.Context, args []string, term console) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term, term.remote()),
 	)
-	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(readBuild().version))) //nolint:contextcheck // a shell asks outside of any command
+	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(readBuild().Version))) //nolint:contextcheck // a shell asks outside of any command
 	if exited >= 0 {                                                                                       // a shell has asked what may come next
 		return exited
 	}
