@@ -63,6 +63,16 @@ test-alerts: ## Make each outage and see that exactly its alert is told, and end
 	@scripts/ensure prometheus
 	$(GO) test -tags alerts -parallel 6 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
 
+.PHONY: test-examples
+test-examples: ## Deliver to the receivers of examples/ (needs node, python3 and java; build tag examples)
+	@scripts/ensure redis
+	@scripts/ensure node
+	@scripts/ensure python
+	@scripts/ensure java
+	npm ci --no-audit --no-fund --prefix examples/node
+	$(GO) vet -C examples/go ./...
+	$(GO) test -tags examples -timeout 5m -run '^TestExample' ./cmd/spendhook
+
 .PHONY: bench
 bench: build ## Measure against what the machine can do, ~2 h (flags: make bench ARGS="--scenarios one,batch")
 	@scripts/ensure redis
