@@ -1,7 +1,6 @@
 # `make help` explains every target.
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-IMAGE   ?= spendhook:$(VERSION)
+IMAGE   ?= spendhook
 FUZZTIME ?= 10s
 ARGS    ?=
 
@@ -13,7 +12,7 @@ RACE    := -race -gcflags='modernc.org/...=-race=false'
 # The program that writes the dashboards is a module of its own: the daemon does without
 # its libraries.
 DASHBOARDS := -C deploy/monitoring/dashboards
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS = -s -w $(shell scripts/version --ldflags)
 
 .DEFAULT_GOAL := help
 

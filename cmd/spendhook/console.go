@@ -104,7 +104,7 @@ func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()
 	status := webconsole.Status{
-		Version: readBuild().version, Replica: s.replica.id, Since: s.since,
+		Version: readBuild().Version, Replica: s.replica.id, Since: s.since,
 		Redis:    webconsole.Part{Up: redis.Up, Problems: redis.Problems, Warnings: append(redis.Warnings, s.memory.Warnings()...)},
 		Database: webconsole.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
 		Memory:   webconsole.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},

@@ -45,6 +45,7 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
+	memoryRedis bool // may be used
 	reloader    *reloader
 	egress      *egress.Guard
 	limits      *api.Limits
@@ -82,9 +83,10 @@ type daemon struct {
 	address, adminAddress string     // as they are, where a port of 0 was asked for
 }
 
-// startDaemon returns once events are taken, or undoes what it has begun.
-func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, reloader: reload, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+// startDaemon returns once events are taken, or undoes what it has begun. Where it may
+// use memory, that stands in for an embedded Redis that cannot be run.
+func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, memory bool) (*daemon, error) {
+	d := &daemon{cfg: cfg, log: log, reloader: reload, memoryRedis: memory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = newGuard(cfg)
 	reload.log = log
@@ -148,7 +150,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	o := redisOptions(d.cfg, d.log)
-	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.cfg.Dev
+	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.memoryRedis
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {

@@ -112,7 +112,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		return nil, err
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
-		Guard: d.egress, Proxy: proxy, Version: readBuild().version,
+		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
 	d.stop.add("sender", func(context.Context) error {
