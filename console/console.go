@@ -26,6 +26,7 @@ type Options struct {
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
+	Traffic     Traffic
 	CardJobs    CardJobs
 	System      System
 	Audit       Audit

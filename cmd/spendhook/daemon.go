@@ -20,6 +20,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/traffic"
 	"spendhook/events"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
@@ -73,6 +74,8 @@ type daemon struct {
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console
+	traffic     *traffic.Store
+	counter     *traffic.Counter
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
