@@ -21,6 +21,7 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
@@ -61,6 +62,7 @@ type daemon struct {
 	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *events.Catalogue
+	eventTypes  *eventtype.Store
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
