@@ -798,6 +798,9 @@ type Attempt struct {
 
 	// StatusCode Absent when there was no answer.
 	StatusCode *int `json:"statusCode,omitempty"`
+
+	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
+	TraceID *string `json:"traceId,omitempty"`
 }
 
 // AuditActor defines model for AuditActor.
@@ -1776,7 +1779,7 @@ type SubscriberCreate struct {
 	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
+	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -3036,6 +3039,8 @@ type ClientInterface interface {
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
 	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -3055,6 +3060,8 @@ type ClientInterface interface {
 	// `REJECTED` with that code. Known ids are still answered.
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
+	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3949,6 +3956,8 @@ func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEd
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
 //
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -3978,6 +3987,8 @@ func (c *Client) IngestEventsWithBody(ctx context.Context, params *IngestEventsP
 // `REJECTED` with that code. Known ids are still answered.
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
+//
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10156,6 +10167,8 @@ type ClientWithResponsesInterface interface {
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
 	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -10175,6 +10188,8 @@ type ClientWithResponsesInterface interface {
 	// `REJECTED` with that code. Known ids are still answered.
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
+	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12976,6 +12991,8 @@ func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
 //
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -13001,6 +13018,8 @@ func (c *ClientWithResponses) IngestEventsWithBodyWithResponse(ctx context.Conte
 // `REJECTED` with that code. Known ids are still answered.
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
+//
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -123,7 +123,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
 		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
-		Logger: d.log, Registerer: d.registry,
+		Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 }
 
@@ -167,7 +167,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
-		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
+		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})
 	if err != nil {
 		l.Close()

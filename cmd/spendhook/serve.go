@@ -59,7 +59,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
-	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log, level), &reloader{load: load, running: *cfg, level: level})
+	d, err := startDaemon(ctx, cfg, serveLogger(term.err, cfg.Log, level), &reloader{load: load, running: *cfg, level: level})
 	if err != nil {
 		return startError(ctx, err)
 	}
