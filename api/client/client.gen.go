@@ -1329,6 +1329,9 @@ type Feed struct {
 	// Forgotten How many events of the company with numbers from `after` + 1 to `next` are not kept any more, not even as stubs, or cannot be read.
 	Forgotten int64 `json:"forgotten"`
 
+	// Last The number of the company's last event, 0 before the first. As `after`, it begins with the events to come.
+	Last int64 `json:"last"`
+
 	// More Whether the company has events after `next`; they may match or not.
 	More bool `json:"more"`
 

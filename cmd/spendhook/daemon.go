@@ -20,6 +20,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/traffic"
 	"spendhook/events"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
@@ -45,6 +46,7 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
+	memoryRedis bool // may be used
 	reloader    *reloader
 	tracing     *tracing.Tracing // nil while it is off
 	egress      *egress.Guard
@@ -74,6 +76,8 @@ type daemon struct {
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console
+	traffic     *traffic.Store
+	counter     *traffic.Counter
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
@@ -81,9 +85,10 @@ type daemon struct {
 	address, adminAddress string     // as they are, where a port of 0 was asked for
 }
 
-// startDaemon returns once events are taken, or undoes what it has begun.
-func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, reloader: reload, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+// startDaemon returns once events are taken, or undoes what it has begun. Where it may
+// use memory, that stands in for an embedded Redis that cannot be run.
+func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, memory bool) (*daemon, error) {
+	d := &daemon{cfg: cfg, log: log, reloader: reload, memoryRedis: memory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = newGuard(cfg)
 	reload.log = log
@@ -121,7 +126,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 
 // openTracing is undone after all that has spans.
 func (d *daemon) openTracing(ctx context.Context) (err error) {
-	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().version, Instance: d.replica.id, Logger: d.log})
+	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
 	d.stop.add("tracing", d.tracing.Close)
 	return err
 }
@@ -154,7 +159,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	o := redisOptions(d.cfg, d.log)
-	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.cfg.Dev
+	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.memoryRedis
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {

@@ -111,7 +111,7 @@ func TestATraceLeadsToEachAttempt(t *testing.T) {
 	if line := regexp.MustCompile(`"msg":"delivery attempt".*"event_id":"evt_in".*`).FindString(d.stderr.String()); !strings.Contains(line, `"trace_id":"`+emittersTrace+`"`) {
 		t.Errorf("the log has %s", line)
 	}
-	if !regexp.MustCompile(`"http.route":"/api/v1/events".*"trace_id":"`+emittersTrace+`"`).MatchString(d.stderr.String()) {
+	if !regexp.MustCompile(`"http.route":"/api/v1/events".*"trace_id":"` + emittersTrace + `"`).MatchString(d.stderr.String()) {
 		t.Error("the log of requests names no trace")
 	}
 
