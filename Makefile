@@ -1,7 +1,6 @@
 # `make help` explains every target.
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-IMAGE   ?= spendhook:$(VERSION)
+IMAGE   ?= spendhook
 FUZZTIME ?= 10s
 ARGS    ?=
 
@@ -13,7 +12,7 @@ RACE    := -race -gcflags='modernc.org/...=-race=false'
 # The program that writes the dashboards is a module of its own: the daemon does without
 # its libraries.
 DASHBOARDS := -C deploy/monitoring/dashboards
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS = -s -w $(shell scripts/version --ldflags)
 
 .DEFAULT_GOAL := help
 
@@ -49,7 +48,7 @@ test-console: ## Run the long stories of the web console in a browser (build tag
 screenshots: ## Write the pages of the web console to docs/console/, light and dark
 	@scripts/ensure redis
 	@scripts/ensure chromium
-	SPENDHOOK_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestScreenshots$$' ./cmd/spendhook
+	CONSOLE_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestScreenshots$$' ./cmd/spendhook
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
@@ -63,6 +62,16 @@ test-alerts: ## Make each outage and see that exactly its alert is told, and end
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
 	$(GO) test -tags alerts -parallel 6 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
+
+.PHONY: test-examples
+test-examples: ## Deliver to the receivers of examples/ (needs node, python3 and java; build tag examples)
+	@scripts/ensure redis
+	@scripts/ensure node
+	@scripts/ensure python
+	@scripts/ensure java
+	npm ci --no-audit --no-fund --prefix examples/node
+	$(GO) vet -C examples/go ./...
+	$(GO) test -tags examples -timeout 5m -run '^TestExample' ./cmd/spendhook
 
 .PHONY: bench
 bench: build ## Measure against what the machine can do, ~2 h (flags: make bench ARGS="--scenarios one,batch")

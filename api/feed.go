@@ -66,7 +66,7 @@ func (s *server) readFeed(ctx context.Context, q dispatcher.FeedRequest) (dispat
 }
 
 func shownFeed(page dispatcher.FeedPage) reply {
-	rep := ok(gen.Feed{Content: showAll(page.Items, shownFeedEvent), Next: page.Next, More: page.More, Forgotten: page.Forgotten})
+	rep := ok(gen.Feed{Content: showAll(page.Items, shownFeedEvent), Next: page.Next, Last: page.Last, More: page.More, Forgotten: page.Forgotten})
 	rep.stream = true
 	for _, item := range page.Items {
 		rep.bytes += int64(len(item.Body)) + eventRest

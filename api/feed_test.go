@@ -46,7 +46,7 @@ func TestFeedParameters(t *testing.T) {
 	}
 	other := uuid.New()
 	h.call("GET", path, "", bearer(h.mint(&other, allScopes))).want(http.StatusNotFound, "SUBSCRIBER_NOT_FOUND")
-	if empty := as[gen.Feed](h.call("GET", path, "").want(http.StatusOK)); empty.Next != 0 || empty.More || len(empty.Content) != 0 {
+	if empty := as[gen.Feed](h.call("GET", path, "").want(http.StatusOK)); empty.Next != 0 || empty.Last != 0 || empty.More || len(empty.Content) != 0 {
 		t.Errorf("an empty feed is %+v", empty)
 	}
 }

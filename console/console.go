@@ -27,6 +27,7 @@ type Options struct {
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
+	Traffic     Traffic
 	CardJobs    CardJobs
 	System      System
 	Audit       Audit
@@ -135,6 +136,7 @@ func (s *server) routes() {
 	s.page("GET /console/deliveries", readDeliveries, s.deliveries)
 	s.page("GET /console/deliveries/{id}", readDeliveries, s.delivery)
 	s.page("GET /console/dead", readDeliveries, s.dead)
+	s.page("GET /console/jobs", readDeliveries, s.jobs)
 	s.page("GET /console/jobs/{uuid}", anyone, s.job)
 	s.page("GET /console/audit", operator, s.audit)
 	s.page("GET /console/event-types", readEvents, s.eventTypes)
@@ -155,6 +157,9 @@ func (s *server) routes() {
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, s.replay)
 	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, s.retry)
 	s.change("POST /console/deliveries/retry", writeDeliveries, s.retrySelected)
+	s.change("POST /console/deliveries/retry-all", writeDeliveries, s.countMatching)
+	s.change("POST /console/jobs/{uuid}/retry", writeDeliveries, s.retryCounted)
+	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, s.cancelJob)
 	s.change("POST /console/quarantine/retry", operator, s.retryQuarantined)
 	s.change("POST /console/quarantine/drop", operator, s.dropQuarantined)
 }

@@ -26,9 +26,10 @@ func (r deliveryRow) EventPath() string { return eventPath(r.Ref.Ref) }
 func (r deliveryRow) Tick() string { return r.Company.String() + "/" + r.PublicID() }
 
 type deliveriesPage struct {
-	Rows []deliveryRow
-	Next string
-	Dead bool
+	Rows   []deliveryRow
+	Next   string
+	Dead   bool
+	Status string // that is asked for; "": any
 }
 
 var deliveryStatuses = []string{
@@ -44,31 +45,47 @@ func (s *server) dead(ctx context.Context, v *visit) error {
 	return s.listDeliveries(ctx, v, string(delivery.StatusDead), true)
 }
 
+// deliveryFilter reads what a list of deliveries is asked for, but for their status.
+func (v *visit) deliveryFilter(company *uuid.UUID) (f delivery.Filter, err error) {
+	f = delivery.Filter{
+		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.text("cursor"), Size: listSize,
+	}
+	f.CodeFrom = v.number("code")
+	f.CodeTo = f.CodeFrom
+	f.Subscriber, err = v.subscriberAsked(company)
+	return f, err
+}
+
+// subscriberAsked is the subscriber of the company that a list is asked for; nil: any.
+func (v *visit) subscriberAsked(company *uuid.UUID) (*uuid.UUID, error) {
+	text := v.text("subscriber")
+	if text == "" {
+		return nil, nil
+	}
+	id, err := uuid.Parse(text)
+	if err != nil || company == nil {
+		return nil, errNoPage
+	}
+	return &id, nil
+}
+
 func (s *server) listDeliveries(ctx context.Context, v *visit, status string, dead bool) error {
 	company, err := v.company()
 	if err != nil {
 		return err
 	}
-	f := delivery.Filter{
-		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.text("cursor"), Size: listSize,
+	f, err := v.deliveryFilter(company)
+	if err != nil {
+		return err
 	}
 	if status != "" {
 		f.Statuses = []delivery.Status{delivery.Status(status)}
-	}
-	f.CodeFrom = v.number("code")
-	f.CodeTo = f.CodeFrom
-	if text := v.text("subscriber"); text != "" {
-		id, err := uuid.Parse(text)
-		if err != nil || company == nil {
-			return errNoPage
-		}
-		f.Subscriber = &id
 	}
 	found, err := s.opts.Deliveries.List(ctx, f)
 	if err != nil {
 		return err
 	}
-	page := deliveriesPage{Next: v.next(found.Next), Dead: dead}
+	page := deliveriesPage{Next: v.next(found.Next), Dead: dead, Status: status}
 	if page.Rows, err = s.deliveryRows(ctx, found.Items); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -68,7 +69,10 @@ type Redelivery interface {
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
 	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
 	Drop(ctx context.Context, company, subscriber uuid.UUID) (redelivery.Job, error)
+	RetryAll(ctx context.Context, in redelivery.RetryRequest) (redelivery.Job, error)
 	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
+	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
 // Dispatcher is *dispatcher.Dispatcher.
@@ -79,6 +83,15 @@ type Dispatcher interface {
 	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
 	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
 	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
+}
+
+// Traffic is *traffic.Store.
+type Traffic interface {
+	All(ctx context.Context) (traffic.Series, error)
+	Company(ctx context.Context, company uuid.UUID) (traffic.Series, error)
+	Subscriber(ctx context.Context, company, subscriber uuid.UUID) (traffic.Series, error)
+	LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]traffic.Point, error)
+	Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []traffic.Ranked, err error)
 }
 
 // CardJobs is *cards.Store; storage.ErrNotFound when there is no such job.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
-	"spendhook/storage/cards"
 )
 
 // testResult is what came of a test delivery.
@@ -76,39 +74,6 @@ func (s *server) window(v *visit) (since, until time.Time, err error) {
 		}
 	}
 	return since, until, problems.OrNil()
-}
-
-type jobPage struct {
-	Job   *redelivery.Job
-	Cards *cards.Job
-	Again bool // it has not ended: the page loads itself again
-}
-
-// job shows a job of either kind; its id says not which.
-func (s *server) job(ctx context.Context, v *visit) error {
-	company, id, err := v.thing()
-	if err != nil {
-		return err
-	}
-	if v.session.May(readSubscribers) || v.session.May(readDeliveries) {
-		job, err := s.opts.Redelivery.Job(ctx, company, id)
-		if err == nil {
-			v.show("job", "Job", jobPage{Job: &job, Again: job.FinishedAt == nil})
-			return nil
-		}
-		if !errors.Is(err, delivery.ErrNotFound) {
-			return err
-		}
-	}
-	if !v.session.May(readCards) {
-		return delivery.ErrNotFound
-	}
-	job, err := s.opts.CardJobs.CardJob(ctx, company, id)
-	if err != nil {
-		return err
-	}
-	v.show("job", "Job", jobPage{Cards: &job, Again: job.FinishedAt == nil})
-	return nil
 }
 
 // replay sends an event again, to all of its subscribers or to one.

@@ -36,10 +36,12 @@ type FeedItem struct {
 
 // FeedPage is a part of a feed. Everything up to the number Next has been looked at:
 // it is among Items, does not match, or is not kept any more. Of the latter there are
-// Forgotten. More says that the company has events after Next.
+// Forgotten. More says that the company has events after Next; Last is the number of
+// its last event, 0 before the first.
 type FeedPage struct {
 	Items     []FeedItem
 	Next      int64
+	Last      int64
 	More      bool
 	Forgotten int64
 }
@@ -86,7 +88,7 @@ func (d *Dispatcher) Feed(ctx context.Context, q FeedRequest) (FeedPage, error) 
 			return FeedPage{}, err
 		}
 		more = f.page.Next < part.Last
-		f.page.More = more
+		f.page.More, f.page.Last = more, part.Last
 		f.full = f.full || f.page.Next-q.After >= feedEvents || f.read >= feedRead
 	}
 	return f.page, nil

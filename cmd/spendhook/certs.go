@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type certsCmd struct {
 type certsDevCmd struct {
 	Dir   string   `default:"./spendhook-certs" help:"Directory to write to; it is made when it is not there."`
 	Host  []string `default:"localhost,127.0.0.1,::1" help:"Names and addresses of the server."`
-	Force bool     `help:"Overwrite what is there."`
+	Force bool     `xor:"there" help:"Overwrite what is there."`
+	Keep  bool     `xor:"there" help:"Keep what is there while it belongs together and is good for a day more, else make all of it."`
 }
 
 // Validate tells what kong cannot see by itself.
@@ -38,22 +40,10 @@ const devCertLife = 90 * 24 * time.Hour
 // Run writes the files and prints how they are used. The authority's own key is
 // not kept: nobody can sign with it later, and a second run makes another one.
 func (c *certsDevCmd) Run(term *console) error {
-	files, err := c.make(time.Now())
-	if err != nil {
+	if err := c.write(time.Now()); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return err
-	}
-	if err := c.vacant(files); err != nil {
-		return err
-	}
-	for _, f := range files {
-		if err := c.write(f); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintf(term.out, devCertUse, c.path("ca.pem"), c.path("server.pem"), c.path("server-key.pem"),
+	_, err := fmt.Fprintf(term.out, devCertUse, c.path("ca.pem"), c.path("server.pem"), c.path("server-key.pem"),
 		c.path("client.pem"), c.path("client-key.pem"), net.JoinHostPort(c.Host[0], "8443"))
 	return err
 }
@@ -66,6 +56,53 @@ spendhook serve --listen 127.0.0.1:8443 --tls-cert %[2]s --tls-key %[3]s --clien
 # a client
 curl -sS --cacert %[1]s --cert %[4]s --key %[5]s -H "Authorization: Bearer $TOKEN" https://%[6]s/api/v1/subscribers
 `
+
+// write makes the files, unless those that are there are to be kept.
+func (c *certsDevCmd) write(now time.Time) error {
+	if c.Keep && c.good(now) {
+		return nil
+	}
+	files, err := c.make(now)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := c.vacant(files); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := c.replace(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// good reports whether both certificates, with their keys, are of the authority, and
+// will be in a day, and whether the server's has the hosts.
+func (c *certsDevCmd) good(now time.Time) bool {
+	authority, err := os.ReadFile(c.path("ca.pem"))
+	pool := x509.NewCertPool()
+	if err != nil || !pool.AppendCertsFromPEM(authority) {
+		return false
+	}
+	for name, usage := range map[string]x509.ExtKeyUsage{"server": x509.ExtKeyUsageServerAuth, "client": x509.ExtKeyUsageClientAuth} {
+		pair, err := tls.LoadX509KeyPair(c.path(name+".pem"), c.path(name+"-key.pem"))
+		if err != nil {
+			return false
+		}
+		options := x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now.AddDate(0, 0, 1)}
+		if _, err := pair.Leaf.Verify(options); err != nil {
+			return false
+		}
+		if name == "server" && slices.ContainsFunc(c.Host, func(host string) bool { return pair.Leaf.VerifyHostname(host) != nil }) {
+			return false
+		}
+	}
+	return true
+}
 
 type certFile struct {
 	name    string
@@ -100,7 +137,7 @@ func (c *certsDevCmd) make(now time.Time) ([]certFile, error) {
 func (c *certsDevCmd) vacant(files []certFile) error {
 	for _, f := range files {
 		_, err := os.Lstat(c.path(f.name))
-		if c.Force || errors.Is(err, fs.ErrNotExist) {
+		if c.Force || c.Keep || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -111,9 +148,9 @@ func (c *certsDevCmd) vacant(files []certFile) error {
 	return nil
 }
 
-// write replaces a file whole, so that a daemon that watches it reads the old
+// replace writes a file whole, so that a daemon that watches it reads the old
 // or the new one.
-func (c *certsDevCmd) write(f certFile) error {
+func (c *certsDevCmd) replace(f certFile) error {
 	temp, err := os.CreateTemp(c.Dir, ".certs-*") // with mode 0600
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func openBrowser(ctx context.Context, url string) error {
 func (d *daemon) webConsole() (http.Handler, error) {
 	return webconsole.New(webconsole.Options{
 		Sessions: d.sessions, Subscribers: d.service, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
-		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Traffic: d.traffic,
 		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
 		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.ConsoleCertificateRequired(), Peers: d.peers, Limiter: d.limiter,
 		Unavailable: redisx.Unavailable, Logger: d.log,
@@ -104,7 +104,7 @@ func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()
 	status := webconsole.Status{
-		Version: readBuild().version, Replica: s.replica.id, Since: s.since,
+		Version: readBuild().Version, Replica: s.replica.id, Since: s.since,
 		Redis:    webconsole.Part{Up: redis.Up, Problems: redis.Problems, Warnings: append(redis.Warnings, s.memory.Warnings()...)},
 		Database: webconsole.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
 		Memory:   webconsole.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},

@@ -270,6 +270,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/events", "/console/events/" + ours + "/evt_ours", "/console/events/" + ours + "/evt_ours/body", "/console/events/" + theirs + "/evt_ours",
 		"/console/events?id=evt_ours", "/console/deliveries", "/console/deliveries?subscriber=" + w.failing, "/console/dead",
 		"/console/deliveries/evt_ours." + w.failing, "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
+		"/console/jobs", "/console/jobs?subscriber=" + w.failing,
 	} {
 		for _, query := range []string{"", "company=" + ours, "company=" + strings.ToUpper(ours), "company=", "company=" + theirs + "&company=" + ours} {
 			path := base
@@ -295,6 +296,9 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/deliveries/retry":                                            {"id": {ours + "/evt_ours." + w.failing}},
 		"/console/events/" + ours + "/evt_ours/replay":                         {},
 		"/console/quarantine/drop":                                             {"of": {ours}, "id": {"evt_ours"}},
+		"/console/deliveries/retry-all":                                        {"company": {ours}, "status": {"DEAD"}},
+		"/console/jobs/" + w.failing + "/retry":                                {},
+		"/console/jobs/" + w.failing + "/cancel":                               {},
 	} {
 		form.Set("token", token)
 		if status, _, page := v.post(path, form); status != http.StatusNotFound {
@@ -354,6 +358,8 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 		"/console/audit":                                          "console-session.open",
 		"/console/quarantine":                                     "The quarantine is empty",
 		"/console/event-types":                                    "PAYMENT_PAID",
+		"/console/jobs":                                           "Jobs are listed by company",
+		"/console/jobs?" + query:                                  "No job was started",
 	} {
 		if status, _, page := v.get(path); status != http.StatusOK || !strings.Contains(page, says) {
 			t.Errorf("%s: %d does not say %q:\n%s", path, status, says, page)
@@ -405,4 +411,56 @@ func TestConsoleJobs(t *testing.T) {
 	}
 	start(url.Values{"confirmed": {"true"}, "from": {hidden("from")}, "to": {hidden("to")}})
 	eventually(t, browserPatience, "all three are sent", func() bool { return w.came.Load() == 3 })
+}
+
+// TestConsoleRetriesAllThatMatch: they are counted first, the list of jobs has both
+// jobs, and one that is done cannot be cancelled.
+func TestConsoleRetriesAllThatMatch(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.failing = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID", "CARD_CREATION_REQUEST_ERROR")
+	for i, kind := range []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_ERROR", "PAYMENT_PAID"} {
+		w.emit(fmt.Sprintf("evt_%d", i), kind, nil)
+		w.awaitDead(fmt.Sprintf("evt_%d.%s", i, w.failing))
+	}
+	w.broken.Store(false)
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	token := v.token()
+	press := func(path string, form url.Values) string {
+		t.Helper()
+		form.Set("token", token)
+		status, header, page := v.post(path, form)
+		if status != http.StatusSeeOther || !strings.HasPrefix(header.Get("Location"), "/console/jobs/") {
+			t.Fatalf("%s: %d %v %s", path, status, header, page)
+		}
+		return header.Get("Location")
+	}
+	if status, _, _ := v.post("/console/deliveries/retry-all", url.Values{"token": {token}}); status != http.StatusBadRequest {
+		t.Errorf("a retry of whatever there is: %d", status)
+	}
+	counted, _, _ := strings.Cut(press("/console/deliveries/retry-all", url.Values{"status": {"DEAD"}, "event": {"PAYMENT_PAID"}}), "?")
+	if _, _, page := v.get(counted); !strings.Contains(page, "Attempt 2 deliveries again") {
+		t.Fatalf("the count: %s", page)
+	}
+	if w.came.Load() != 0 {
+		t.Fatal("counting has sent something")
+	}
+	job := press(counted+"/retry", url.Values{})
+	eventually(t, browserPatience, "both are sent", func() bool { return w.came.Load() == 2 })
+	eventually(t, browserPatience, "the job is done", func() bool {
+		_, _, page := v.get(job)
+		return strings.Contains(page, "of 2 counted") && strings.Contains(page, "Completed")
+	})
+	job, _, _ = strings.Cut(job, "?")
+	if status, _, page := v.post(job+"/cancel", url.Values{"token": {token}}); status != http.StatusConflict || !strings.Contains(page, "has completed") {
+		t.Errorf("cancel what is done: %d", status)
+	}
+	_, _, page := v.get("/console/jobs?kind=RETRY&status=COMPLETED")
+	if !strings.Contains(page, counted) || !strings.Contains(page, job) {
+		t.Errorf("the jobs: %s", page)
+	}
+	if w.came.Load() != 2 {
+		t.Errorf("%d were sent", w.came.Load())
+	}
 }

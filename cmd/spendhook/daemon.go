@@ -20,6 +20,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/traffic"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/internal/connlimit"
@@ -32,6 +33,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
+	"spendhook/internal/tracing"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
@@ -45,7 +47,9 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
+	memoryRedis bool // may be used
 	reloader    *reloader
+	tracing     *tracing.Tracing // nil while it is off
 	egress      *egress.Guard
 	limits      *api.Limits
 	tlsFiles    *servertls.Files
@@ -74,6 +78,8 @@ type daemon struct {
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console
+	traffic     *traffic.Store
+	counter     *traffic.Counter
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
@@ -81,16 +87,17 @@ type daemon struct {
 	address, adminAddress string     // as they are, where a port of 0 was asked for
 }
 
-// startDaemon returns once events are taken, or undoes what it has begun.
-func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader) (*daemon, error) {
-	d := &daemon{cfg: cfg, log: log, reloader: reload, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
+// startDaemon returns once events are taken, or undoes what it has begun. Where it may
+// use memory, that stands in for an embedded Redis that cannot be run.
+func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, memory bool) (*daemon, error) {
+	d := &daemon{cfg: cfg, log: log, reloader: reload, memoryRedis: memory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
 	d.egress = newGuard(cfg)
 	reload.log = log
 	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
-		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
+		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -117,6 +124,13 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	}
 	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
 	return nil
+}
+
+// openTracing is undone after all that has spans.
+func (d *daemon) openTracing(ctx context.Context) (err error) {
+	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
+	d.stop.add("tracing", d.tracing.Close)
+	return err
 }
 
 func (d *daemon) openKeyring(context.Context) (err error) {
@@ -147,7 +161,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 
 func (d *daemon) openRedis(ctx context.Context) (err error) {
 	o := redisOptions(d.cfg, d.log)
-	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.cfg.Dev
+	o.Memory, o.AllowMemory = int64(d.cfg.Redis.Memory), d.memoryRedis
 	redisx.LogTo(d.log)
 	d.redis, err = redisx.Open(ctx, o)
 	if err != nil {

@@ -35,10 +35,13 @@ func (d *daemon) developerToken(ctx context.Context) (string, error) {
 	})
 }
 
-var developerScopes = []string{
+var developerScopes = append([]string{"operator"}, companyScopes...)
+
+// companyScopes are all that a client of one company may have.
+var companyScopes = []string{
 	"events:read", "events:write", "subscribers:read", "subscribers:write",
 	"deliveries:read", "deliveries:write", "cards:read", "cards:write",
-	"reimbursements:read", "locations:read", "billing:read", "operator",
+	"reimbursements:read", "locations:read", "billing:read",
 }
 
 // demo subscribes a receiver of its own, emits a few events, shows what

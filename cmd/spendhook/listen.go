@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
 	"spendhook/dispatcher/webhook"
@@ -23,6 +25,10 @@ import (
 type listenCmd struct {
 	remote.Connection
 
+	ForwardTo  string     `placeholder:"URL" help:"Do not listen: read the feed of --subscriber and forward each delivery to this address, through any firewall."`
+	Subscriber *uuid.UUID `predictor:"subscriber" help:"With --forward-to: the subscriber whose events are forwarded."`
+	After      *int64     `help:"With --forward-to: begin after the event of this number; 0 is the oldest (default: the events to come)."`
+
 	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
 	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat it while a secret rotates. SPENDHOOK_SECRET is one itself."`
 	Status     int           `default:"204" help:"Status to answer a delivery with."`
@@ -30,7 +36,7 @@ type listenCmd struct {
 	FailRate   float64       `help:"Share of deliveries to answer 500 instead, 0 to 1."`
 	Count      int           `help:"Stop after this many deliveries."`
 	JSON       bool          `name:"json" help:"Print one JSON object a delivery."`
-	Subscribe  bool          `help:"Register at the daemon , and deregister at the end."`
+	Subscribe  bool          `help:"Register at the daemon, and deregister at the end."`
 	Events     []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: the events wanted."`
 	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
@@ -40,17 +46,26 @@ func (c *listenCmd) Validate() error {
 	if c.Status < 200 || c.Status > 599 {
 		return errors.New("--status must be 200 to 599")
 	}
+	if c.ForwardTo != "" {
+		return c.validateForward()
+	}
+	if c.Subscriber != nil || c.After != nil {
+		return errors.New("--subscriber and --after go with --forward-to")
+	}
 	if c.FailRate < 0 || c.FailRate > 1 {
 		return errors.New("--fail-rate must be 0 to 1")
 	}
 	return nil
 }
 
-// Run receives until it is interrupted or has seen Count deliveries. It fails
-// when any of them was not signed by one of the secrets.
+// Run receives, or forwards, until it is interrupted or has seen Count deliveries. It
+// fails when any that it received was not signed by one of the secrets.
 func (c *listenCmd) Run(ctx context.Context, term *console) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if c.ForwardTo != "" {
+		return c.forward(ctx, term)
+	}
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	secrets, err := readSecrets(c.SecretFile)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"spendhook/cmd/spendhook/remote"
 	"spendhook/internal/invalid"
@@ -54,6 +55,7 @@ type commands struct {
 	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
 	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import." example:"spendhook demo-data > demo.ndjson"`
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date." example:"spendhook migrate"`
+	Init        initCmd        `cmd:"" help:"Make what a first deployment on PostgreSQL needs, and keep what is there: certificates, an encryption key, a client." example:"spendhook init --dir init --host hooks.example.com"`
 	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
 	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
 	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
@@ -61,10 +63,13 @@ type commands struct {
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
+	Completion  completionCmd  `cmd:"" help:"Print what a shell runs to complete commands." example:"source <(spendhook completion --code bash)"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
+
+type completionCmd = kongcompletion.Completion
 
 // console is what a command reads and writes.
 type console struct {
@@ -74,7 +79,7 @@ type console struct {
 
 // remote is the same for the commands that ask a daemon.
 func (t *console) remote() *remote.Terminal {
-	return &remote.Terminal{In: t.in, Out: t.out, Err: t.err, Version: readBuild().version}
+	return &remote.Terminal{In: t.in, Out: t.out, Err: t.err, Version: readBuild().Version}
 }
 
 // usageError is a mistake on the command line that flags alone cannot express.
@@ -94,6 +99,10 @@ func runWith(ctx context.Context, args []string, term console) int {
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term, term.remote()),
 	)
+	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(readBuild().Version))) //nolint:contextcheck // a shell asks outside of any command
+	if exited >= 0 {                                                                                       // a shell has asked what may come next
+		return exited
+	}
 	command, err := parser.Parse(args)
 	if exited >= 0 { // --help has printed what was asked for
 		return exited

@@ -20,7 +20,7 @@ func newRegistry() *prometheus.Registry {
 		Name: "spendhook_build_info",
 		Help: "Always 1; the labels say which build runs.",
 		ConstLabels: prometheus.Labels{
-			"version": b.version, "revision": b.revision, "goversion": b.goVersion,
+			"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion,
 		},
 	})
 	info.Set(1)

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"spendhook/api"
@@ -13,6 +14,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -77,6 +79,7 @@ func (d *daemon) openStores(context.Context) error {
 // openPipeline starts what turns an accepted event into deliveries. Stopping,
 // the workers end first, so that what they raise themselves is still accepted.
 func (d *daemon) openPipeline(ctx context.Context) (err error) {
+	d.countTraffic(ctx)
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
 		return err
 	}
@@ -88,6 +91,7 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 		Limits:  events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
 		Logger:  d.log,
 		Metrics: events.NewMetrics(d.registry),
+		Counted: d.counter.Accepted,
 	})
 	d.stop.add("publisher", func(context.Context) error {
 		d.publisher.Close()
@@ -111,7 +115,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		return nil, err
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
-		Guard: d.egress, Proxy: proxy, Version: readBuild().version,
+		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
 		Timeout: d.cfg.Delivery.AttemptTimeout, ConnectTimeout: d.cfg.Delivery.ConnectTimeout,
 	})
 	d.stop.add("sender", func(context.Context) error {
@@ -126,7 +130,25 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
 		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
-		Logger: d.log, Registerer: d.registry,
+		Counted: d.counter.Attempted, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+	})
+}
+
+// countTraffic starts to count for the charts of the console. Stopping, it writes what
+// the workers counted last.
+func (d *daemon) countTraffic(ctx context.Context) {
+	d.traffic = traffic.NewStore(d.redis.Client(), nil)
+	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
+		backlog, err := d.dispatcher.Backlog(ctx)
+		return backlog.Pending, err
+	}})
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { d.counter.Run(ctx) })
+	d.stop.add("traffic counter", func(context.Context) error {
+		end()
+		running.Wait()
+		return nil
 	})
 }
 
@@ -170,7 +192,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
-		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
+		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})
 	if err != nil {
 		l.Close()

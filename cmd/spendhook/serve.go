@@ -25,6 +25,7 @@ type serveCmd struct {
 	LogLevel    string `placeholder:"LEVEL" help:"debug, info, warn or error."`
 	LogFormat   string `placeholder:"FORMAT" help:"auto, json, text or color."`
 	Dev         bool   `help:"For this machine only: allow http and loopback callbacks, print a token."`
+	Quickstart  bool   `help:"For a first look: make certificates and a client in the data directory, serve mutual TLS with them, and print how to ask."`
 	Demo        bool   `help:"With --dev: subscribe a receiver inside the process, emit a few events and show what happens."`
 }
 
@@ -42,6 +43,11 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	hangups := make(chan os.Signal, 1) // before anything else: it would end the process
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	if c.Quickstart {
+		if err := c.prepareQuickstart(overrides); err != nil {
+			return err
+		}
+	}
 	load := func() (*config.Config, error) { return c.loadDaemon(maps.Clone(overrides)) }
 	cfg, err := load()
 	if err != nil {
@@ -59,12 +65,13 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
-	d, err := startDaemon(ctx, cfg, newLogger(term.err, cfg.Log, level), &reloader{load: load, running: *cfg, level: level})
+	reload := &reloader{load: load, running: *cfg, level: level}
+	d, err := startDaemon(ctx, cfg, serveLogger(term.err, cfg.Log, level), reload, cfg.Dev || c.Quickstart)
 	if err != nil {
 		return startError(ctx, err)
 	}
 	d.background(ctx, "reloader", func(ctx context.Context) { d.reloader.follow(ctx, hangups) })
-	if err := d.greet(ctx, c.Demo, term); err != nil {
+	if err := c.greet(ctx, d, term); err != nil {
 		return errors.Join(err, d.close(ctx))
 	}
 	return d.wait(ctx)
@@ -83,10 +90,13 @@ func startError(ctx context.Context, err error) error {
 }
 
 // greet says where the daemon is, and to a developer how to talk to it.
-func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
+func (c *serveCmd) greet(ctx context.Context, d *daemon, term *console) error {
 	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
 		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
-		slog.String("service.version", readBuild().version), slog.String("service.instance.id", d.replica.id))
+		slog.String("service.version", readBuild().Version), slog.String("service.instance.id", d.replica.id))
+	if c.Quickstart {
+		return d.quickstart(ctx, term)
+	}
 	if !d.cfg.Dev {
 		return nil
 	}
@@ -100,7 +110,7 @@ func (d *daemon) greet(ctx context.Context, demo bool, term *console) error {
 	}
 	s := newShow(term.out, d.base(), token)
 	s.welcome(d.adminAddress, link)
-	if demo {
+	if c.Demo {
 		return d.demo(ctx, s)
 	}
 	s.hints("")

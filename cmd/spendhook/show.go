@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,6 +17,7 @@ type show struct {
 	out         io.Writer
 	paint       paint
 	base, token string
+	curl        string // how to begin a request, "" for curl -sS
 }
 
 func newShow(out io.Writer, base, token string) *show {
@@ -64,12 +66,10 @@ func (s *show) delivery(d delivery.Delivery) {
 func (s *show) hints(deliveryID string) {
 	s.heading("Now you, in another terminal")
 	fmt.Fprintf(s.out, "\nexport TOKEN=%s\n", s.token)
-	if strings.HasPrefix(s.base, "https://") {
+	if s.curl == "" && strings.HasPrefix(s.base, "https://") {
 		fmt.Fprintln(s.out, s.paint(dim, "# by TLS: add --cacert, --cert and --key to each, as in docs/tls.md"))
 	}
-	now := time.Now().UTC().Format(time.RFC3339)
-	s.hint("emit an event (twice: the second is a DUPLICATE)",
-		"/api/v1/events -H 'Content-Type: application/json' -d '{\"id\":\"my-1\",\"event\":\"PAYMENT_PAID\",\"timestamp\":\""+now+"\",\"metadata\":{\"amount\":\"12.50\"}}'")
+	s.hintEmit()
 	s.hint("list deliveries", "/api/v1/deliveries")
 	if deliveryID != "" {
 		s.hint("read one, with its attempts", "/api/v1/deliveries/"+deliveryID)
@@ -82,6 +82,34 @@ func (s *show) hints(deliveryID string) {
 	fmt.Fprintln(s.out)
 }
 
+func (s *show) hintEmit() {
+	now := time.Now().UTC().Format(time.RFC3339)
+	s.hint("emit an event (twice: the second is a DUPLICATE)",
+		"/api/v1/events -H 'Content-Type: application/json' -d '{\"id\":\"my-1\",\"event\":\"PAYMENT_PAID\",\"timestamp\":\""+now+"\",\"metadata\":{\"amount\":\"12.50\"}}'")
+}
+
 func (s *show) hint(what, request string) {
-	fmt.Fprintf(s.out, "\n%s\ncurl -sS -H \"Authorization: Bearer $TOKEN\" %s%s\n", s.paint(dim, "# "+what), s.base, request)
+	fmt.Fprintf(s.out, "\n%s\n%s -H \"Authorization: Bearer $TOKEN\" %s%s\n", s.paint(dim, "# "+what), cmp.Or(s.curl, "curl -sS"), s.base, request)
+}
+
+// firstLook says where a quickstart is, and how to ask with its certificates.
+func (s *show) firstLook(adminAddress, dir, clientID string, warnings []string) {
+	fmt.Fprintf(s.out, "\n%s\n\n", s.paint(bold, "spendhook is running, for a first look: its certificates are good for 90 days"))
+	fmt.Fprintf(s.out, "  API     %s   %s\n", s.base, s.paint(dim, "documentation at /docs"))
+	fmt.Fprintf(s.out, "  admin   http://%s   %s\n", adminAddress, s.paint(dim, "/readyz, /metrics"))
+	fmt.Fprintf(s.out, "  client  %s   %s\n", clientID, s.paint(dim, "presents client.pem, has no secret"))
+	for _, warning := range warnings {
+		fmt.Fprintf(s.out, "  note    %s\n", s.paint(red, warning))
+	}
+	s.heading("Now you, in another terminal")
+	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "# of a container, copy the directory first: docker cp CONTAINER:"+dir+" . && cd quickstart"))
+	fmt.Fprintf(s.out, "cd '%s'\n", dir)
+	fmt.Fprintf(s.out, "\n%s\n", s.paint(dim, "# a token, good for an hour"))
+	fmt.Fprintf(s.out, "TOKEN=$(%s %s/oauth/token -d grant_type=client_credentials -d client_id=%s | sed 's/.*\"access_token\":\"\\([^\"]*\\)\".*/\\1/')\n", s.curl, s.base, clientID)
+	s.hintEmit()
+	s.hint("what became of it", "/api/v1/events/my-1/explain")
+	s.hint("register where you listen, an https address that others reach too",
+		"/api/v1/subscribers -H 'Content-Type: application/json' -d '{\"name\":\"mine\",\"callbackUrl\":\"https://hooks.example.com/\",\"events\":[\"PAYMENT_PAID\"]}'")
+	s.hint("list subscribers", "/api/v1/subscribers")
+	fmt.Fprintln(s.out)
 }

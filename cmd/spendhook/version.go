@@ -6,40 +6,52 @@ import (
 	"runtime/debug"
 )
 
-// version is set at link time: -ldflags "-X main.version=v1.2.3".
-var version string
+// Set at link time where the go command does not see the repository, as
+// scripts/version says.
+var version, revision, date string
 
 // buildInfo says which build this is.
 type buildInfo struct {
-	version, revision, goVersion string
+	Version   string `json:"version"`  // semantic: of the tag, or a pseudo-version
+	Revision  string `json:"revision"` // the commit
+	Date      string `json:"date"`     // of the commit, RFC 3339
+	GoVersion string `json:"goVersion"`
 }
 
 func readBuild() buildInfo {
-	b := buildInfo{version: version, revision: "unknown"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		b.version = cmp.Or(b.version, "(devel)")
-		return b
-	}
-	b.version = cmp.Or(b.version, info.Main.Version, "(devel)")
-	b.goVersion = info.GoVersion
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			b.revision = s.Value
+	b := buildInfo{Version: version, Revision: revision, Date: date}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.Version = cmp.Or(b.Version, info.Main.Version)
+		b.GoVersion = info.GoVersion
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Revision = cmp.Or(b.Revision, s.Value)
+			case "vcs.time":
+				b.Date = cmp.Or(b.Date, s.Value)
+			}
 		}
 	}
+	const unknown = "unknown"
+	b.Version, b.Revision, b.Date = cmp.Or(b.Version, "(devel)"), cmp.Or(b.Revision, unknown), cmp.Or(b.Date, unknown)
 	return b
 }
 
 // String is one line.
 func (b buildInfo) String() string {
-	return fmt.Sprintf("spendhook %s (revision %s, %s)", b.version, b.revision, b.goVersion)
+	return fmt.Sprintf("spendhook %s (revision %s of %s, %s)", b.Version, b.Revision, b.Date, b.GoVersion)
 }
 
-type versionCmd struct{}
+type versionCmd struct {
+	JSON bool `name:"json" help:"Print a JSON object."`
+}
 
-// Run prints the version, the revision it was built from and the Go release.
-func (versionCmd) Run(term *console) error {
+// Run prints the version, the revision that it was built from, that one's date and
+// the Go release.
+func (c *versionCmd) Run(term *console) error {
+	if c.JSON {
+		return writeLine(term.out, readBuild())
+	}
 	_, err := fmt.Fprintln(term.out, readBuild())
 	return err
 }

@@ -22,7 +22,7 @@ const localDaemon = "http://127.0.0.1:8080"
 // Connection are the flags that say which daemon is asked, and as whom. Secrets are
 // never flags, which others on the machine can see.
 type Connection struct {
-	Profile     string        `env:"SPENDHOOK_PROFILE" default:"default" help:"Profile that 'spendhook login' made."`
+	Profile     string        `env:"SPENDHOOK_PROFILE" predictor:"profile" default:"default" help:"Profile that 'spendhook login' made."`
 	URL         string        `name:"url" env:"SPENDHOOK_URL" help:"Base address of the daemon (default: the profile's, or http://127.0.0.1:8080)."`
 	TokenFile   string        `env:"SPENDHOOK_TOKEN_FILE" placeholder:"FILE|-" help:"File with an access token, in place of the profile's credentials. SPENDHOOK_TOKEN is one itself."`
 	CACert      string        `name:"cacert" env:"SPENDHOOK_CACERT" placeholder:"FILE" help:"CA certificates that the client trusts (PEM), instead of the system's."`

@@ -32,7 +32,7 @@ type deliveryCmd struct {
 // outcomes are the filters that lists of events and of deliveries have in common.
 type outcomes struct {
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only to this subscriber."`
-	Event          []string   `help:"Only these event types; may repeat."`
+	Event          []string   `predictor:"event-type" help:"Only these event types; may repeat."`
 	Status         []string   `help:"Only these statuses; may repeat."`
 	ErrorClass     []string   `help:"Only with an attempt that ended so, as in timeout or http_5xx; may repeat."`
 	StatusCodeFrom *int       `help:"Only with an answer of this status code or above."`
@@ -54,7 +54,7 @@ func (c *deliveryListCmd) Run(ctx context.Context, s *session) error {
 }
 
 type deliveryGetCmd struct {
-	ID string `arg:"" name:"id" help:"The delivery."`
+	ID string `arg:"" name:"id" predictor:"delivery" help:"The delivery."`
 }
 
 // Run shows it.
@@ -64,7 +64,7 @@ func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
 
 type deliveryRetryCmd struct {
 	outcomes
-	ID     string `arg:"" optional:"" name:"id" help:"The delivery. Without it, all that pass the filters, of which one is needed."`
+	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"The delivery. Without it, all that pass the filters, of which one is needed."`
 	Yes    bool   `short:"y" help:"Do not ask."`
 	DryRun bool   `help:"Of one delivery, print the request; else only count."`
 	Wait   bool   `help:"Of many, show the progress until it is done."`

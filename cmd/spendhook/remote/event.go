@@ -23,12 +23,13 @@ type eventCmd struct {
 	Get        eventGetCmd        `cmd:"" help:"Show an event." example:"spendhook event get pay-4711"`
 	Deliveries eventDeliveriesCmd `cmd:"" help:"List the deliveries of an event." example:"spendhook event deliveries pay-4711"`
 	Explain    eventExplainCmd    `cmd:"" help:"Say, for every subscriber, what became of an event." example:"spendhook event explain pay-4711"`
+	Feed       eventFeedCmd       `cmd:"" help:"Read the events that a subscriber gets, in their order." example:"spendhook event feed 0b9d1f7e-5b7c-4c0a-9a45-1d2e3f405162 --follow -o json"`
 	Replay     eventReplayCmd     `cmd:"" help:"Deliver an event again." example:"spendhook event replay pay-4711"`
 }
 
 type eventSendCmd struct {
 	ID           string    `name:"id" help:"Event id; sending the same id again is safe (default: a fresh UUID)."`
-	Event        string    `help:"Event type, such as PAYMENT_PAID."`
+	Event        string    `predictor:"event-type" help:"Event type, such as PAYMENT_PAID."`
 	Timestamp    time.Time `help:"When it happened, RFC 3339 (default: now)."`
 	Metadata     string    `xor:"metadata" help:"Metadata, a JSON object."`
 	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File holding the metadata."`
@@ -124,7 +125,7 @@ func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 
 // oneEvent is the argument of a command about one.
 type oneEvent struct {
-	ID string `arg:"" name:"id" help:"The event."`
+	ID string `arg:"" name:"id" predictor:"event" help:"The event."`
 }
 
 type eventGetCmd struct{ oneEvent }

@@ -21,7 +21,7 @@ type jobCmd struct {
 
 // oneJob is the argument of a command about one.
 type oneJob struct {
-	UUID  uuid.UUID `arg:"" name:"uuid" help:"The job."`
+	UUID  uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
 	Cards bool      `help:"It is a bulk creation of cards."`
 }
 
@@ -102,7 +102,7 @@ func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 
 type jobCancelCmd struct {
 	careful
-	UUID uuid.UUID `arg:"" name:"uuid" help:"The job."`
+	UUID uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
 }
 
 // Run cancels it.

@@ -254,7 +254,7 @@ func profiles() ([]string, error) {
 }
 
 type profileDeleteCmd struct {
-	Name string `arg:"" help:"The profile."`
+	Name string `arg:"" predictor:"profile" help:"The profile."`
 }
 
 // Run removes its files. The token stays good until it expires.

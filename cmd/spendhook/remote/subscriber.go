@@ -42,7 +42,7 @@ var subscriberTable = table{
 
 // oneSubscriber is the argument of a command about one.
 type oneSubscriber struct {
-	UUID uuid.UUID `arg:"" name:"uuid" help:"The subscriber."`
+	UUID uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"The subscriber."`
 }
 
 type subscriberListCmd struct {
@@ -51,7 +51,7 @@ type subscriberListCmd struct {
 	Name        string     `help:"A part of the name, in any letter case."`
 	CallbackURL string     `name:"callback-url" help:"The callback address."`
 	Enabled     *bool      `negatable:"" help:"Only those that are enabled, or that are not (--enabled=false)."`
-	Events      []string   `name:"events" aliases:"event" help:"Wanting any of these types; may repeat."`
+	Events      []string   `name:"events" predictor:"event-type" aliases:"event" help:"Wanting any of these types; may repeat."`
 }
 
 // Run lists them.
@@ -72,7 +72,7 @@ func (c *subscriberGetCmd) Run(ctx context.Context, s *session) error {
 type subscriberFields struct {
 	Name        *string  `help:"Its name, for people."`
 	CallbackURL *string  `name:"callback-url" help:"Where deliveries go, https."`
-	Events      []string `name:"event" help:"Type that it wants; may repeat."`
+	Events      []string `name:"event" predictor:"event-type" help:"Type that it wants; may repeat."`
 	Enabled     *bool    `negatable:"" help:"Whether anything is sent."`
 	Format      *string  `name:"event-format" local:"" help:"How events are sent: standard, thin or cloudevents."`
 	Filter      *string  `help:"CEL expression; only events for which it is true are delivered."`

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"spendhook/api/client"
+	"spendhook/cmd/spendhook/remote"
+)
+
+func (c *listenCmd) validateForward() error {
+	to, err := url.Parse(c.ForwardTo)
+	if err != nil || to.Host == "" || (to.Scheme != "http" && to.Scheme != "https") {
+		return errors.New("--forward-to must begin with http:// or https://")
+	}
+	if c.Subscriber == nil {
+		return errors.New("--forward-to needs --subscriber")
+	}
+	if c.Subscribe || c.PublicURL != "" || c.FailRate != 0 || c.Delay != 0 {
+		return errors.New("--subscribe, --public-url, --fail-rate and --delay do not go with --forward-to")
+	}
+	return nil
+}
+
+// errForwarded ends a feed when as many were forwarded as were asked for.
+var errForwarded = errors.New("all were forwarded")
+
+// forward follows the subscriber's feed and posts each event, signed as a delivery is,
+// to the local receiver. A receiver that fails is told of, and not asked again.
+func (c *listenCmd) forward(ctx context.Context, term *console) error {
+	api, err := c.Open(term.remote())
+	if err != nil {
+		return err
+	}
+	feed := &remote.Feed{API: api, Company: c.CompanyUUID, Subscriber: *c.Subscriber, Signatures: true}
+	if c.After != nil {
+		feed.After = *c.After
+	} else if err := feed.Begin(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(term.err, "forwarding to %s what comes after event %d\n", c.ForwardTo, feed.After)
+	f := &forwarder{
+		to: c.ForwardTo, print: printer(term.out, c.JSON), err: term.err, left: c.Count,
+		http: &http.Client{
+			Timeout:       15 * time.Second, // that of an attempt
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	err = feed.Follow(ctx, func(e client.FeedEvent) error { return f.forward(ctx, e) }, func(err error) {
+		fmt.Fprintf(term.err, "the feed cannot be read: %v\n", err)
+	})
+	if errors.Is(err, errForwarded) {
+		return nil
+	}
+	return err
+}
+
+// forwarder posts events to a local receiver. Use it from one goroutine.
+type forwarder struct {
+	to    string
+	http  *http.Client
+	print func(received)
+	err   io.Writer
+	left  int // deliveries to go; 0 from the start means no end
+}
+
+// forward posts one event, unless its payload is not kept any more.
+func (f *forwarder) forward(ctx context.Context, e client.FeedEvent) error {
+	if e.Body == nil {
+		fmt.Fprintf(f.err, "event %s (%d) has no payload any more\n", e.ID, e.Sequence)
+		return nil
+	}
+	status, err := f.post(ctx, e)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was interrupted
+		}
+		fmt.Fprintf(f.err, "event %s (%d) was not taken: %v\n", e.ID, e.Sequence, err)
+	} else {
+		f.print(received{At: time.Now(), ID: e.ID, Body: []byte(*e.Body), Verified: errNoSecret, Answered: status})
+	}
+	if f.left--; f.left == 0 {
+		return errForwarded
+	}
+	return nil
+}
+
+func (f *forwarder) post(ctx context.Context, e client.FeedEvent) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.to, bytes.NewReader([]byte(*e.Body)))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("User-Agent", "spendhook/"+readBuild().Version)
+	if e.ContentType != nil {
+		req.Header.Set("Content-Type", *e.ContentType)
+	}
+	if e.Headers != nil {
+		for name, value := range *e.Headers {
+			req.Header.Set(name, value)
+		}
+	}
+	resp, err := f.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 16<<10))
+	return resp.StatusCode, err
+}

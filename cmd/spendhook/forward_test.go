@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A subscriber that the daemon does not reach: its feed is read and forwarded.
+func TestForwardingOfAFeed(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "").start(t)
+	local := newEndpoint(t, func(id string) int {
+		if id == "evt_1" {
+			return http.StatusTeapot
+		}
+		return http.StatusNoContent
+	})
+	sub := local.subscribe(t, d, "PAYMENT_PAID").UUID.String()
+	d.cli(t, "", "subscriber", "pause", sub).want(t, exitOK, "", "")
+	send := func(from, n int) {
+		t.Helper()
+		d.cli(t, eventLines(from, n, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "", "")
+	}
+	send(0, 3)
+
+	d.cli(t, "", "event", "feed", sub, "-o", "name").want(t, exitOK, "evt_0\nevt_1\nevt_2\n", "")
+	d.cli(t, "", "event", "feed", sub, "--after", "1").want(t, exitOK, "SEQUENCE   ACCEPTED", "")
+	d.cli(t, "", "event", "feed", sub, "--after", "2", "-o", "json").want(t, exitOK, `{"acceptedAt":`, "")
+	d.cli(t, "", "event", "feed", sub, "--after", "2", "-o", "yaml").want(t, exitOK, "- acceptedAt: ", "")
+	d.cli(t, "", "event", "feed", sub, "--new").want(t, exitUsage, "", "--new goes with --follow")
+	d.cli(t, "", "event", "feed", sub, "--after", "9").want(t, exitFailure, "", "")
+
+	forward := func(args ...string) result {
+		return d.cli(t, "", "listen", append([]string{"--forward-to", local.URL + "/hook", "--subscriber", sub}, args...)...)
+	}
+	r := forward("--after", "0", "--count", "3")
+	r.want(t, exitOK, "418  PAYMENT_PAID  evt_1", "forwarding to "+local.URL+"/hook what comes after event 0")
+	if got := strings.Count(r.stdout, "204  PAYMENT_PAID  evt_"); got != 2 {
+		t.Errorf("%d of 2 were taken:\n%s", got, r.stdout)
+	}
+	local.awaits(t, 2)
+
+	ended := make(chan result, 1)
+	out, errs := &lockedBuffer{}, newFirstLine()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		args := []string{"listen", "--url", d.api, "--token-file", secretFile(t, d.token), "--forward-to", local.URL, "--subscriber", sub}
+		code := runWith(ctx, args, console{in: strings.NewReader(""), out: out, err: errs})
+		errs.close()
+		ended <- result{code, out.String(), errs.String()}
+	}()
+	if first := errs.wait(t); !strings.HasSuffix(first, "what comes after event 3") {
+		t.Errorf("it begins with %q", first)
+	}
+	send(3, 2)
+	local.awaits(t, 4)
+	cancel()
+	(<-ended).want(t, exitOK, "evt_4", "")
+	if _, posts := local.of("evt_0"); posts != 1 {
+		t.Errorf("an event that was forwarded before came %d times", posts)
+	}
+
+	local.Close()
+	forward("--after", "4", "--count", "1").want(t, exitOK, "", "event evt_4 (5) was not taken: ")
+	for args, complaint := range map[string]string{
+		"--forward-to localhost:3000":                           "must begin with http:// or https://",
+		"--forward-to http://127.0.0.1:1":                       "needs --subscriber",
+		"--subscriber " + sub:                                   "go with --forward-to",
+		"--forward-to http://a --subscribe --subscriber " + sub: "do not go with --forward-to",
+	} {
+		d.cli(t, "", "listen", strings.Fields(args)...).want(t, exitUsage, "", complaint)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/auth"
+	"spendhook/internal/datadir"
+	"spendhook/internal/seal"
+)
+
+type initCmd struct {
+	storageFlags
+
+	Dir     string    `default:"./spendhook-init" help:"Directory of the certificates and the key; it is made when it is not there."`
+	Host    []string  `default:"localhost,127.0.0.1,::1" help:"Names and addresses of the server."`
+	Client  string    `default:"first" help:"Name of the client."`
+	Company uuid.UUID `default:"de7e109e-0000-4000-8000-000000000001" help:"Company that the client is tied to."`
+}
+
+// Run makes what is missing and prints the client. A second run changes nothing,
+// until the certificates end.
+func (c *initCmd) Run(ctx context.Context, term *console) error {
+	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
+	if err != nil {
+		return err
+	}
+	if err := datadir.Make(c.Dir); err != nil {
+		return err
+	}
+	certs := &certsDevCmd{Dir: c.Dir, Host: c.Host, Keep: true}
+	if err := errors.Join(certs.Validate(), certs.write(time.Now())); err != nil {
+		return err
+	}
+	key := filepath.Join(c.Dir, encryptionKeyFile)
+	if _, err := seal.OpenFile(key); err != nil {
+		return fmt.Errorf("encryption key: %w", err)
+	}
+	store, err := openMigrated(ctx, cfg) // PostgreSQL, without any data directory
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what was written is committed
+	client, made, err := firstClient(ctx, auth.NewClients(store, nil), c.Client, c.Company, certs.path("client.pem"))
+	if err != nil {
+		return err
+	}
+	if made {
+		err = c.recordClient(ctx, term, "client.create", client.ID, client.Company)
+	}
+	_, printed := fmt.Fprintf(term.out, initUse, c.Dir, key, client.ID, certs.path("ca.pem"), certs.path("client.pem"), certs.path("client-key.pem"),
+		net.JoinHostPort(c.Host[0], "8443"))
+	return errors.Join(err, printed)
+}
+
+const initUse = `certificates in %[1]s, for 90 days
+encryption key %[2]s: keep a copy
+client %[3]s
+
+# a token, from where the daemon can be reached
+curl -sS --cacert %[4]s --cert %[5]s --key %[6]s https://%[7]s/oauth/token -d grant_type=client_credentials -d client_id=%[3]s
+`

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/audit"
+	"spendhook/auth"
+	"spendhook/config"
+	"spendhook/internal/datadir"
+)
+
+// quickstartCerts are the certificates of a first look, in the data directory, for
+// the hosts that a daemon listening there is reached by from this machine.
+func quickstartCerts(cfg *config.Config) *certsDevCmd {
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if host := quickstartHost(cfg.Listen); !slices.Contains(hosts, host) {
+		hosts = append(hosts, host)
+	}
+	return &certsDevCmd{Dir: filepath.Join(cfg.DataDir, "quickstart"), Host: hosts, Keep: true}
+}
+
+// quickstartHost is how this machine calls itself where it listens.
+func quickstartHost(listen string) string {
+	host, _, _ := net.SplitHostPort(listen) // a bad one is refused with the other settings
+	if ip, err := netip.ParseAddr(host); host == "" || (err == nil && (ip.IsUnspecified() || ip.IsLoopback())) {
+		return "localhost"
+	}
+	return host
+}
+
+// prepareQuickstart makes the certificates, or finds those of an earlier start, and
+// has the daemon serve with them.
+func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
+	cfg, err := c.loadWith(maps.Clone(overrides))
+	if err != nil {
+		return err
+	}
+	switch tls := cfg.TLS; {
+	case cfg.Dev || c.Demo:
+		return usageError("--quickstart serves mutual TLS, --dev and --demo serve in clear: use one or the other")
+	case tls.CertFile != "" || tls.KeyFile != "" || tls.ClientCAFile != "":
+		return usageError("--quickstart makes its own certificates: leave it out, or tls.cert_file, tls.key_file and tls.client_ca_file")
+	case len(tls.TrustedProxies) > 0:
+		return usageError("--quickstart ends TLS itself: leave it out, or tls.trusted_proxies")
+	case !cfg.Auth.Builtin:
+		return usageError("--quickstart makes a client that gets tokens here: leave it out, or set auth.builtin")
+	}
+	if err := datadir.Make(cfg.DataDir); err != nil {
+		return err
+	}
+	certs := quickstartCerts(cfg)
+	if err := certs.write(time.Now()); err != nil {
+		return fmt.Errorf("quickstart: %w", err)
+	}
+	overrides["tls.cert_file"], overrides["tls.key_file"] = certs.path("server.pem"), certs.path("server-key.pem")
+	overrides["tls.client_ca_file"] = certs.path("ca.pem")
+	if _, port, err := net.SplitHostPort(cfg.Listen); cfg.PublicURL == "" && err == nil && port != "0" {
+		overrides["public_url"] = "https://" + net.JoinHostPort(quickstartHost(cfg.Listen), port)
+	}
+	return nil
+}
+
+// quickstart makes the first client and prints how to ask as that client.
+func (d *daemon) quickstart(ctx context.Context, term *console) error {
+	certs := quickstartCerts(d.cfg)
+	client, made, err := firstClient(ctx, auth.NewClients(d.storage, nil), "quickstart", developerCompany, certs.path("client.pem"))
+	if err != nil {
+		return fmt.Errorf("quickstart: %w", err)
+	}
+	if made {
+		e := audit.Entry{
+			Action: "client.create", Target: audit.Target{Kind: "client", IDs: []string{client.ID}},
+			CompanyUUID: client.Company, Outcome: audit.Success,
+		}
+		e.Actor, e.Address = systemUser()
+		d.audit.Record(e)
+	}
+	dir, err := filepath.Abs(certs.Dir)
+	if err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(d.address)
+	if err != nil {
+		return err
+	}
+	s := newShow(term.out, "https://"+net.JoinHostPort(quickstartHost(d.cfg.Listen), port), "")
+	s.curl = "curl -sS --cacert ca.pem --cert client.pem --key client-key.pem"
+	s.firstLook(d.adminAddress, dir, client.ID, d.redis.Check(ctx).Warnings)
+	return nil
+}
+
+// firstClient finds the client of this name and company, or makes one with every
+// scope of a company, that authenticates by the certificate alone. A certificate that
+// was made again takes the place of the one before.
+func firstClient(ctx context.Context, clients *auth.Clients, name string, company uuid.UUID, certificate string) (client auth.Client, made bool, err error) {
+	thumbprint, err := thumbprintOf(certificate)
+	if err != nil {
+		return client, false, err
+	}
+	errFound := errors.New("found")
+	err = clients.Each(ctx, func(c auth.Client) error {
+		if c.Name != name || c.Company == nil || *c.Company != company {
+			return nil
+		}
+		client = c
+		return errFound
+	})
+	switch {
+	case err == nil:
+		client, _, err = clients.Create(ctx, auth.NewClient{
+			Name: name, Company: &company, Scopes: companyScopes, Certificates: []string{thumbprint}, NoSecret: true,
+		})
+		return client, err == nil, err
+	case !errors.Is(err, errFound):
+		return client, false, err
+	case slices.Contains(client.Certificates, thumbprint):
+		return client, false, nil
+	}
+	client, err = clients.SetCertificates(ctx, client.ID, []string{thumbprint})
+	return client, false, err
+}

@@ -1,0 +1,99 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/posener/complete"
+
+	"spendhook/api/client"
+)
+
+// completeWithin bounds how long a shell waits for names.
+const completeWithin = 2 * time.Second
+
+// Predictors complete, by the name that a flag or argument is tagged with, what the
+// daemon of the environment and the profile has: nothing when it does not answer within 2 s.
+func Predictors(version string) map[string]complete.Predictor {
+	newest := func(read func(context.Context, *session) (*http.Response, error), path string) complete.Predictor {
+		return complete.PredictFunc(func(a complete.Args) []string { return names(version, a, path, read) })
+	}
+	return map[string]complete.Predictor{
+		"subscriber": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+			return s.ListSubscribers(ctx, fields[client.ListSubscribersParams](s, mostNames()))
+		}, "uuid"),
+		"event": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+			return s.ListEvents(ctx, fields[client.ListEventsParams](s, mostNames()))
+		}, "id"),
+		"delivery": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+			return s.ListDeliveries(ctx, fields[client.ListDeliveriesParams](s, mostNames()))
+		}, "id"),
+		"job": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+			return s.ListJobs(ctx, fields[client.ListJobsParams](s, mostNames()))
+		}, "uuid"),
+		"event-type": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+			return s.ListEventTypes(ctx)
+		}, "name"),
+		"profile": complete.PredictFunc(func(complete.Args) []string {
+			list, err := profiles()
+			if err != nil {
+				return nil
+			}
+			return list
+		}),
+	}
+}
+
+func mostNames() page {
+	size := 100
+	return page{Size: &size}
+}
+
+// names are those at a path of the items of a list.
+func names(version string, a complete.Args, path string, read func(context.Context, *session) (*http.Response, error)) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	g := group{Connection: Connection{
+		Profile: flagOf(a.All, "--profile", cmp.Or(os.Getenv("SPENDHOOK_PROFILE"), "default")),
+		URL:     flagOf(a.All, "--url", os.Getenv("SPENDHOOK_URL")),
+		CACert:  flagOf(a.All, "--cacert", os.Getenv("SPENDHOOK_CACERT")),
+		Cert:    flagOf(a.All, "--cert", os.Getenv("SPENDHOOK_CLIENT_CERT")),
+		Key:     flagOf(a.All, "--key", os.Getenv("SPENDHOOK_CLIENT_KEY")),
+	}}
+	g.TokenFile, g.RetryFor = flagOf(a.All, "--token-file", os.Getenv("SPENDHOOK_TOKEN_FILE")), -1
+	if company, err := uuid.Parse(flagOf(a.All, "--company-uuid", os.Getenv("SPENDHOOK_COMPANY_UUID"))); err == nil {
+		g.CompanyUUID = &company
+	}
+	s, err := g.ProvideSession(&Terminal{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Version: version})
+	if err != nil {
+		return nil
+	}
+	items, _, err := collect(ctx, listing{}, func(ctx context.Context, _ page) (*http.Response, error) { return read(ctx, s) })
+	if err != nil {
+		return nil
+	}
+	found := make([]string, len(items))
+	for i, item := range items {
+		found[i] = item.at(path)
+	}
+	return found
+}
+
+// flagOf is the value of a flag of a command line that is being written.
+func flagOf(words []string, name, otherwise string) string {
+	for i, word := range words {
+		if value, ok := strings.CutPrefix(word, name+"="); ok {
+			return value
+		}
+		if word == name && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return otherwise
+}

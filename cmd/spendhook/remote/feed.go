@@ -1,0 +1,164 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+	"spendhook/internal/pause"
+)
+
+// Feed is a subscriber's feed, read from its place on. Use it from one goroutine.
+type Feed struct {
+	API        *client.ClientWithResponses
+	Company    *uuid.UUID // nil when the token carries it
+	Subscriber uuid.UUID
+	After      int64 // the number of the last event that was read; 0: none
+	Signatures bool  // with the headers of a delivery
+}
+
+// feedWait is how long one request waits for an event: less than a client's time-out.
+const feedWait = "20s"
+
+// Begin moves to the end of the feed, so that the events to come are read.
+func (f *Feed) Begin(ctx context.Context) error {
+	page, err := f.page(ctx, "0s", 1)
+	if err == nil {
+		f.After = page.Last
+	}
+	return err
+}
+
+// read calls each for the events after f.After, in their order, until there are no more
+// or each returns an error. Each page is at most 4 MiB.
+func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) error {
+	for more := true; more; {
+		page, err := f.page(ctx, "0s", 1000)
+		if err == nil {
+			err = f.take(page, each)
+		}
+		if err != nil {
+			return err
+		}
+		more = page.More
+	}
+	return nil
+}
+
+// Follow calls each for the events after f.After and all that come later, until ctx
+// ends, which is no error, or each returns an error. While the daemon is away or busy
+// it tells trouble of that and tries again every 2 s.
+func (f *Feed) Follow(ctx context.Context, each func(client.FeedEvent) error, trouble func(error)) error {
+	limit := 100
+	if f.Signatures { // which a receiver refuses when they are 5 min old
+		limit = 20
+	}
+	for ctx.Err() == nil {
+		page, err := f.page(ctx, feedWait, limit)
+		switch {
+		case err == nil:
+			if err := f.take(page, each); err != nil {
+				return err
+			}
+		case ctx.Err() != nil:
+		case KindOf(err) == Unavailable:
+			trouble(err)
+			pause.For(ctx, 2*time.Second)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Feed) page(ctx context.Context, wait string, limit int) (*client.Feed, error) {
+	answer, err := f.API.ReadSubscriberFeedWithResponse(ctx, f.Subscriber, &client.ReadSubscriberFeedParams{
+		CompanyUUID: f.Company, After: &f.After, Limit: &limit, Wait: &wait, Signatures: &f.Signatures,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.JSON200, nil
+}
+
+// take moves on over a page, event by event, so that none is left out or repeated when
+// each fails in the middle.
+func (f *Feed) take(page *client.Feed, each func(client.FeedEvent) error) error {
+	for _, e := range page.Content {
+		if err := each(e); err != nil {
+			return err
+		}
+		f.After = e.Sequence
+	}
+	f.After = page.Next
+	return nil
+}
+
+type eventFeedCmd struct {
+	Subscriber uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"The subscriber."`
+	After      int64     `help:"Number of the event before the first; 0 begins with the oldest that is kept." default:"0"`
+	New        bool      `help:"Begin with the events to come; with --follow."`
+	Follow     bool      `help:"Go on with the events to come, until interrupted." short:"f"`
+	Signatures bool      `help:"With the headers that a delivery would have now."`
+}
+
+// Validate tells what kong cannot see by itself.
+func (c *eventFeedCmd) Validate() error {
+	if c.New && (c.After != 0 || !c.Follow) {
+		return UsageError("--new goes with --follow and without --after")
+	}
+	return nil
+}
+
+// Run prints the events, each as soon as it is read.
+func (c *eventFeedCmd) Run(ctx context.Context, s *session) error {
+	f := &Feed{
+		API: s.ClientWithResponses, Company: s.connection.CompanyUUID, Subscriber: c.Subscriber, After: c.After, Signatures: c.Signatures,
+	}
+	if c.New {
+		if err := f.Begin(ctx); err != nil {
+			return err
+		}
+	}
+	p := s.feedPrinter()
+	if !c.Follow {
+		return f.read(ctx, p)
+	}
+	return f.Follow(ctx, p, func(err error) { fmt.Fprintln(s.term.Err, err) })
+}
+
+// feedPrinter prints one event at a time: a line, in JSON too, or an item of a YAML list.
+func (s *session) feedPrinter() func(client.FeedEvent) error {
+	out := s.term.Out
+	if s.output.Format == "table" {
+		fmt.Fprintf(out, feedLine, "SEQUENCE", "ACCEPTED", "EVENT", "ID")
+	}
+	return func(e client.FeedEvent) error {
+		switch s.output.Format {
+		case "table":
+			at := e.AcceptedAt.Format(time.RFC3339)
+			_, err := fmt.Fprintf(out, feedLine, strconv.FormatInt(e.Sequence, 10), at, e.Event, e.ID)
+			return err
+		case "name":
+			_, err := fmt.Fprintln(out, e.ID)
+			return err
+		}
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		if s.output.Format == "yaml" {
+			return printYAML(out, fmt.Appendf(nil, "[%s]", text))
+		}
+		_, err = fmt.Fprintf(out, "%s\n", text)
+		return err
+	}
+}
+
+// feedLine has the columns of a line of a feed.
+const feedLine = "%-9s  %-20s  %-28s  %s\n"

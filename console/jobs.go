@@ -1,0 +1,215 @@
+package console
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/storage/cards"
+)
+
+// jobRow is a job with the name of its subscriber, if it is about one that exists.
+type jobRow struct {
+	redelivery.Job
+
+	Subscriber string
+}
+
+type jobsPage struct {
+	Rows []jobRow
+	Next string
+}
+
+var (
+	jobKinds = []string{
+		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobRelease), string(redelivery.JobDrop), string(redelivery.JobCancel),
+	}
+	jobStatuses = []string{
+		string(redelivery.JobQueued), string(redelivery.JobRunning), string(redelivery.JobCompleted), string(redelivery.JobCancelled),
+	}
+)
+
+// jobs lists the jobs of a company. Those of all companies have no common list.
+func (s *server) jobs(ctx context.Context, v *visit) error {
+	company, err := v.company()
+	if err != nil {
+		return err
+	}
+	if company == nil {
+		v.show("jobs", "Jobs", jobsPage{})
+		return nil
+	}
+	f := redelivery.JobFilter{Company: *company, Cursor: v.text("cursor"), Size: listSize}
+	if kind := v.choice("kind", jobKinds...); kind != "" {
+		f.Kinds = []redelivery.JobKind{redelivery.JobKind(kind)}
+	}
+	if status := v.choice("status", jobStatuses...); status != "" {
+		f.Statuses = []redelivery.JobStatus{redelivery.JobStatus(status)}
+	}
+	if f.Subscriber, err = v.subscriberAsked(company); err != nil {
+		return err
+	}
+	found, err := s.opts.Redelivery.Jobs(ctx, f)
+	if err != nil {
+		return err
+	}
+	page := jobsPage{Next: v.next(found.Next)}
+	if page.Rows, err = s.jobRows(ctx, found.Items); err != nil {
+		return err
+	}
+	v.show("jobs", "Jobs", page)
+	return nil
+}
+
+// jobRows adds the names of the subscribers, each read once.
+func (s *server) jobRows(ctx context.Context, items []redelivery.Job) ([]jobRow, error) {
+	names := map[uuid.UUID]string{uuid.Nil: ""}
+	rows := make([]jobRow, len(items))
+	for i, job := range items {
+		name, known := names[job.SubscriberUUID]
+		if !known {
+			switch sub, err := s.opts.Subscribers.Get(ctx, job.CompanyUUID, job.SubscriberUUID); {
+			case err == nil:
+				name = sub.Name
+			case s.unavailable(err):
+				return nil, err
+			}
+			names[job.SubscriberUUID] = name
+		}
+		rows[i] = jobRow{Job: job, Subscriber: name}
+	}
+	return rows, nil
+}
+
+type jobPage struct {
+	Job   *redelivery.Job
+	Cards *cards.Job
+	Again bool // it has not ended: the page loads itself again
+	Of    int  // how many were counted before it was started; 0: not known
+}
+
+// Cancellable reports whether the job can be ended before it is done.
+func (p jobPage) Cancellable() bool {
+	return p.Job != nil && p.Job.FinishedAt == nil && p.Job.Kind != redelivery.JobRelease && p.Job.Kind != redelivery.JobCancel
+}
+
+// job shows a job of either kind; its id says not which.
+func (s *server) job(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	if v.session.May(readSubscribers) || v.session.May(readDeliveries) {
+		job, err := s.opts.Redelivery.Job(ctx, company, id)
+		if err == nil {
+			v.show("job", jobTitle(job), jobPage{Job: &job, Again: job.FinishedAt == nil, Of: v.number("of")})
+			return nil
+		}
+		if !errors.Is(err, delivery.ErrNotFound) {
+			return err
+		}
+	}
+	if !v.session.May(readCards) {
+		return delivery.ErrNotFound
+	}
+	job, err := s.opts.CardJobs.CardJob(ctx, company, id)
+	if err != nil {
+		return err
+	}
+	v.show("job", "Create cards", jobPage{Cards: &job, Again: job.FinishedAt == nil})
+	return nil
+}
+
+// cancelJob ends a job before it is done.
+func (s *server) cancelJob(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	v.changes(&company, "job", id.String())
+	v.as("job.cancel", "")
+	if _, err := s.opts.Redelivery.Cancel(ctx, company, id); err != nil {
+		return err
+	}
+	return v.done("/console/jobs/"+id.String(), "cancelled")
+}
+
+// countMatching starts a job that counts what a list of deliveries shows in all, whose
+// page then asks whether to attempt it again. Whoever asks for no status on a list of
+// all is refused: that would send again what has arrived.
+func (s *server) countMatching(ctx context.Context, v *visit) error {
+	company, err := v.oneCompany()
+	if err != nil {
+		return err
+	}
+	f, err := v.deliveryFilter(&company)
+	if err != nil {
+		return err
+	}
+	status := v.choice("status", deliveryStatuses...)
+	if status == "" {
+		return errForm
+	}
+	f.Statuses = []delivery.Status{delivery.Status(status)}
+	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: f, DryRun: true})
+}
+
+// retryCounted attempts again what a job has counted.
+func (s *server) retryCounted(ctx context.Context, v *visit) error {
+	company, id, err := v.thing()
+	if err != nil {
+		return err
+	}
+	counted, err := s.opts.Redelivery.Job(ctx, company, id)
+	if err != nil {
+		return err
+	}
+	if counted.Kind != redelivery.JobRetry || !counted.DryRun || counted.Retry == nil {
+		return errForm
+	}
+	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: *counted.Retry}, "of", number(counted.Redelivered))
+}
+
+func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryRequest, query ...string) error {
+	detail := ""
+	if r.DryRun {
+		detail = "dry run"
+	}
+	job, err := s.opts.Redelivery.RetryAll(ctx, r)
+	v.changes(&r.Company, "job", job.UUID.String())
+	v.as("delivery.retry-all", detail)
+	if err != nil {
+		return err
+	}
+	return v.done("/console/jobs/"+job.UUID.String(), "started", query...)
+}
+
+// jobTitle says what a job does.
+func jobTitle(j redelivery.Job) string {
+	switch {
+	case j.Kind == redelivery.JobRecover && j.DryRun:
+		return "Count what can be recovered"
+	case j.Kind == redelivery.JobRetry && j.DryRun:
+		return "Count what can be attempted again"
+	}
+	return jobKindTitle(string(j.Kind))
+}
+
+func jobKindTitle(kind string) string {
+	switch redelivery.JobKind(kind) {
+	case redelivery.JobRecover:
+		return "Recover what was missed"
+	case redelivery.JobRelease:
+		return "Send what was held"
+	case redelivery.JobCancel:
+		return "Cancel what is pending"
+	case redelivery.JobDrop:
+		return "Cancel what waits, and resume"
+	case redelivery.JobRetry:
+		return "Attempt deliveries again"
+	}
+	return kind
+}
