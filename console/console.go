@@ -27,6 +27,7 @@ type Options struct {
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
 	Traffic     Traffic
+	Tail        Tail
 	CardJobs    CardJobs
 	System      System
 	Audit       Audit
@@ -135,6 +136,8 @@ func (s *server) routes() {
 	s.page("GET /console/deliveries", readDeliveries, s.deliveries)
 	s.page("GET /console/deliveries/{id}", readDeliveries, s.delivery)
 	s.page("GET /console/dead", readDeliveries, s.dead)
+	s.page("GET /console/tail", readDeliveries, s.tail)
+	s.mux.HandleFunc("GET /console/tail/stream", s.tailStream)
 	s.page("GET /console/jobs", readDeliveries, s.jobs)
 	s.page("GET /console/jobs/{uuid}", anyone, s.job)
 	s.page("GET /console/audit", operator, s.audit)

@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -86,6 +87,11 @@ type Traffic interface {
 	Subscriber(ctx context.Context, company, subscriber uuid.UUID) (traffic.Series, error)
 	LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]traffic.Point, error)
 	Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []traffic.Ranked, err error)
+}
+
+// Tail is *tail.Tail.
+type Tail interface {
+	Watch(company *uuid.UUID, keep func(tail.Entry) bool) (*tail.Viewer, error)
 }
 
 // CardJobs is *cards.Store; storage.ErrNotFound when there is no such job.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -270,7 +272,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/events", "/console/events/" + ours + "/evt_ours", "/console/events/" + ours + "/evt_ours/body", "/console/events/" + theirs + "/evt_ours",
 		"/console/events?id=evt_ours", "/console/deliveries", "/console/deliveries?subscriber=" + w.failing, "/console/dead",
 		"/console/deliveries/evt_ours." + w.failing, "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
-		"/console/jobs", "/console/jobs?subscriber=" + w.failing,
+		"/console/jobs", "/console/jobs?subscriber=" + w.failing, "/console/tail",
 	} {
 		for _, query := range []string{"", "company=" + ours, "company=" + strings.ToUpper(ours), "company=", "company=" + theirs + "&company=" + ours} {
 			path := base
@@ -463,4 +465,88 @@ func TestConsoleRetriesAllThatMatch(t *testing.T) {
 	if w.came.Load() != 2 {
 		t.Errorf("%d were sent", w.came.Load())
 	}
+}
+
+// TestConsoleTail: attempts come to a browser that looks, those that it asked for, of its
+// company alone; and the stream ends with the session.
+func TestConsoleTail(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.failing = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID")
+	w.well = w.subscribe("Warehouse", "/well/warehouse", "PAYMENT_PAID")
+	v, stranger := newVisitor(t, w.daemon.api), newVisitor(t, w.daemon.api)
+	if status, _, _ := stranger.get("/console/tail/stream"); status != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", status)
+	}
+	v.enter(w.daemon.consoleLink(t))
+	stranger.enter(w.linkFor(uuid.NewString()))
+	if status, _, _ := stranger.get("/console/tail/stream?company=" + developerCompany.String()); status != http.StatusNotFound {
+		t.Errorf("another company's: %d", status)
+	}
+	failures, others := v.stream(t, "?result=failed"), stranger.stream(t, "")
+	failures.says(t, "event: open")
+	others.says(t, "event: open")
+	for i := 0; !failures.has("the receiver failed"); i++ { // the replica learns within a second that somebody looks
+		w.emit(fmt.Sprintf("evt_%d", i), "PAYMENT_PAID", nil)
+		waitABit(t)
+	}
+	if failures.has("Warehouse") {
+		t.Error("it shows what was delivered")
+	}
+	if others.has("evt_") {
+		t.Error("it shows another company's attempts")
+	}
+	token := v.token()
+	v.post("/console/leave", url.Values{"token": {token}})
+	failures.says(t, "event: ended")
+}
+
+// stream is what a server sends as events.
+type stream struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (v *visitor) stream(t *testing.T, query string) *stream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/console/tail/stream"+query, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := v.http.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("the stream: %v %+v", err, resp)
+	}
+	s := &stream{}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		buffer := make([]byte, 4096)
+		for {
+			n, err := resp.Body.Read(buffer)
+			s.mu.Lock()
+			s.text.Write(buffer[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		reading.Wait()
+		resp.Body.Close()
+	})
+	return s
+}
+
+func (s *stream) has(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), text)
+}
+
+func (s *stream) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, browserPatience, "the stream says "+text, func() bool { return s.has(text) })
 }
