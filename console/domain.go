@@ -74,6 +74,8 @@ type Redelivery interface {
 type Dispatcher interface {
 	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+	Sent(ctx context.Context, company uuid.UUID, id string) (dispatcher.Sent, error)
+	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
 	Backlog(ctx context.Context) (workqueue.Backlog, error)
 	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
 	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error

@@ -798,6 +798,29 @@ type Attempt struct {
 
 	// StatusCode Absent when there was no answer.
 	StatusCode *int `json:"statusCode,omitempty"`
+
+	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+	Timing AttemptTiming `json:"timing"`
+}
+
+// AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+type AttemptTiming struct {
+	// BodyMs From the first byte to the end of the answer.
+	BodyMs json.Number `json:"bodyMs"`
+
+	// ConnectMs TCP.
+	ConnectMs json.Number `json:"connectMs"`
+
+	// ConnectionMs Waiting for a connection beyond the next three.
+	ConnectionMs json.Number `json:"connectionMs"`
+	DNSMs        json.Number `json:"dnsMs"`
+
+	// FirstByteMs From the connection to the first byte of the answer.
+	FirstByteMs json.Number `json:"firstByteMs"`
+	TLSMs       json.Number `json:"tlsMs"`
+
+	// WaitedMs The waits before the attempt by their reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Those below a millisecond are left out.
+	WaitedMs map[string]int64 `json:"waitedMs"`
 }
 
 // AuditActor defines model for AuditActor.

@@ -6,10 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -271,7 +273,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit",
 		"/console/events", "/console/events/" + ours + "/evt_ours", "/console/events/" + ours + "/evt_ours/body", "/console/events/" + theirs + "/evt_ours",
 		"/console/events?id=evt_ours", "/console/deliveries", "/console/deliveries?subscriber=" + w.failing, "/console/dead",
-		"/console/deliveries/evt_ours." + w.failing, "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
+		"/console/deliveries/evt_ours." + w.failing, "/console/deliveries/evt_ours." + w.failing + "/body", "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
 		"/console/jobs", "/console/jobs?subscriber=" + w.failing, "/console/tail",
 	} {
 		for _, query := range []string{"", "company=" + ours, "company=" + strings.ToUpper(ours), "company=", "company=" + theirs + "&company=" + ours} {
@@ -295,6 +297,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/subscribers/" + w.failing + "/rotate-secret":                 {},
 		"/console/deliveries/evt_ours." + w.failing + "/retry":                 {},
 		"/console/deliveries/evt_ours." + w.failing + "/retry?company=" + ours: {},
+		"/console/deliveries/evt_ours." + w.failing + "/verify":                {"timestamp": {"1"}, "signature": {"v1,AAAA"}},
 		"/console/deliveries/retry":                                            {"id": {ours + "/evt_ours." + w.failing}},
 		"/console/events/" + ours + "/evt_ours/replay":                         {},
 		"/console/quarantine/drop":                                             {"of": {ours}, "id": {"evt_ours"}},
@@ -549,4 +552,69 @@ func (s *stream) has(text string) bool {
 func (s *stream) says(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, browserPatience, "the stream says "+text, func() bool { return s.has(text) })
+}
+
+// TestConsoleShowsAnAttemptInParts, and checks a signature that its receiver has got.
+func TestConsoleShowsAnAttemptInParts(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	var headers atomic.Pointer[http.Header]
+	var body atomic.Pointer[[]byte]
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		got, _ := io.ReadAll(r.Body)
+		header := r.Header.Clone()
+		body.Store(&got)
+		headers.Store(&header)
+		rw.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(receiver.Close)
+	w.receiver = receiver.URL
+	id := w.subscribe("Ledger", "/well", "PAYMENT_PAID")
+	w.emit("evt_1", "PAYMENT_PAID", map[string]any{"amount": "1.00"})
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t, "--read-only"))
+	path, page := "/console/deliveries/evt_1."+id, ""
+	eventually(t, browserPatience, "it is delivered", func() bool {
+		_, _, page = v.get(path)
+		return strings.Contains(page, "Waiting for the answer")
+	})
+	if !strings.Contains(page, "TCP") || !strings.Contains(page, "webhook-signature: [redacted]") {
+		t.Errorf("the page: %s", page)
+	}
+	var shown struct {
+		Attempts []struct {
+			Timing struct {
+				ConnectMs   float64          `json:"connectMs"`
+				FirstByteMs float64          `json:"firstByteMs"`
+				WaitedMs    map[string]int64 `json:"waitedMs"`
+			} `json:"timing"`
+		} `json:"attempts"`
+	}
+	w.daemon.read(t, "/api/v1/deliveries/evt_1."+id, &shown)
+	if len(shown.Attempts) != 1 || shown.Attempts[0].Timing.ConnectMs <= 0 || shown.Attempts[0].Timing.FirstByteMs <= 0 || shown.Attempts[0].Timing.WaitedMs == nil {
+		t.Errorf("the API: %+v", shown)
+	}
+	if status, header, got := v.get(path + "/body"); status != http.StatusOK || got != string(*body.Load()) || !strings.Contains(header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("the bytes: %d %s, were %s", status, got, *body.Load())
+	}
+	got, token := *headers.Load(), v.token()
+	verdict := func(timestamp, signature string) string {
+		t.Helper()
+		_, _, page := v.post(path+"/verify", url.Values{"token": {token}, "timestamp": {timestamp}, "signature": {signature}})
+		return page
+	}
+	if page := verdict(got.Get("webhook-timestamp"), got.Get("webhook-signature")); !strings.Contains(page, "It matches") {
+		t.Errorf("the signature that was sent: %s", page)
+	}
+	for _, wrong := range []string{"v1,AAAA", strings.ToLower(got.Get("webhook-signature"))} {
+		if page := verdict(got.Get("webhook-timestamp"), wrong); !strings.Contains(page, "It does not match") {
+			t.Errorf("%s: %s", wrong, page)
+		}
+	}
+	if page := verdict("1", got.Get("webhook-signature")); !strings.Contains(page, "It does not match") {
+		t.Errorf("another time: %s", page)
+	}
+	if page := verdict("soon", "v1,AAAA"); !strings.Contains(page, "must be the number") {
+		t.Errorf("no time: %s", page)
+	}
 }
