@@ -26,11 +26,11 @@ func tool(t *testing.T, name string, args ...string) {
 	}
 }
 
-// source is who emits events, and can send each again as it was.
-type source struct{ bodies []string }
+// emitter is who emits events, and can send each again as it was.
+type emitter struct{ bodies []string }
 
 // send posts the events from a number on, and wants this answer to each.
-func (s *source) send(t *testing.T, d *running, from, to int, status int) {
+func (s *emitter) send(t *testing.T, d *running, from, to int, status int) {
 	t.Helper()
 	for i := from; i < to; i++ {
 		if i == len(s.bodies) {
@@ -60,7 +60,7 @@ func TestBackupAndRestore(t *testing.T) {
 	e.subscribe(t, d, "PAYMENT_PAID")
 	command(t, "", "client", "create", "--data-dir", h.dir, "--storage", h.database, "--redis", h.redis,
 		"--name", "kept", "--company", testCompany, "--scope", "events:write").want(t, exitOK, "kept", "")
-	var s source
+	var s emitter
 	s.send(t, d, 0, delivered, http.StatusAccepted)
 	e.awaits(t, delivered)
 	gate := make(chan struct{})
