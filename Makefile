@@ -4,6 +4,7 @@ IMAGE   ?= spendhook
 FUZZTIME ?= 10s
 ARGS    ?=
 ARCH    ?= amd64
+ARCH    ?= amd64
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools.mod
@@ -14,6 +15,8 @@ RACE    := -race -gcflags='modernc.org/...=-race=false'
 # its libraries.
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)
+
+RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
 RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
@@ -51,7 +54,7 @@ test-console: ## Run the long stories of the web console in a browser (build tag
 screenshots: ## Write the pages of the web console to docs/console/, light and dark
 	@scripts/ensure redis
 	@scripts/ensure chromium
-	SPENDHOOK_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestScreenshots$$' ./cmd/spendhook
+	CONSOLE_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -tags browser -count=1 -timeout 5m -run '^TestScreenshots$$' ./cmd/spendhook
 
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
@@ -65,6 +68,23 @@ test-alerts: ## Make each outage and see that exactly its alert is told, and end
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
 	$(GO) test -tags alerts -parallel 6 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
+
+.PHONY: test-examples
+test-examples: ## Deliver to the receivers of examples/ (needs node, python3 and java; build tag examples)
+	@scripts/ensure redis
+	@scripts/ensure node
+	@scripts/ensure python
+	@scripts/ensure java
+	npm ci --no-audit --no-fund --prefix examples/node
+	$(GO) vet -C examples/go ./...
+	$(GO) test -tags examples -timeout 5m -run '^TestExample' ./cmd/spendhook
+
+.PHONY: test-install
+test-install: ## Build image, packages, chart and compose file, install each and start what it starts, ~4 min
+	@scripts/ensure redis
+	@scripts/ensure postgresql
+	@scripts/ensure rpm
+	$(GO) test -C deploy -timeout 20m ./...
 
 .PHONY: test-install
 test-install: ## Build image, packages, chart and compose file, install each and start what it starts, ~4 min

@@ -23,9 +23,11 @@ type Options struct {
 	Subscribers Subscribers
 	Events      Events
 	Catalogue   *events.Catalogue
+	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
+	Traffic     Traffic
 	CardJobs    CardJobs
 	System      System
 	Audit       Audit

@@ -11,8 +11,10 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
 )
@@ -47,6 +49,11 @@ type Events interface {
 	Backlogs(ctx context.Context, n int) ([]events.CompanyBacklog, error)
 }
 
+// EventTypes is *eventtype.Store.
+type EventTypes interface {
+	List(ctx context.Context) ([]eventtype.Type, error)
+}
+
 // Deliveries is *delivery.Store.
 type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
@@ -76,6 +83,15 @@ type Dispatcher interface {
 	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
 	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
 	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
+}
+
+// Traffic is *traffic.Store.
+type Traffic interface {
+	All(ctx context.Context) (traffic.Series, error)
+	Company(ctx context.Context, company uuid.UUID) (traffic.Series, error)
+	Subscriber(ctx context.Context, company, subscriber uuid.UUID) (traffic.Series, error)
+	LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]traffic.Point, error)
+	Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []traffic.Ranked, err error)
 }
 
 // CardJobs is *cards.Store; storage.ErrNotFound when there is no such job.

@@ -33,9 +33,12 @@ func (s *server) funcs() template.FuncMap {
 		"jobTitle": jobTitle,
 		"jobKind":  jobKindTitle,
 		"clip":     clip,
+		"spark":    sparkline,
+		"spells":   timelineText,
 		"safetext": func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") },
 		"uuid8":    func(id uuid.UUID) string { return id.String()[:8] },
 		"list":     func(items ...string) []string { return items },
+		"items":    func(items ...any) []any { return items },
 		"periods":  func() []period { return periods },
 		"join":     strings.Join,
 	}

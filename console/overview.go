@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -61,6 +62,9 @@ type overviewOfAll struct {
 	Status  Status
 	Backlog workqueue.Backlog
 	Largest []events.CompanyBacklog
+	Traffic traffic.Series
+	Failing []endpointRow
+	Slow    []endpointRow
 }
 
 // companySummary is how a company does.
@@ -69,6 +73,9 @@ type companySummary struct {
 	Stats   delivery.Stats
 	States  subscriberStates
 	Worst   []subscriberRow // failing ones first, then the largest backlogs
+	Traffic traffic.Series
+	Failing []endpointRow
+	Slow    []endpointRow
 }
 
 type subscriberStates struct{ Total, Healthy, Failing, Disabled, Paused int }
@@ -77,6 +84,8 @@ type overviewPage struct {
 	All     *overviewOfAll  // nil for a company
 	Company *companySummary // nil for all
 	Recent  []deliveryRow   // the latest dead letters of a company
+	Span    span
+	Charts  []chart
 }
 
 // mostExamined bounds the subscribers of a company whose state a page looks at.
@@ -92,14 +101,16 @@ func (s *server) overview(ctx context.Context, v *visit) error {
 		if err != nil {
 			return err
 		}
-		v.show("overview", "Overview", overviewPage{All: &all})
+		over := v.span(all.Traffic)
+		v.show("overview", "Overview", overviewPage{All: &all, Span: over, Charts: companyCharts(over)})
 		return nil
 	}
 	summary, err := s.summary(ctx, *company)
 	if err != nil {
 		return err
 	}
-	page := overviewPage{Company: &summary}
+	over := v.span(summary.Traffic)
+	page := overviewPage{Company: &summary, Span: over, Charts: companyCharts(over)}
 	if v.session.May(readDeliveries) {
 		found, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
@@ -120,7 +131,13 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Backlog, err = s.opts.Dispatcher.Backlog(ctx); err != nil {
 		return all, err
 	}
-	all.Largest, err = s.opts.Events.Backlogs(ctx, 10)
+	if all.Largest, err = s.opts.Events.Backlogs(ctx, 10); err != nil {
+		return all, err
+	}
+	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {
+		return all, err
+	}
+	all.Failing, all.Slow, err = s.worstEndpoints(ctx, nil)
 	return all, err
 }
 
@@ -142,7 +159,11 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 		}
 		sum.States = countStates(rows)
 		sum.Worst = worst(rows)
-		return sum, nil
+		if sum.Traffic, err = s.opts.Traffic.Company(ctx, company); err != nil {
+			return sum, err
+		}
+		sum.Failing, sum.Slow, err = s.worstEndpoints(ctx, &company)
+		return sum, err
 	})
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
 )
 
@@ -18,7 +20,19 @@ type subscriberRow struct {
 	State  string // healthy, failing, paused or disabled
 	Health subscribers.Health
 	Stats  delivery.Stats
+	Hour   []traffic.Point // none when it had no traffic
 }
+
+// NextAt is when the first delivery that waits is attempted; nil when none is.
+func (r subscriberRow) NextAt() *time.Time {
+	if r.State == "paused" || r.State == "disabled" {
+		return nil
+	}
+	return r.Stats.NextAt
+}
+
+// Last is the sum of the last hour.
+func (r subscriberRow) Last() traffic.Point { return traffic.Sum(r.Hour) }
 
 type subscribersPage struct {
 	Rows       []subscriberRow
@@ -54,6 +68,9 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 	}
 	page := subscribersPage{Total: total, First: f.Page*f.Size + 1}
 	if page.Rows, err = s.subscriberRows(ctx, items); err != nil {
+		return err
+	}
+	if err := s.addTraffic(ctx, page.Rows); err != nil {
 		return err
 	}
 	if f.Page > 0 {
@@ -95,6 +112,29 @@ func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscri
 	return rows, nil
 }
 
+// addTraffic adds what subscribers had in the last hour, in a round trip for each
+// company.
+func (s *server) addTraffic(ctx context.Context, rows []subscriberRow) error {
+	places := map[uuid.UUID][]int{}
+	for i := range rows {
+		places[rows[i].CompanyUUID] = append(places[rows[i].CompanyUUID], i)
+	}
+	for company, at := range places {
+		ids := make([]uuid.UUID, len(at))
+		for i, place := range at {
+			ids[i] = rows[place].UUID
+		}
+		hours, err := s.opts.Traffic.LastHour(ctx, company, ids...)
+		if err != nil {
+			return err
+		}
+		for i, place := range at {
+			rows[place].Hour = hours[i]
+		}
+	}
+	return nil
+}
+
 func stateOf(sub *subscribers.Subscriber, health subscribers.Health) string {
 	switch {
 	case !sub.Enabled:
@@ -110,9 +150,12 @@ func stateOf(sub *subscribers.Subscriber, health subscribers.Health) string {
 type subscriberPage struct {
 	subscriberRow
 
-	Recent []deliveryRow
-	Test   *testResult
-	Secret string // just rotated
+	Recent   []deliveryRow
+	Test     *testResult
+	Secret   string // just rotated
+	Span     span
+	Timeline []spell
+	Charts   []chart
 }
 
 func (s *server) subscriber(ctx context.Context, v *visit) error {
@@ -138,6 +181,12 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 		return page, err
 	}
 	page.subscriberRow = rows[0]
+	series, err := s.opts.Traffic.Subscriber(ctx, company, id)
+	if err != nil {
+		return page, err
+	}
+	page.Span = v.span(series)
+	page.Timeline, page.Charts = timeline(page.Span.Points), subscriberCharts(page.Span)
 	if v.session.May(readDeliveries) {
 		recent, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: &company, Subscriber: &id, Size: 10})
 		if err != nil {

@@ -15,10 +15,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -45,11 +47,16 @@ type Options struct {
 	PublicURL           string        // of the API, for links and as the source of CloudEvents
 	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
 
+	// Counted is told of every attempt that was recorded; it must return at once.
+	// nil: nobody is.
+	Counted func(traffic.Attempt)
+
 	// Queue tunes the work queue; what it shares with these Options is set by New.
 	Queue workqueue.Options
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	Tracer     trace.Tracer // nil: no spans
 	Now        func() time.Time
 	NewID      func() uuid.UUID
 	Jitter     func() float64 // in [0,1)
@@ -67,6 +74,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.BreakerPause <= 0 {
 		o.BreakerPause = 10 * time.Second
+	}
+	if o.Counted == nil {
+		o.Counted = func(traffic.Attempt) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default

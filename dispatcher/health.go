@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/traffic"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
 )
@@ -134,6 +135,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	for _, o := range written {
 		d.metrics.written(o, d.heldBy)
 		d.logAttempt(ctx, o)
+		d.count(o)
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
 			d.gone(ctx, o)
 		}
@@ -158,6 +160,17 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 		}
 		d.transition(ctx, t)
 	}
+}
+
+// count counts an attempt for the charts.
+func (d *Dispatcher) count(o *outcome) {
+	if o.result == nil || o.result.Aborted() {
+		return
+	}
+	d.opts.Counted(traffic.Attempt{
+		Company: o.ref.Company, Subscriber: o.ref.Subscriber, StatusCode: o.result.StatusCode, Success: o.result.Success(),
+		Dead: o.next.Status == delivery.StatusDead, Duration: o.result.Duration,
+	})
 }
 
 func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {

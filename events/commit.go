@@ -206,6 +206,20 @@ func (p *Publisher) commit(entries []*entry) {
 		e.unit.answered()
 	}
 	p.opts.Wake(context.Background(), wakes)
+	p.counted(entries)
+}
+
+// counted tells how many of the entries were accepted, by company.
+func (p *Publisher) counted(entries []*entry) {
+	n := make(map[uuid.UUID]int, 1)
+	for _, e := range entries {
+		if e.err == nil && e.status == Accepted {
+			n[e.CompanyUUID]++
+		}
+	}
+	for company, accepted := range n {
+		p.opts.Counted(company, accepted)
+	}
 }
 
 // wanted leaves out the entries that nobody waits for any more.

@@ -275,7 +275,7 @@ func TestAcceptObeysItsContext(t *testing.T) {
 func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
-		events.IndexKey(company), events.CompaniesKey(partition.Of(company)), readyKey(company), stateKey(company),
+		events.IndexKey(company), events.CompaniesKey(partition.Of(company)), readyKey(company), StateKey(company),
 		partition.Key(company, "pending"), partition.Key(company, "sched"), partition.Key(company, "due"),
 	} {
 		b := setup(t)

@@ -35,6 +35,6 @@ func OfSubscriberKey(company, subscriber uuid.UUID) string {
 // also drops those without an event within retention. TTL: none.
 func companiesKey(p int) string { return partition.Prefix(p) + "companies" }
 
-// stateKey is what is counted of a company. Type: hash, see docs/redis.md. Writer:
+// StateKey is what is counted of a company. Type: hash, see docs/redis.md. Writer:
 // append.lua and the scripts of other packages. TTL: none.
-func stateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }
+func StateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }

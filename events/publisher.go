@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 )
@@ -62,6 +64,9 @@ type PublisherOptions struct {
 	Committers int              // commits at a time to one shard; default 2
 	Logger     *slog.Logger     // nil: discard
 	Metrics    *Metrics         // nil: not counted
+	// Counted is told how many new events of a company were accepted, after the
+	// answer; it must return at once. nil: nobody is.
+	Counted func(company uuid.UUID, n int)
 }
 
 func (o PublisherOptions) withDefaults() PublisherOptions {
@@ -83,6 +88,9 @@ func (o PublisherOptions) withDefaults() PublisherOptions {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Counted == nil {
+		o.Counted = func(uuid.UUID, int) {}
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)

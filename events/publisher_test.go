@@ -129,12 +129,12 @@ func (b *bundle) ready(t *testing.T, company uuid.UUID) []string {
 
 // The keys of other packages that accepting writes; see docs/redis.md.
 func readyKey(company uuid.UUID) string { return partition.Key(company, "q:"+company.String()) }
-func stateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }
+func StateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }
 
 // pending are the counts of a company and of its partition.
 func (b *bundle) pending(t *testing.T, company uuid.UUID) (ofCompany, ofPartition int) {
 	t.Helper()
-	ofCompany, _ = b.redis.HGet(t.Context(), stateKey(company), "pending").Int()
+	ofCompany, _ = b.redis.HGet(t.Context(), StateKey(company), "pending").Int()
 	ofPartition, _ = b.redis.Get(t.Context(), partition.Key(company, "pending")).Int()
 	return ofCompany, ofPartition
 }

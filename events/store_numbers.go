@@ -167,7 +167,7 @@ func cutID(packed string) (id, rest string, ok bool) {
 
 // lastNumber is the number of the company's last event, 0 when it never had one.
 func (s *Store) lastNumber(ctx context.Context, company uuid.UUID) (int64, error) {
-	n, err := s.client.HGet(ctx, stateKey(company), "seq").Int64()
+	n, err := s.client.HGet(ctx, StateKey(company), "seq").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, unavailable("read the last number", err)
 	}

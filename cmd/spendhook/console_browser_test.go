@@ -4,29 +4,41 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"image"
 	"image/color"
 	"image/png"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/traffic"
 )
 
-// TestScreenshots writes pages to the folder that SPENDHOOK_SCREENSHOTS names.
+// TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
 func TestScreenshots(t *testing.T) {
-	dir := os.Getenv("SPENDHOOK_SCREENSHOTS")
+	dir := os.Getenv("CONSOLE_SCREENSHOTS")
 	if dir == "" {
-		t.Skip("SPENDHOOK_SCREENSHOTS names no folder")
+		t.Skip("CONSOLE_SCREENSHOTS names no folder")
 	}
 	w := newStory(t)
 	w.fill()
+	w.invent(t)
 	b := openBrowserAt(t, w.daemon.api)
 	b.enter(w.daemon)
+	b.eventually("the charts have something", func() bool {
+		b.visit("/console/")
+		return b.is(`document.querySelector("figure.chart[data-drawn]")`)
+	})
 	pages := []struct{ name, path string }{
 		{"overview", "/console/"},
 		{"subscribers", "/console/subscribers"},
@@ -37,6 +49,7 @@ func TestScreenshots(t *testing.T) {
 		{"deliveries", "/console/deliveries"},
 		{"dead", "/console/dead"},
 		{"delivery", "/console/deliveries/" + w.event + "." + w.failing},
+		{"jobs", "/console/jobs"},
 		{"audit", "/console/audit"},
 		{"event-types", "/console/event-types"},
 		{"quarantine", "/console/quarantine"},
@@ -60,7 +73,7 @@ func TestScreenshots(t *testing.T) {
 		writeFile(t, filepath.Join(dir, name+".png"), paletted(t, picture))
 	}
 	// Whoever works on the pages wants to see them narrow and wide, too.
-	every := os.Getenv("SPENDHOOK_SCREENSHOTS_ALL") != ""
+	every := os.Getenv("CONSOLE_SCREENSHOTS_ALL") != ""
 	for _, p := range pages {
 		shoot(p.name+"-light", p.path, 1280, 800, "light")
 		shoot(p.name+"-dark", p.path, 1280, 800, "dark")
@@ -68,6 +81,39 @@ func TestScreenshots(t *testing.T) {
 			shoot(p.name+"-narrow", p.path, 360, 780, "light")
 			shoot(p.name+"-wide", p.path, 1440, 900, "dark")
 		}
+	}
+}
+
+// invent counts traffic of the last three hours, so that the charts show some.
+func (w *story) invent(t *testing.T) {
+	t.Helper()
+	options, err := redis.ParseURL(w.home.redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	failing, well := uuid.MustParse(w.failing), uuid.MustParse(w.well)
+	start := time.Now().Add(-178 * time.Minute)
+	for minute := range 177 {
+		at := start.Add(time.Duration(minute) * time.Minute)
+		clock := func() time.Time { return at }
+		c := traffic.NewCounter(traffic.Options{Store: traffic.NewStore(client, clock), Now: clock, Pending: func(context.Context) (int64, error) { return 6, nil }})
+		events := 12 + int(7*math.Sin(float64(minute)/19)) + minute%4
+		c.Accepted(developerCompany, events)
+		for i := range events {
+			latency := time.Duration(18+3*(i%7)+minute%5) * time.Millisecond
+			c.Attempted(traffic.Attempt{Company: developerCompany, Subscriber: well, StatusCode: 204, Success: true, Duration: latency})
+			broken := minute > 140 || minute > 60 && minute < 75 && i%3 == 0
+			a := traffic.Attempt{Company: developerCompany, Subscriber: failing, StatusCode: 204, Success: !broken, Duration: 3 * latency}
+			if broken {
+				a.StatusCode, a.Dead = 500, i%4 == 0 && minute > 140
+			}
+			c.Attempted(a)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		c.Run(ended) // which writes once
 	}
 }
 

@@ -20,7 +20,9 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/traffic"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
@@ -31,6 +33,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
+	"spendhook/internal/tracing"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
@@ -46,6 +49,7 @@ type daemon struct {
 
 	memoryRedis bool // may be used
 	reloader    *reloader
+	tracing     *tracing.Tracing // nil while it is off
 	egress      *egress.Guard
 	limits      *api.Limits
 	tlsFiles    *servertls.Files
@@ -62,6 +66,7 @@ type daemon struct {
 	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *events.Catalogue
+	eventTypes  *eventtype.Store
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
@@ -73,6 +78,8 @@ type daemon struct {
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console
+	traffic     *traffic.Store
+	counter     *traffic.Counter
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
@@ -90,7 +97,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
-		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
+		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -117,6 +124,13 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	}
 	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
 	return nil
+}
+
+// openTracing is undone after all that has spans.
+func (d *daemon) openTracing(ctx context.Context) (err error) {
+	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
+	d.stop.add("tracing", d.tracing.Close)
+	return err
 }
 
 func (d *daemon) openKeyring(context.Context) (err error) {

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"sync"
+	"time"
 
 	"spendhook/api"
 	"spendhook/audit"
@@ -12,8 +14,10 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -46,6 +50,7 @@ func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
+	d.eventTypes = eventtype.NewStore(eventtype.Options{Client: client, Catalogue: d.catalogue, Now: time.Now, Logger: d.log})
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
@@ -74,6 +79,7 @@ func (d *daemon) openStores(context.Context) error {
 // openPipeline starts what turns an accepted event into deliveries. Stopping,
 // the workers end first, so that what they raise themselves is still accepted.
 func (d *daemon) openPipeline(ctx context.Context) (err error) {
+	d.countTraffic(ctx)
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
 		return err
 	}
@@ -85,6 +91,7 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 		Limits:  events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
 		Logger:  d.log,
 		Metrics: events.NewMetrics(d.registry),
+		Counted: d.counter.Accepted,
 	})
 	d.stop.add("publisher", func(context.Context) error {
 		d.publisher.Close()
@@ -123,7 +130,25 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
 		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
-		Logger: d.log, Registerer: d.registry,
+		Counted: d.counter.Attempted, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+	})
+}
+
+// countTraffic starts to count for the charts of the console. Stopping, it writes what
+// the workers counted last.
+func (d *daemon) countTraffic(ctx context.Context) {
+	d.traffic = traffic.NewStore(d.redis.Client(), nil)
+	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
+		backlog, err := d.dispatcher.Backlog(ctx)
+		return backlog.Pending, err
+	}})
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { d.counter.Run(ctx) })
+	d.stop.add("traffic counter", func(context.Context) error {
+		end()
+		running.Wait()
+		return nil
 	})
 }
 
@@ -157,7 +182,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
 	handler, err := api.New(api.Options{
-		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
+		Subscribers: d.service, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
@@ -167,7 +192,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
-		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
+		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})
 	if err != nil {
 		l.Close()

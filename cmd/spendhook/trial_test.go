@@ -48,7 +48,7 @@ type trial struct {
 	client    redis.UniversalClient // straight to Redis, past any proxy
 	daemons   []*running
 	endpoints []*endpoint
-	load      *traffic
+	load      *trialTraffic
 	before    []int // goroutines of each daemon when it was at rest
 }
 
@@ -398,9 +398,9 @@ func (r *running) goroutines(tb testing.TB) int {
 	return n
 }
 
-// traffic posts events from several clients, each event again and again until
+// trialTraffic posts events from several clients, each event again and again until
 // it is answered, as a source does that must not lose one.
-type traffic struct {
+type trialTraffic struct {
 	tb     testing.TB
 	client *http.Client
 	done   sync.WaitGroup
@@ -420,9 +420,9 @@ const (
 	emitPause = 15 * time.Millisecond // so that a long fault is not a flood
 )
 
-func startTraffic(tb testing.TB, daemons ...*running) *traffic {
+func startTraffic(tb testing.TB, daemons ...*running) *trialTraffic {
 	tb.Helper()
-	tf := &traffic{
+	tf := &trialTraffic{
 		tb: tb, client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: emitters}},
 		daemons: slices.Clone(daemons), accepted: map[string]time.Time{}, tried: map[string]bool{},
 	}
@@ -435,7 +435,7 @@ func startTraffic(tb testing.TB, daemons ...*running) *traffic {
 	return tf
 }
 
-func (tf *traffic) emit(client int, prefix string) {
+func (tf *trialTraffic) emit(client int, prefix string) {
 	for n := 0; tf.enter(); n++ {
 		id := prefix + strconv.Itoa(n)
 		tf.insist(client, id, eventBody(id))
@@ -444,7 +444,7 @@ func (tf *traffic) emit(client int, prefix string) {
 }
 
 // enter waits while the traffic is paused, and is false when it has ended.
-func (tf *traffic) enter() bool {
+func (tf *trialTraffic) enter() bool {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	for tf.held && !tf.ended {
@@ -457,7 +457,7 @@ func (tf *traffic) enter() bool {
 }
 
 // insist posts one event until it is accepted.
-func (tf *traffic) insist(client int, id, body string) {
+func (tf *trialTraffic) insist(client int, id, body string) {
 	deadline := time.Now().Add(deliveryPatience)
 	for {
 		status, answer, err := tf.post(client, id, body)
@@ -482,10 +482,10 @@ func (tf *traffic) insist(client int, id, body string) {
 const single = "single-"
 
 // one sends one more event, and returns once it is accepted.
-func (tf *traffic) one(id string) { tf.sendFrom(0, id, eventBody(id)) }
+func (tf *trialTraffic) one(id string) { tf.sendFrom(0, id, eventBody(id)) }
 
 // sendFrom is one, of a client with a number.
-func (tf *traffic) sendFrom(client int, id, body string) {
+func (tf *trialTraffic) sendFrom(client int, id, body string) {
 	tf.mu.Lock()
 	tf.busy++
 	tf.mu.Unlock()
@@ -496,7 +496,7 @@ func eventBody(id string) string {
 	return fmt.Sprintf(`{"id":%q,"event":"PAYMENT_PAID","timestamp":%d,"metadata":{}}`, id, time.Now().UnixMilli())
 }
 
-func (tf *traffic) post(client int, id, body string) (status int, answer string, err error) {
+func (tf *trialTraffic) post(client int, id, body string) (status int, answer string, err error) {
 	tf.mu.Lock()
 	d := tf.daemons[client%len(tf.daemons)]
 	tf.tried[id] = true
@@ -516,7 +516,7 @@ func (tf *traffic) post(client int, id, body string) (status int, answer string,
 	return resp.StatusCode, string(text), err
 }
 
-func (tf *traffic) note(accepted string) {
+func (tf *trialTraffic) note(accepted string) {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	tf.busy--
@@ -527,7 +527,7 @@ func (tf *traffic) note(accepted string) {
 }
 
 // pause returns once no client is waiting for an answer.
-func (tf *traffic) pause() {
+func (tf *trialTraffic) pause() {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	tf.held = true
@@ -536,7 +536,7 @@ func (tf *traffic) pause() {
 	}
 }
 
-func (tf *traffic) resume() {
+func (tf *trialTraffic) resume() {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	tf.held = false
@@ -544,7 +544,7 @@ func (tf *traffic) resume() {
 }
 
 // stop returns once every event that was sent is answered.
-func (tf *traffic) stop() {
+func (tf *trialTraffic) stop() {
 	tf.mu.Lock()
 	tf.ended = true
 	tf.gate.Broadcast()
@@ -554,26 +554,26 @@ func (tf *traffic) stop() {
 }
 
 // aim sends what comes next to these daemons.
-func (tf *traffic) aim(daemons ...*running) {
+func (tf *trialTraffic) aim(daemons ...*running) {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	tf.daemons = slices.Clone(daemons)
 }
 
-func (tf *traffic) count() int {
+func (tf *trialTraffic) count() int {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	return len(tf.accepted)
 }
 
-func (tf *traffic) sent(id string) bool {
+func (tf *trialTraffic) sent(id string) bool {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	return tf.tried[id]
 }
 
 // ids is a copy of the accepted events.
-func (tf *traffic) ids() map[string]time.Time {
+func (tf *trialTraffic) ids() map[string]time.Time {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()
 	return maps.Clone(tf.accepted)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/events"
+	"spendhook/internal/tracing"
 )
 
 // maxAttemptLog bounds the attempts kept with a delivery: two full runs of the
@@ -45,6 +46,7 @@ type Attempt struct {
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
 	Sent         string `json:"h,omitempty"` // its headers, as sentOf has them; empty: as the next attempt
+	Trace        string `json:"x,omitempty"` // the traceparent it was sent with; empty: none
 
 	Unknown jsontext.Value `json:",embed"` // as of a Record
 }
@@ -139,6 +141,9 @@ func NewAttempt(number int, res Result) Attempt {
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
 		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent),
 	}
+	if trace := res.Sent[headerTrace]; len(trace) == 1 {
+		a.Trace = trace[0]
+	}
 	if res.Outcome != Succeeded {
 		a.ResponseBody = res.Body
 	}
@@ -152,5 +157,8 @@ func (r *Record) Has(res Result) bool {
 		return a.StartedAt == res.StartedAt.UnixMilli() && a.DurationMs == res.Duration.Milliseconds() && a.StatusCode == res.StatusCode && a.Error == res.Class
 	})
 }
+
+// TraceID is the trace that the attempt is part of; "" when it is of none.
+func (a *Attempt) TraceID() string { return tracing.TraceIDOf(a.Trace) }
 
 func msTime(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 )
 
@@ -31,9 +32,15 @@ func (s *Store) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUI
 		all := pipe.ZCard(ctx, events.OfSubscriberKey(company, sub))
 		rest := askStats(ctx, pipe, liveOfSubscriber(company, sub), deadOfSubscriber(company, sub))
 		waiting := s.askDue(ctx, pipe, company, sub)
+		first := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+			Key: workqueue.EndpointQueueKey(company, sub), ByScore: true, Start: "-inf", Stop: "(" + workqueue.InOrder, Count: 1,
+		})
 		answers[i] = func() Stats {
 			out := rest()
 			out.Total, out.Waiting = all.Val(), waiting()
+			for _, z := range first.Val() {
+				out.NextAt = new(msTime(int64(z.Score)))
+			}
 			return out
 		}
 	}

@@ -359,6 +359,7 @@ type Stats struct {
 	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
 	Waiting           int64      // of Live: in the endpoint queue, and due
 	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
+	NextAt            *time.Time // when the first in the endpoint queue is due; nil when there is none, and of an ordered subscriber
 }
 
 // purgeMost is how many old dead letters of a partition one call drops.

@@ -1,0 +1,203 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/traffic"
+)
+
+// chart is a figure: the script draws what its table says.
+type chart struct {
+	Name, Title string
+	Unit        string // of its values: "" for a number, or "ms"
+	From        int64  // unix s of the first point
+	Step        int64  // s between two points
+	Count       int    // of points
+	Lines       []line
+	Rows        []chartRow // points that are not all 0, the newest first
+}
+
+// line is a series of a chart.
+type line struct{ Label, Tone string }
+
+type chartRow struct {
+	At     time.Time
+	Values []int64 // of each line; below 0: none
+}
+
+// newChart makes a chart of points; values are those of the lines at a point.
+func newChart(name, title, unit string, points []traffic.Point, lines []line, values func(traffic.Point) []int64) chart {
+	c := chart{Name: name, Title: title, Unit: unit, Count: len(points), Lines: lines}
+	if len(points) < 2 {
+		return c
+	}
+	c.From, c.Step = points[0].At.Unix(), int64(points[1].At.Sub(points[0].At)/time.Second)
+	for _, p := range slices.Backward(points) {
+		row := chartRow{p.At, values(p)}
+		for _, v := range row.Values {
+			if v > 0 {
+				c.Rows = append(c.Rows, row)
+				break
+			}
+		}
+	}
+	return c
+}
+
+// span is how far back charts go: by the minute, or by the hour.
+type span struct {
+	Points []traffic.Point
+	Long   bool // 7 days by the hour
+	Step   string
+}
+
+func (v *visit) span(s traffic.Series) span {
+	if v.choice("span", "7d") != "" {
+		return span{s.Hours, true, "hour"}
+	}
+	return span{s.Minutes, false, "minute"}
+}
+
+func companyCharts(s span) []chart {
+	return []chart{
+		newChart("flow", "By the "+s.Step, "", s.Points,
+			[]line{{"Events accepted", busy}, {"Delivered", good}, {"Attempts failed", warn}, {"Dead", bad}},
+			func(p traffic.Point) []int64 { return []int64{p.Accepted, p.Delivered, p.Failed, p.Dead} }),
+		newChart("pending", "Events pending", "", s.Points, []line{{"Pending", busy}},
+			func(p traffic.Point) []int64 { return []int64{p.Pending} }),
+	}
+}
+
+func subscriberCharts(s span) []chart {
+	return []chart{
+		newChart("answers", "Answers by the "+s.Step, "", s.Points,
+			[]line{{"Delivered", good}, {"3xx or 4xx", warn}, {"5xx or no HTTP", bad}, {"No answer", quiet}},
+			func(p traffic.Point) []int64 { return []int64{p.Delivered, p.Refused, p.Erred, p.Silent} }),
+		newChart("latency", "How long attempts take", "ms", s.Points, []line{{"Median", busy}, {"95 % within", warn}},
+			func(p traffic.Point) []int64 {
+				if p.Attempts() == 0 {
+					return []int64{-1, -1}
+				}
+				return []int64{max(1, p.P50.Milliseconds()), max(1, p.P95.Milliseconds())}
+			}),
+	}
+}
+
+// spell is a stretch of a subscriber's timeline in which it did the same.
+type spell struct {
+	From, Points int // in points
+	State        label
+}
+
+var spellStates = struct{ idle, well, mixed, failing label }{
+	label{"Nothing sent", "none"}, label{"All delivered", good}, label{"Some failed", warn}, label{"All failed", bad},
+}
+
+func timeline(points []traffic.Point) (spells []spell) {
+	for i, p := range points {
+		state := spellStates.mixed
+		switch {
+		case p.Attempts() == 0:
+			state = spellStates.idle
+		case p.Failed == 0:
+			state = spellStates.well
+		case p.Delivered == 0:
+			state = spellStates.failing
+		}
+		if n := len(spells); n > 0 && spells[n-1].State == state {
+			spells[n-1].Points++
+		} else {
+			spells = append(spells, spell{i, 1, state})
+		}
+	}
+	return spells
+}
+
+// timelineText says what a timeline shows.
+func timelineText(spells []spell, step string) string {
+	n := map[label]int{}
+	for _, s := range spells {
+		n[s.State] += s.Points
+	}
+	var parts []string
+	for _, state := range []label{spellStates.well, spellStates.mixed, spellStates.failing, spellStates.idle} {
+		if n[state] > 0 {
+			unit := step + "s"
+			if n[state] == 1 {
+				unit = step
+			}
+			parts = append(parts, fmt.Sprintf("%s in %d %s", strings.ToLower(state.Text), n[state], unit))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Heights of a sparkline, in its own units.
+const sparkHeight = 20
+
+// sparkline draws the attempts of an hour, and those of them that failed.
+func sparkline(points []traffic.Point) template.HTML {
+	sum := traffic.Sum(points)
+	if sum.Attempts() == 0 {
+		return `<span class="dim">no attempt</span>`
+	}
+	most := int64(1)
+	for _, p := range points {
+		most = max(most, p.Attempts())
+	}
+	var all, failed strings.Builder
+	for i, p := range points {
+		bar := func(n int64, to *strings.Builder) {
+			if n > 0 {
+				height := max(1, sparkHeight*float64(n)/float64(most))
+				fmt.Fprintf(to, "M%d %dv-%.1f", i, sparkHeight, height)
+			}
+		}
+		bar(p.Attempts(), &all)
+		bar(p.Failed, &failed)
+	}
+	text := number(sum.Delivered) + " delivered, " + number(sum.Failed) + " failed in the last hour"
+	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="-0.5 0 %d %d" preserveAspectRatio="none" role="img" aria-label="%s"><title>%s</title><path class="all" d="%s"/><path class="failed" d="%s"/></svg>`, //nolint:gosec // numbers alone
+		len(points), sparkHeight, text, text, all.String(), failed.String()))
+}
+
+// endpointRow is a subscriber that is among the worst.
+type endpointRow struct {
+	traffic.Ranked
+
+	Name string // "" when it was deleted
+}
+
+// worstEndpoints are those of a company, or of all.
+func (s *server) worstEndpoints(ctx context.Context, company *uuid.UUID) (failing, slow []endpointRow, err error) {
+	f, l, err := s.opts.Traffic.Worst(ctx, company, 5)
+	if err != nil {
+		return nil, nil, err
+	}
+	if failing, err = s.endpointRows(ctx, f); err != nil {
+		return nil, nil, err
+	}
+	slow, err = s.endpointRows(ctx, l)
+	return failing, slow, err
+}
+
+func (s *server) endpointRows(ctx context.Context, of []traffic.Ranked) (rows []endpointRow, err error) {
+	for _, r := range of {
+		row := endpointRow{Ranked: r}
+		switch sub, err := s.opts.Subscribers.Get(ctx, r.Company, r.Subscriber); {
+		case err == nil:
+			row.Name = sub.Name
+		case s.unavailable(err):
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}

@@ -1,0 +1,331 @@
+package traffic
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the script
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+//go:embed lua/add.lua
+var addSource string
+
+var addScript = redis.NewScript(addSource)
+
+// Both are those of lua/add.lua.
+const (
+	cellBytes, headBytes = 10, 4
+	minutes, hours       = 180, 168
+)
+
+// docs/redis.md lists type, writer and time to live of each key.
+
+// scope names the counters of all companies, of one, or of one subscriber.
+type scope struct {
+	prefix, name string
+}
+
+var everybody = scope{"sh:{traffic}:", "all"}
+
+func ofCompany(company uuid.UUID) scope {
+	return scope{partition.Prefix(partition.Of(company)), company.String()}
+}
+
+func ofSubscriber(company, subscriber uuid.UUID) scope {
+	s := ofCompany(company)
+	s.name += "/" + subscriber.String()
+	return s
+}
+
+// minutesKey and hoursKey: strings, counts by minute and by hour.
+func (s scope) minutesKey() string { return s.prefix + "tm:" + s.name }
+func (s scope) hoursKey() string   { return s.prefix + "th:" + s.name }
+
+// failedKey and slowKey: zsets of the subscribers with the most failed attempts in an
+// hour, and with the highest latencies.
+func (s scope) failedKey(hour int64) string {
+	return s.prefix + "tf:" + s.name + ":" + strconv.FormatInt(hour, 10)
+}
+
+func (s scope) slowKey(hour int64) string {
+	return s.prefix + "ts:" + s.name + ":" + strconv.FormatInt(hour, 10)
+}
+
+// Store keeps counts in Redis. It is safe for concurrent use, also by several replicas,
+// whose counts add up.
+type Store struct {
+	client redis.UniversalClient
+	now    func() time.Time
+}
+
+// NewStore returns a Store on the client, which it does not close; nil now means
+// time.Now.
+func NewStore(client redis.UniversalClient, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now //nolint:forbidigo // the nil default
+	}
+	return &Store{client: client, now: now}
+}
+
+const (
+	// writePart is how many counters one round trip writes.
+	writePart = 200
+	// rankedPart is how many subscribers of a write are ranked.
+	rankedPart = 20
+)
+
+// add adds what was gathered, a part at a time, and reports how many counters were
+// lost. pending below 0 is not known.
+func (s *Store) add(ctx context.Context, now time.Time, all map[uuid.UUID]*gathered, pending int64) (lost int) {
+	var calls []*script.Call
+	flush := func() {
+		if len(calls) > 0 && script.Run(ctx, s.client, nil, calls...) != nil {
+			lost += len(calls)
+		}
+		calls = calls[:0]
+	}
+	call := func(at scope, company uuid.UUID, n [4]int64, last []any, ranks []rank) {
+		if len(calls) == writePart {
+			flush()
+		}
+		calls = append(calls, newCall(at, company, now, n, last, ranks))
+	}
+	var sum [4]int64
+	var worst []rank
+	for company, g := range all {
+		var ranks []rank
+		for id, c := range g.subscribers {
+			p50, p95 := c.latency(.5), c.latency(.95)
+			call(ofSubscriber(company, id), company, [4]int64{c.delivered, c.refused, c.erred, c.silent}, []any{"latency", p50, p95}, nil)
+			ranks = append(ranks, rank{company: company, name: id.String(), failed: c.failed(), latency: p95})
+		}
+		ranks = firstOf(ranks)
+		worst = append(worst, ranks...)
+		n := [4]int64{g.accepted, g.delivered, g.failed, g.dead}
+		for i := range sum {
+			sum[i] += n[i]
+		}
+		call(ofCompany(company), company, n, []any{"pending", "", ""}, ranks)
+	}
+	worst = firstOf(worst)
+	for i := range worst {
+		worst[i].name = worst[i].company.String() + "/" + worst[i].name
+	}
+	last := []any{"none", "", ""}
+	if pending >= 0 {
+		last = []any{"number", pending, ""}
+	}
+	call(everybody, uuid.Nil, sum, last, worst)
+	flush()
+	return lost
+}
+
+// rank is a subscriber that may be among the worst.
+type rank struct {
+	company uuid.UUID
+	name    string
+	failed  int64
+	latency int
+}
+
+// firstOf are those with the most failed attempts and those with the highest latencies.
+func firstOf(all []rank) []rank {
+	if len(all) <= 2*rankedPart {
+		return all
+	}
+	slices.SortFunc(all, func(a, b rank) int { return cmp.Compare(b.failed, a.failed) })
+	rest := all[rankedPart:]
+	slices.SortFunc(rest, func(a, b rank) int { return cmp.Compare(b.latency, a.latency) })
+	return all[:2*rankedPart]
+}
+
+func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any, ranks []rank) *script.Call {
+	hour := now.Unix() / 3600
+	state := at.prefix + "none"
+	if company != uuid.Nil {
+		state = events.StateKey(company)
+	}
+	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // it rounds
+	for _, r := range ranks {
+		args = append(args, r.name, r.failed, r.latency)
+	}
+	return &script.Call{
+		Script: addScript, Args: args,
+		Keys: []string{at.minutesKey(), at.hoursKey(), at.failedKey(hour), at.slowKey(hour), state},
+	}
+}
+
+// All is what was counted of all companies.
+func (s *Store) All(ctx context.Context) (Series, error) { return s.read(ctx, everybody) }
+
+// Company is what was counted of a company.
+func (s *Store) Company(ctx context.Context, company uuid.UUID) (Series, error) {
+	return s.read(ctx, ofCompany(company))
+}
+
+// Subscriber is what was counted of a subscriber.
+func (s *Store) Subscriber(ctx context.Context, company, subscriber uuid.UUID) (Series, error) {
+	return s.read(ctx, ofSubscriber(company, subscriber))
+}
+
+func (s *Store) read(ctx context.Context, of scope) (Series, error) {
+	pipe := s.client.Pipeline()
+	byMinute, byHour := pipe.Get(ctx, of.minutesKey()), pipe.Get(ctx, of.hoursKey())
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return Series{}, fmt.Errorf("read traffic: %w", err)
+	}
+	subscriber, now := strings.Contains(of.name, "/"), s.now()
+	return Series{
+		Minutes: decode(byMinute.Val(), now, time.Minute, minutes, subscriber),
+		Hours:   decode(byHour.Val(), now, time.Hour, hours, subscriber),
+	}, nil
+}
+
+// LastHour is what was counted of subscribers in the last 60 minutes, in their order;
+// the points of one are 60, or none when it had no traffic.
+func (s *Store) LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]Point, error) {
+	pipe := s.client.Pipeline()
+	texts := make([]*redis.StringCmd, len(subscribers))
+	for i, id := range subscribers {
+		texts[i] = pipe.Get(ctx, ofSubscriber(company, id).minutesKey())
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read traffic: %w", err)
+	}
+	all := make([][]Point, len(subscribers))
+	for i, text := range texts {
+		if text.Val() != "" {
+			all[i] = decode(text.Val(), s.now(), time.Minute, minutes, true)[minutes-60:]
+		}
+	}
+	return all, nil
+}
+
+// decode reads a ring as the points up to now. What it holds of a later time, by another
+// replica's clock, is left out.
+func decode(text string, now time.Time, length time.Duration, size int64, subscriber bool) []Point {
+	at := now.Unix() / int64(length/time.Second)
+	points := make([]Point, size)
+	latest := int64(-1)
+	if int64(len(text)) == headBytes+cellBytes*size {
+		latest = int64(binary.LittleEndian.Uint32([]byte(text[:headBytes])))
+	}
+	var pending int64
+	for i := range points {
+		n := at - size + 1 + int64(i)
+		p := Point{At: time.Unix(n*int64(length/time.Second), 0).UTC(), Pending: pending}
+		if n <= latest && n > latest-size {
+			place := headBytes + cellBytes*(n%size)
+			p.read([]byte(text[place:place+cellBytes]), subscriber)
+		}
+		points[i], pending = p, p.Pending
+	}
+	return points
+}
+
+func (p *Point) read(cell []byte, subscriber bool) {
+	var n [5]int64
+	for i := range n {
+		n[i] = count(binary.LittleEndian.Uint16(cell[2*i:]))
+	}
+	if !subscriber {
+		p.Accepted, p.Delivered, p.Failed, p.Dead = n[0], n[1], n[2], n[3]
+		if n[4] > 0 {
+			p.Pending = n[4] - 1
+		}
+		return
+	}
+	p.Delivered, p.Refused, p.Erred, p.Silent = n[0], n[1], n[2], n[3]
+	p.Failed = p.Refused + p.Erred + p.Silent
+	if p.Attempts() > 0 {
+		p.P50, p.P95 = latencyOf(cell[8]), latencyOf(cell[9])
+	}
+}
+
+// Worst lists subscribers with the most failed attempts in this hour and the one before,
+// and those with the highest latencies, of one company or, for nil, of all; at most n of
+// each.
+func (s *Store) Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []Ranked, err error) {
+	of := everybody
+	if company != nil {
+		of = ofCompany(*company)
+	}
+	hour, upto := s.now().Unix()/3600, int64(n)-1
+	pipe := s.client.Pipeline()
+	var failed, latencies [2]*redis.ZSliceCmd
+	for i := range failed {
+		failed[i] = pipe.ZRevRangeWithScores(ctx, of.failedKey(hour-int64(i)), 0, upto)
+		latencies[i] = pipe.ZRevRangeWithScores(ctx, of.slowKey(hour-int64(i)), 0, upto)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, nil, fmt.Errorf("read the worst endpoints: %w", err)
+	}
+	for name, score := range merged(failed, func(a, b float64) float64 { return a + b }) {
+		if r, ok := rankedOf(company, name); ok {
+			r.Failed = int64(score)
+			failing = append(failing, r)
+		}
+	}
+	for name, score := range merged(latencies, func(now, _ float64) float64 { return now }) {
+		if r, ok := rankedOf(company, name); ok {
+			r.P95 = latencyOf(byte(score))
+			slow = append(slow, r)
+		}
+	}
+	slices.SortFunc(failing, func(a, b Ranked) int {
+		return cmp.Or(cmp.Compare(b.Failed, a.Failed), strings.Compare(a.Subscriber.String(), b.Subscriber.String()))
+	})
+	slices.SortFunc(slow, func(a, b Ranked) int {
+		return cmp.Or(cmp.Compare(b.P95, a.P95), strings.Compare(a.Subscriber.String(), b.Subscriber.String()))
+	})
+	return failing[:min(n, len(failing))], slow[:min(n, len(slow))], nil
+}
+
+// merged are the scores of both hours, the later one first.
+func merged(of [2]*redis.ZSliceCmd, both func(now, before float64) float64) map[string]float64 {
+	scores := map[string]float64{}
+	for _, hour := range of {
+		for _, z := range hour.Val() {
+			name := z.Member.(string)
+			if now, ok := scores[name]; ok {
+				scores[name] = both(now, z.Score)
+			} else {
+				scores[name] = z.Score
+			}
+		}
+	}
+	return scores
+}
+
+func rankedOf(company *uuid.UUID, name string) (r Ranked, ok bool) {
+	if company != nil {
+		r.Company = *company
+	} else {
+		text, rest, _ := strings.Cut(name, "/")
+		id, err := uuid.Parse(text)
+		if err != nil {
+			return r, false
+		}
+		r.Company, name = id, rest
+	}
+	id, err := uuid.Parse(name)
+	r.Subscriber = id
+	return r, err == nil
+}

@@ -1,0 +1,239 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/redistest"
+)
+
+// bench is a store and two replicas that count, by one clock.
+type bench struct {
+	t      *testing.T
+	client redis.UniversalClient
+	store  *Store
+	a, b   *Counter
+	now    time.Time
+}
+
+// newBench starts 8 days ago, at the beginning of an hour: a clock that is ahead of
+// Redis's own is not believed.
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	h := &bench{t: t, client: redistest.New(t), now: time.Now().Add(-8 * 24 * time.Hour).Truncate(time.Hour)}
+	clock := func() time.Time { return h.now }
+	h.store = NewStore(h.client, clock)
+	pending := func(context.Context) (int64, error) { return 12, nil }
+	h.a = NewCounter(Options{Store: h.store, Now: clock, Pending: pending})
+	h.b = NewCounter(Options{Store: h.store, Now: clock, Pending: pending})
+	return h
+}
+
+func (h *bench) write() {
+	h.t.Helper()
+	h.a.write(h.t.Context())
+	h.b.write(h.t.Context())
+	if n := testutil.ToFloat64(h.a.dropped) + testutil.ToFloat64(h.b.dropped); n > 0 {
+		h.t.Fatalf("%v counts were dropped", n)
+	}
+}
+
+func (h *bench) company(id uuid.UUID) Series {
+	h.t.Helper()
+	series, err := h.store.Company(h.t.Context(), id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return series
+}
+
+func (h *bench) subscriber(company, id uuid.UUID) Series {
+	h.t.Helper()
+	series, err := h.store.Subscriber(h.t.Context(), company, id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return series
+}
+
+// TestReplicasAddUp, by minute and by hour, for the company, the subscriber and all.
+func TestReplicasAddUp(t *testing.T) {
+	t.Parallel()
+	h := newBench(t)
+	company, sub := uuid.New(), uuid.New()
+	if err := h.client.HSet(t.Context(), events.StateKey(company), "pending", 7).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Counter{h.a, h.b} {
+		c.Accepted(company, 3)
+		c.Attempted(Attempt{Company: company, Subscriber: sub, StatusCode: http.StatusNoContent, Success: true, Duration: 20 * time.Millisecond})
+		c.Attempted(Attempt{Company: company, Subscriber: sub, StatusCode: http.StatusNotFound, Duration: 20 * time.Millisecond})
+		c.Attempted(Attempt{Company: company, Subscriber: sub, StatusCode: http.StatusBadGateway, Duration: 20 * time.Millisecond, Dead: true})
+		c.Attempted(Attempt{Company: company, Subscriber: sub, Duration: 5 * time.Second})
+	}
+	h.write()
+	series := h.company(company)
+	for name, p := range map[string]Point{"minute": series.Minutes[minutes-1], "hour": series.Hours[hours-1]} {
+		if p.At != h.now.UTC() || p.Accepted != 6 || p.Delivered != 2 || p.Failed != 6 || p.Dead != 2 || p.Pending != 7 {
+			t.Errorf("%s of the company: %+v", name, p)
+		}
+	}
+	p := h.subscriber(company, sub).Minutes[minutes-1]
+	if p.Delivered != 2 || p.Refused != 2 || p.Erred != 2 || p.Silent != 2 || p.Failed != 6 {
+		t.Errorf("of the subscriber: %+v", p)
+	}
+	if p.P50 < 15*time.Millisecond || p.P50 > 25*time.Millisecond || p.P95 < 4*time.Second || p.P95 > 6*time.Second {
+		t.Errorf("latencies %v, %v", p.P50, p.P95)
+	}
+	all, err := h.store.All(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := all.Minutes[minutes-1]; p.Accepted != 6 || p.Failed != 6 || p.Pending != 12 {
+		t.Errorf("of all: %+v", p)
+	}
+	for _, of := range []*uuid.UUID{nil, &company} {
+		failing, slow, err := h.store.Worst(t.Context(), of, 10)
+		if err != nil || len(failing) != 1 || failing[0].Company != company || failing[0].Subscriber != sub || failing[0].Failed != 6 || len(slow) != 1 || slow[0].P95 < time.Second {
+			t.Errorf("the worst of %v: %+v %+v %v", of, failing, slow, err)
+		}
+	}
+}
+
+// TestRingsTurn: a minute is kept for three hours and an hour for seven days, quiet ones
+// in between are 0, and the pending events stay what they were.
+func TestRingsTurn(t *testing.T) {
+	t.Parallel()
+	h := newBench(t)
+	company, start := uuid.New(), h.now
+	if err := h.client.HSet(t.Context(), events.StateKey(company), "pending", 4).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, minute := range []int{0, 1, 3, 179, 181, 182} {
+		h.now = start.Add(time.Duration(minute) * time.Minute)
+		h.a.Accepted(company, 10+minute)
+		h.write()
+	}
+	series := h.company(company)
+	for i, p := range series.Minutes {
+		minute := 182 - (minutes - 1) + i
+		want := int64(0)
+		switch minute {
+		case 3, 179, 181, 182:
+			want = int64(10 + minute)
+		}
+		if p.Accepted != want || p.At != start.Add(time.Duration(minute)*time.Minute).UTC() || p.Pending != 4 {
+			t.Errorf("minute %d: %+v", minute, p)
+		}
+	}
+	if sum := Sum(series.Hours); sum.Accepted != 60+546 || series.Hours[hours-1].Accepted != 20+363 {
+		t.Errorf("hours: %+v, the last %+v", sum, series.Hours[hours-1])
+	}
+	// A replica whose clock is a little behind counts in the minute that it has; one that
+	// is hours behind in none.
+	h.now = start.Add(181 * time.Minute)
+	h.b.Accepted(company, 1)
+	h.write()
+	h.now = start
+	h.b.Accepted(company, 1)
+	h.write()
+	h.now = start.Add(182 * time.Minute)
+	series = h.company(company)
+	if n := series.Minutes[minutes-2].Accepted; n != 192 || Sum(series.Minutes).Accepted != 13+189+192+192 {
+		t.Errorf("late counts: %d, %d in all", n, Sum(series.Minutes).Accepted)
+	}
+	h.now = h.now.Add(6 * time.Hour)
+	if sum := Sum(h.company(company).Minutes); sum.Accepted != 0 || sum.Pending != 0 {
+		t.Errorf("six hours later: %+v", sum)
+	}
+}
+
+// TestCountersAreSmallAndExpire in Redis.
+func TestCountersAreSmallAndExpire(t *testing.T) {
+	t.Parallel()
+	h := newBench(t)
+	company, sub := uuid.New(), uuid.New()
+	h.a.Attempted(Attempt{Company: company, Subscriber: sub, Duration: time.Second})
+	h.write()
+	keys, err := h.client.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) != 10 {
+		t.Fatalf("%v %v", keys, err)
+	}
+	for _, key := range keys {
+		life, err := h.client.TTL(t.Context(), key).Result()
+		if err != nil || life <= 0 || life > 7*24*time.Hour {
+			t.Errorf("%s lives %v, %v", key, life, err)
+		}
+		if text, err := h.client.Get(t.Context(), key).Result(); err == nil && len(text) > 2048 {
+			t.Errorf("%s has %d bytes", key, len(text))
+		}
+	}
+}
+
+// TestLargeCounts have four exact digits, also when they are the sum of many.
+func TestLargeCounts(t *testing.T) {
+	t.Parallel()
+	h := newBench(t)
+	company := uuid.New()
+	h.a.Accepted(company, 1_000_000)
+	h.write()
+	if n := h.company(company).Minutes[minutes-1].Accepted; math.Abs(float64(n)-1e6) > 1e6/4096 {
+		t.Errorf("a million is %d", n)
+	}
+	for range 300 {
+		h.a.Accepted(company, 5)
+		h.write()
+	}
+	if n := h.company(company).Minutes[minutes-1].Accepted; math.Abs(float64(n)-1_001_500) > 2500 {
+		t.Errorf("with 300 times 5 it is %d", n)
+	}
+}
+
+// TestACompanyLeavesPlacesForOthers: it has at most half of what is gathered.
+func TestACompanyLeavesPlacesForOthers(t *testing.T) {
+	t.Parallel()
+	h := newBench(t)
+	flood, other := uuid.New(), uuid.New()
+	for range maxGathered {
+		h.a.Attempted(Attempt{Company: flood, Subscriber: uuid.New(), Success: true})
+	}
+	if n := len(h.a.companies[flood].subscribers); n != maxGathered/2 {
+		t.Errorf("the flood has %d", n)
+	}
+	for range 100 {
+		h.a.Attempted(Attempt{Company: other, Subscriber: uuid.New(), Success: true})
+	}
+	if n := len(h.a.companies[other].subscribers); n != 100 {
+		t.Errorf("the other company has %d", n)
+	}
+	if h.a.companies[flood].delivered != maxGathered {
+		t.Error("the sums of the company lack something")
+	}
+}
+
+// TestRedisAwayLosesCountsAlone: writing ends, and says so.
+func TestRedisAwayLosesCountsAlone(t *testing.T) {
+	t.Parallel()
+	h := newBench(t)
+	h.a.Accepted(uuid.New(), 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("Redis is away"))
+	h.a.write(ctx)
+	if n := testutil.ToFloat64(h.a.dropped); n != 2 {
+		t.Errorf("%v dropped", n)
+	}
+	h.a.Accepted(uuid.New(), 1)
+	h.a.write(t.Context())
+	if n := testutil.ToFloat64(h.a.dropped); n != 2 {
+		t.Errorf("%v dropped after it came back", n)
+	}
+}
