@@ -58,7 +58,7 @@ func TestBackupAndRestore(t *testing.T) {
 	d := h.startChild(t)
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")
-	command(t, "", "client", "create", "--data-dir", h.dir, "--storage", h.database, "--redis", h.redis,
+	command(t, "", "client", "create", "--data-dir", h.dir, "--storage", h.database,
 		"--name", "kept", "--company", testCompany, "--scope", "events:write").want(t, exitOK, "kept", "")
 	var s emitter
 	s.send(t, d, 0, delivered, http.StatusAccepted)
