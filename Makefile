@@ -86,13 +86,6 @@ test-install: ## Build image, packages, chart and compose file, install each and
 	@scripts/ensure rpm
 	$(GO) test -C deploy -timeout 20m ./...
 
-.PHONY: test-install
-test-install: ## Build image, packages, chart and compose file, install each and start what it starts, ~4 min
-	@scripts/ensure redis
-	@scripts/ensure postgresql
-	@scripts/ensure rpm
-	$(GO) test -C deploy -timeout 20m ./...
-
 .PHONY: bench
 bench: build ## Measure against what the machine can do, ~2 h (flags: make bench ARGS="--scenarios one,batch")
 	@scripts/ensure redis

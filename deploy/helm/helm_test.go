@@ -81,8 +81,13 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*daemontest.Patience) // the first builds it
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", append([]string{"tool", "helm"}, append(args, "--values", file)...)...).CombinedOutput()
-	return string(out), err
+	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "helm"}, append(args, "--values", file)...)...)
+	var out, errs strings.Builder // it remarks on the links to the rules
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String() + errs.String(), err
+	}
+	return out.String(), nil
 }
 
 // objects are what the chart makes, by kind and name.
