@@ -17,7 +17,6 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
-	"spendhook/events"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
@@ -29,7 +28,7 @@ type Options struct {
 	Subscribers Subscribers
 	Publisher   Publisher
 	Events      Events
-	Catalogue   *events.Catalogue
+	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher

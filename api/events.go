@@ -498,14 +498,3 @@ func (s *server) EraseEventPayload(w http.ResponseWriter, r *http.Request, id ge
 		return noContent(), s.opts.Deliveries.Erase(ctx, ref)
 	})
 }
-
-// ListEventTypes is GET /api/v1/event-types.
-func (s *server) ListEventTypes(w http.ResponseWriter, r *http.Request) {
-	s.do(w, r, func(context.Context, *caller) (reply, error) {
-		list := gen.EventTypes{Content: []gen.EventType{}}
-		for _, t := range s.opts.Catalogue.Types() {
-			list.Content = append(list.Content, gen.EventType{Name: t.Name, Description: t.Description})
-		}
-		return ok(list), nil
-	})
-}

@@ -22,6 +22,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/traffic"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
@@ -65,6 +66,7 @@ type daemon struct {
 	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *events.Catalogue
+	eventTypes  *eventtype.Store
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
