@@ -16,6 +16,7 @@ type kind int
 const (
 	public kind = iota // needs no token, and shows nothing of any company
 	shared             // is the same for every company
+	global             // concerns every company: one's token, also with the scope platform, gets 403
 	list               // another's: 200 with its own; none: 403 without the scope platform
 	thing              // another's: 404; none: 400 unless it names one
 	makes              // another's: makes, or has, a thing of its own; none: 400 unless it names one
@@ -40,11 +41,13 @@ var table = []access{
 	{route: "GET /docs", status: 200},
 	{route: "GET /docs/", status: 200},
 	{route: "GET /docs/init.js", status: 200},
+	{route: "GET /docs/docs.css", status: 200},
 	{route: "GET /docs/errors", status: 200},
 	{route: "GET /docs/swagger-ui-bundle.js", status: 200},
 	{route: "GET /docs/swagger-ui.css", status: 200},
 	{route: "GET /docs/favicon-32x32.png", status: 200},
 	{route: "GET /openapi.json", status: 200},
+	{route: "GET /webhooks.json", status: 200},
 	{route: "GET /.well-known/jwks.json", status: 200},
 	{route: "GET /.well-known/oauth-authorization-server", status: 200},
 	{route: "POST /oauth/token", status: 401},
@@ -63,6 +66,7 @@ var table = []access{
 	{route: "GET /api/v1/egress-certificate", kind: thing, status: 200, shows: []string{"company"}},
 	{route: "GET /api/v1/audit", kind: list, status: 200, shows: []string{"subscriber"}, filter: "target={subscriber}"},
 	{route: "GET /api/v1/event-types", kind: shared, status: 200},
+	{route: "GET /api/v1/event-types/{name}", kind: shared, target: "/api/v1/event-types/PAYMENT_PAID", status: 200},
 	{route: "GET /api/v1/deliveries", kind: list, status: 200, shows: []string{"delivery"}, filter: "subscriberUuid={subscriber}"},
 	{route: "GET /api/v1/deliveries/{id}", kind: thing, target: "/api/v1/deliveries/{delivery}", status: 200, shows: []string{"delivery"}},
 	{route: "GET /api/v1/quarantine", kind: list, status: 200, shows: []string{"event", "delivery", "company"}, filter: "size=100"},
@@ -78,6 +82,8 @@ var table = []access{
 	{route: "GET /api/v2/billing-statements/current", kind: makes, status: 200, shows: []string{"openStatement"}},
 	{route: "GET /api/v2/billing-statements/{month}/{year}", kind: makes, target: "/api/v2/billing-statements/7/2026", status: 200, shows: []string{"statement"}},
 
+	{route: "PUT /api/v1/event-types/{name}", kind: global, target: "/api/v1/event-types/PAYMENT_PAID", body: `{"description":"Paid."}`, status: 201},
+	{route: "DELETE /api/v1/event-types/{name}", kind: global, target: "/api/v1/event-types/PAYMENT_PAID", status: 204},
 	{route: "PUT /api/v1/egress-certificate", kind: makes, body: newCertificate, status: 200, shows: []string{"company"}},
 	{route: "POST /api/v1/subscribers/{uuid}/test", kind: thing, target: "/api/v1/subscribers/{subscriber}/test", status: 200},
 	{route: "POST /api/v1/deliveries/{id}/retry", kind: thing, target: "/api/v1/deliveries/{delivery}/retry", status: 202, shows: []string{"delivery"}},
@@ -371,6 +377,11 @@ func (c *check) otherCompanies() map[string]answer {
 		}
 		all[what] = a
 	}
+	if c.kind == global {
+		expect("a company's token of the platform", c.send(bearer(c.mint(&c.bolt.company, allScopes+" platform operator"))), http.StatusForbidden, "PLATFORM_ONLY")
+		expect("a token of no company", c.send(bearer(c.mint(nil, allScopes))), http.StatusForbidden, "INSUFFICIENT_SCOPE")
+		return all
+	}
 	bolt, none, platform := bearer(c.bolt.token), bearer(c.mint(nil, allScopes)), bearer(c.mint(nil, allScopes+" platform operator"))
 	named := "companyUuid=" + c.acme.company.String()
 	_, inQuery := c.op.query["companyUuid"]
@@ -414,7 +425,7 @@ func (c *check) otherCompanies() map[string]answer {
 		case c.method == http.MethodGet:
 			expect("another company's token", c.send(bolt), http.StatusOK, "")
 		}
-	case shared, public:
+	case shared, public, global:
 	}
 	return all
 }
@@ -434,7 +445,11 @@ func (c *check) right() {
 		return
 	}
 	key := header(idempotencyHeader, c.route)
-	a := c.send(bearer(c.acme.bound), key)
+	right := bearer(c.acme.bound)
+	if c.kind == global {
+		right = bearer(c.mint(nil, allScopes+" platform"))
+	}
+	a := c.send(right, key)
 	c.wantShown("the right token and certificate", a)
 	if again := c.send(bearer(c.bolt.token), key); len(c.acme.shownIn(again.Body.String(), c.path()+c.acme.fill(c.body))) > 0 ||
 		again.Header().Get("Location") != "" && again.Header().Get("Location") == a.Header().Get("Location") {

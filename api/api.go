@@ -17,9 +17,9 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
-	"spendhook/events"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
+	"spendhook/internal/tracing"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
@@ -28,7 +28,7 @@ type Options struct {
 	Subscribers Subscribers
 	Publisher   Publisher
 	Events      Events
-	Catalogue   *events.Catalogue
+	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
@@ -86,6 +86,7 @@ type Options struct {
 	NewID   func() string    // of requests; nil means a random UUID
 	Logger  *slog.Logger     // nil means slog.Default
 	Metrics *Metrics         // nil counts unseen
+	Tracing *tracing.Tracing // nil has no spans
 }
 
 type server struct {
@@ -188,7 +189,7 @@ func (s *server) wrap(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		return err
 	}
 	op := s.routes[path][methods[0]]
-	route.Handler(s.observe(op.route, op.method, s.guard(op, route.GetHandler())))
+	route.Handler(s.opts.Tracing.Handler(op.route, s.observe(op.route, op.method, s.guard(op, route.GetHandler()))))
 	return nil
 }
 

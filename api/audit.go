@@ -37,6 +37,8 @@ var actions = map[string]string{
 	"resumeSubscriber":        "subscriber.resume",
 	"setEgressCertificate":    "egress-certificate.set",
 	"deleteEgressCertificate": "egress-certificate.delete",
+	"putEventType":            "event-type.put",
+	"deleteEventType":         "event-type.delete",
 	"replayEvent":             "event.replay",
 	"eraseEventPayload":       "event.erase",
 	"retryDelivery":           "delivery.retry",
@@ -101,6 +103,13 @@ func (s *server) newChange(w http.ResponseWriter, r *http.Request, c *caller, op
 func (c *caller) changes(company uuid.UUID, kind string, ids ...string) {
 	if c.change != nil {
 		c.change.CompanyUUID, c.change.Target = &company, audit.Target{Kind: kind, IDs: ids}
+	}
+}
+
+// changesAll is changes for what concerns no company.
+func (c *caller) changesAll(kind string, ids ...string) {
+	if c.change != nil {
+		c.change.Target = audit.Target{Kind: kind, IDs: ids}
 	}
 }
 

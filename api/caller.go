@@ -91,6 +91,14 @@ func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
 	return *company, nil
 }
 
+// ofPlatform refuses a caller of one company what concerns them all.
+func (c *caller) ofPlatform() error {
+	if c.Company != nil {
+		return newProblem(http.StatusForbidden, "PLATFORM_ONLY", "The token must be tied to no company.")
+	}
+	return nil
+}
+
 // companyOfList is the company that a list is about; nil means all of them.
 func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
 	company, err := c.companyIn(named)

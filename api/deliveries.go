@@ -126,6 +126,7 @@ func shownAttempt(a delivery.Attempt, headers map[string]string) gen.Attempt {
 	shown := gen.Attempt{
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
 		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers, Timing: shownTiming(a),
+		TraceID: a.TraceID(),
 	}
 	if a.StatusCode != 0 {
 		shown.StatusCode = &a.StatusCode

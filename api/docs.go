@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"time"
 )
 
-//go:embed docs/*.html docs/*.js docs/*.png docs/*.gz
+//go:embed docs/*.html docs/*.js docs/*.css docs/*.png docs/*.gz
 var docsFiles embed.FS
 
 // docsPolicy lets the page run its own scripts and call this daemon only.
@@ -25,6 +26,7 @@ type asset struct {
 	contentType string
 	data        []byte
 	gzipped     bool
+	cache       string // "" is cacheable
 }
 
 // routeDocs serves the document and the page that shows it.
@@ -34,6 +36,7 @@ func (s *server) routeDocs() error {
 		{"/docs", html, "index.html"},
 		{"/docs/", html, "index.html"},
 		{"/docs/init.js", js, "init.js"},
+		{"/docs/docs.css", "text/css; charset=utf-8", "docs.css"},
 		{"/docs/swagger-ui-bundle.js", js, "swagger-ui-bundle.js.gz"},
 		{"/docs/swagger-ui.css", "text/css; charset=utf-8", "swagger-ui.css.gz"},
 		{"/docs/favicon-32x32.png", "image/png", "favicon-32x32.png"},
@@ -42,7 +45,7 @@ func (s *server) routeDocs() error {
 		if err != nil {
 			return fmt.Errorf("docs page: %w", err)
 		}
-		s.routeAsset(f.route, asset{f.contentType, data, strings.HasSuffix(f.name, ".gz")})
+		s.routeAsset(f.route, asset{contentType: f.contentType, data: data, gzipped: strings.HasSuffix(f.name, ".gz")})
 	}
 	page, err := errorsHTML()
 	if err != nil {
@@ -50,6 +53,11 @@ func (s *server) routeDocs() error {
 	}
 	s.routeAsset("/docs/errors", asset{contentType: html, data: page})
 	s.routeAsset("/openapi.json", &today{source: s.document, now: s.opts.Now})
+	hooks, err := newWebhooks(s)
+	if err != nil {
+		return fmt.Errorf("openapi.yaml: %w", err)
+	}
+	s.routeAsset("/webhooks.json", hooks)
 	return nil
 }
 
@@ -87,7 +95,7 @@ func (a asset) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", a.contentType)
 	h.Set("Content-Security-Policy", docsPolicy)
-	h.Set("Cache-Control", cacheable)
+	h.Set("Cache-Control", cmp.Or(a.cache, cacheable))
 	if a.gzipped {
 		h.Set("Vary", "Accept-Encoding")
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {

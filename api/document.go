@@ -165,7 +165,7 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 	}
 	if method == http.MethodGet && !o.public && o.query["wait"] == nil {
 		o.answer = singleBytes
-		if o.query["size"] != nil {
+		if o.query["size"] != nil || o.id == "listEventTypes" {
 			o.answer = pageBytes
 		}
 	}

@@ -163,7 +163,7 @@ func TestDocsPage(t *testing.T) {
 	if strings.Contains(page, "<script>") || strings.Contains(page, "onload") {
 		t.Error("the page has inline script, which its policy forbids")
 	}
-	for _, path := range []string{"/docs/", "/docs/init.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/docs/favicon-32x32.png"} {
+	for _, path := range []string{"/docs/", "/docs/init.js", "/docs/docs.css", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/docs/favicon-32x32.png"} {
 		a := h.call("GET", path, "", noToken).want(http.StatusOK)
 		if a.Header().Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(a.Header().Get("Content-Security-Policy"), "script-src 'self'") {
 			t.Errorf("%s: %v", path, a.Header())

@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
@@ -51,6 +52,14 @@ type Publisher interface {
 type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f events.Filter) (events.Page, error)
+}
+
+// EventTypes is *eventtype.Store.
+type EventTypes interface {
+	List(ctx context.Context) ([]eventtype.Type, error)
+	Get(ctx context.Context, name string) (eventtype.Type, error)
+	Put(ctx context.Context, t eventtype.Type, revisions ...string) (kept eventtype.Type, added bool, err error)
+	Remove(ctx context.Context, name string, revisions ...string) error
 }
 
 // Deliveries reads what became of events, and erases it; it is *delivery.Store.

@@ -18,6 +18,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
+	"spendhook/internal/tracing"
 	"spendhook/subscribers"
 )
 
@@ -28,7 +29,7 @@ func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.Inge
 	if bytes.HasPrefix(bytes.TrimLeft(raw(r), " \t\r\n"), []byte("[")) {
 		// The ids do for an array what an Idempotency-Key does for others.
 		s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, raw(r))
+			return s.ingestBatch(ctx, w.Header(), c, p.CompanyUUID, raw(r), tracing.OfRequest(r))
 		})
 		return
 	}
@@ -37,14 +38,15 @@ func (s *server) IngestEvents(w http.ResponseWriter, r *http.Request, p gen.Inge
 		if err != nil {
 			return reply{}, err
 		}
-		return s.ingestOne(ctx, c, p.CompanyUUID, e)
+		return s.ingestOne(ctx, c, p.CompanyUUID, e, tracing.OfRequest(r))
 	})
 }
 
-func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e events.Event) (reply, error) {
+func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e events.Event, trace tracing.Parent) (reply, error) {
 	if err := adopt(c, named, &e); err != nil {
 		return reply{}, err
 	}
+	e.Trace = trace
 	results, err := s.opts.Publisher.Accept(ctx, []events.Event{e})
 	if err != nil {
 		return reply{}, err
@@ -77,7 +79,7 @@ func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
 }
 
 // ingestBatch accepts an array. What is wrong with one item is its own result.
-func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, named *uuid.UUID, text []byte) (reply, error) {
+func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, named *uuid.UUID, text []byte, trace tracing.Parent) (reply, error) {
 	items, err := split(text)
 	if err != nil {
 		return reply{}, err
@@ -94,6 +96,7 @@ func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, name
 			results[i] = rejected(idOf(item), err)
 			continue
 		}
+		e.Trace = trace
 		accepted, places = append(accepted, e), append(places, i)
 	}
 	if err := s.acceptAll(ctx, accepted, places, results); err != nil {
@@ -493,16 +496,5 @@ func (s *server) EraseEventPayload(w http.ResponseWriter, r *http.Request, id ge
 		}
 		c.changes(ref.Company, "event", ref.ID)
 		return noContent(), s.opts.Deliveries.Erase(ctx, ref)
-	})
-}
-
-// ListEventTypes is GET /api/v1/event-types.
-func (s *server) ListEventTypes(w http.ResponseWriter, r *http.Request) {
-	s.do(w, r, func(context.Context, *caller) (reply, error) {
-		list := gen.EventTypes{Content: []gen.EventType{}}
-		for _, t := range s.opts.Catalogue.Types() {
-			list.Content = append(list.Content, gen.EventType{Name: t.Name, Description: t.Description})
-		}
-		return ok(list), nil
 	})
 }

@@ -30,6 +30,7 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
@@ -121,7 +122,8 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store, Catalogue: events.NewCatalogue(nil, false),
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
+		EventTypes: eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
 		Sessions:   session.NewStore(client, nil),
 		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,

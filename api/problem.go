@@ -18,6 +18,7 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
@@ -64,6 +65,10 @@ var known = []struct {
 	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
 	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event was settled, and its payload is not kept any more."},
 	{events.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
+	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "Nothing is known of the event type."},
+	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which documents it."},
+	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "As many event types are documented as may be: 1,000 of them, and 1 MiB."},
+	{eventtype.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The event type is not the one that If-Match names: it was changed meanwhile."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The subscriber is not the one that If-Match names: it was changed meanwhile."},

@@ -23,6 +23,7 @@ type Options struct {
 	Subscribers Subscribers
 	Events      Events
 	Catalogue   *events.Catalogue
+	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher

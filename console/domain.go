@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
 )
@@ -47,6 +48,11 @@ type Events interface {
 	List(ctx context.Context, f events.Filter) (events.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
 	Backlogs(ctx context.Context, n int) ([]events.CompanyBacklog, error)
+}
+
+// EventTypes is *eventtype.Store.
+type EventTypes interface {
+	List(ctx context.Context) ([]eventtype.Type, error)
 }
 
 // Deliveries is *delivery.Store.

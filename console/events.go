@@ -199,8 +199,3 @@ func (s *server) eventBody(ctx context.Context, v *visit) error {
 	v.download(ref.ID+".json", stored.Body)
 	return nil
 }
-
-func (s *server) eventTypes(_ context.Context, v *visit) error {
-	v.show("event-types", "Event types", s.opts.Catalogue.Types())
-	return nil
-}

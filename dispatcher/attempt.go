@@ -93,13 +93,16 @@ func (w *work) outlived() bool {
 // post POSTs one delivery. One that panics has failed: it would end this replica, and
 // then whichever takes its work over.
 func (d *Dispatcher) post(w *work) (res webhook.Result) {
-	started := d.opts.Now()
+	started, span := d.opts.Now(), d.attemptSpan(w)
+	defer func() { endAttempt(span, &res) }()
 	defer func() {
 		if err := d.recovered(recover(), "delivery attempt", w.ref); err != nil {
 			res = webhook.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: webhook.ClassPanic, Err: err}
 		}
 	}()
-	return d.send(d.sending, w.to.request(w.ref.ID, w.sequence, w.payload))
+	request := w.to.request(w.ref.ID, w.sequence, w.payload)
+	request.Traceparent = partOf(span, w.trace).Traceparent()
+	return d.send(d.sending, request)
 }
 
 // resultOf is what an attempt means for its delivery.

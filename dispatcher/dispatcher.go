@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/endpoint"
@@ -59,6 +60,7 @@ type Options struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	Tracer     trace.Tracer // nil: no spans
 	Now        func() time.Time
 	NewID      func() uuid.UUID
 	Jitter     func() float64 // in [0,1)

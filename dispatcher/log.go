@@ -7,6 +7,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
+	"spendhook/internal/tracing"
 )
 
 // logAttempt writes one line for an attempt: debug when it succeeded, warn when
@@ -27,6 +28,9 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 	}
 	if o.to.url != nil {
 		attrs = append(attrs, slog.String("server.address", o.to.url.Hostname()), slog.String("server.port", o.to.port()))
+	}
+	if sent := o.result.Sent[tracing.Header]; len(sent) == 1 {
+		attrs = append(attrs, slog.String("trace_id", tracing.TraceIDOf(sent[0])))
 	}
 	if o.result.StatusCode != 0 {
 		attrs = append(attrs, slog.Int("http.response.status_code", o.result.StatusCode))

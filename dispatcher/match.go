@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/pause"
+	"spendhook/internal/tracing"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
@@ -24,8 +26,9 @@ type work struct {
 	sequence int64     // the event's number in its company
 	accepted time.Time // when the event was accepted
 	to       *target
-	replica  string    // under whose name it was claimed
-	event    *matching // nil when it was claimed from its endpoint queue
+	replica  string         // under whose name it was claimed
+	event    *matching      // nil when it was claimed from its endpoint queue
+	trace    tracing.Parent // what the attempt is part of
 	place    endpoint.Delivery
 	entered  time.Time // when it asked for its place
 	asked    time.Time // when its claim from the endpoint queue was sent
@@ -114,6 +117,8 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		return nil
 	}
 	ev := &matching{recorder: d.records.of(b.Company), alone: enabled(subs) == 1, paused: b.Paused}
+	span := d.dispatchSpan(stored)
+	defer span.End()
 	var todo []*work
 	candidate, bodies := filter.NewEvent(stored.Event), d.payloadsOf(stored)
 	for _, sub := range subs {
@@ -142,9 +147,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 		todo = append(todo, &work{
 			ref: delivery.Ref{Ref: ref, Subscriber: sub.UUID}, base: delivery.NewRecord(*stored),
 			payload: body, sequence: stored.Sequence, accepted: stored.AcceptedAt, to: to, replica: replica, event: ev,
+			trace: partOf(span, stored.Trace),
 		})
 	}
 	ev.fanout = len(e.Known) + len(todo)
+	span.SetAttributes(attribute.Int("spendhook.deliveries", len(todo)))
 	if ev.left = len(todo); ev.left == 0 {
 		ev.left = 1
 		d.record(&outcome{work: &work{ref: delivery.Ref{Ref: ref}, replica: replica, event: ev}})
@@ -192,7 +199,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		d.record(&outcome{work: w, apply: delivery.Hold})
 		return nil
 	}
-	w.sequence, w.accepted = stored.Sequence, stored.AcceptedAt
+	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace
 	if w.payload, err = d.payloadsOf(stored).in(subs[i].Format); err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/internal/tracing"
 	"spendhook/subscribers"
 )
 
@@ -52,7 +54,9 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 		return TestResult{}, ErrTesting
 	}
 	defer d.testing.Delete(sub.UUID)
-	res := d.opts.Sender.Send(ctx, to.request(test.ID, 0, body))
+	request := to.request(test.ID, 0, body)
+	request.Traceparent = tracing.OfSpan(trace.SpanFromContext(ctx)).Traceparent()
+	res := d.opts.Sender.Send(ctx, request)
 	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: delivery.NewAttempt(1, resultOf(res))}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/timestamp"
+	"spendhook/internal/tracing"
 )
 
 // Event is what a source system reports. Decode it with
@@ -26,6 +27,10 @@ type Event struct {
 	Metadata     jsontext.Value
 	ErrorCode    string // "" is left out of the body
 	ErrorMessage string // "" is left out of the body
+
+	// Trace is the span that it was sent in. It is kept beside the record, and is no
+	// part of it: the same event sent again in another span is a duplicate.
+	Trace tracing.Parent
 }
 
 // wire is the record of specification section 6: seven names, in its order.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/tracing"
 )
 
 var (
@@ -237,9 +239,27 @@ func parseStored(ref Ref, raw string) (*Stored, error) {
 		stored.ID, stored.CompanyUUID = ref.ID, ref.Company
 		return stored, nil
 	}
-	stored.Body = []byte(bodyHead(ref) + raw[headerLen:])
+	body, trace, err := cutTrace(raw[headerLen:])
+	if err != nil {
+		return nil, err
+	}
+	stored.Body = []byte(bodyHead(ref) + body)
 	stored.Event, err = ParseBody(stored.Body)
+	stored.Trace = trace
 	return stored, err
+}
+
+// traceMark ends what is kept of an event that was sent in a trace; a body ends with }.
+const traceMark = 'T'
+
+// cutTrace takes the trace off what is kept behind the header.
+func cutTrace(kept string) (body string, trace tracing.Parent, err error) {
+	n := len(kept) - tracing.Bytes - 1
+	if n < 0 || kept[len(kept)-1] != traceMark {
+		return kept, trace, nil
+	}
+	trace, err = tracing.ParseParent(kept[n : len(kept)-1])
+	return kept[:n], trace, err
 }
 
 // parseHeader reads what stands before the body.
@@ -267,6 +287,15 @@ func parseHeader(raw string) (*Stored, error) {
 // not kept twice.
 func bodyHead(ref Ref) string {
 	return `{"id":"` + ref.ID + `","companyUuid":"` + ref.Company.String() + `",`
+}
+
+// kept is what is kept of an event behind the header.
+func (s *Stored) kept() []byte {
+	body := keptBody(s.Ref(), s.Body)
+	if s.Trace.IsZero() {
+		return body
+	}
+	return append(s.Trace.AppendTo(append(make([]byte, 0, len(body)+tracing.Bytes+1), body...)), traceMark)
 }
 
 // keptBody is what is kept of a body.

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
+	"spendhook/internal/tracing"
 )
 
 var (
@@ -112,7 +113,13 @@ func (c *acceptCall) admit(bytes, free int64) {
 }
 
 // bytes is what is counted for the event.
-func (e *entry) bytes() int64 { return int64(eventOverhead + len(keptBody(e.Ref(), e.Body))) }
+func (e *entry) bytes() int64 {
+	n := eventOverhead + len(keptBody(e.Ref(), e.Body))
+	if !e.Trace.IsZero() {
+		n += tracing.Bytes + 1
+	}
+	return int64(n)
+}
 
 func (s *Store) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group}
@@ -131,7 +138,7 @@ func (s *Store) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	}
 	bytes := int64(0)
 	for _, e := range group {
-		args = append(args, numbers[e.CompanyUUID], e.ID, keptBody(e.Ref(), e.Body), fmt.Sprintf("%08x", e.nonce))
+		args = append(args, numbers[e.CompanyUUID], e.ID, e.kept(), fmt.Sprintf("%08x", e.nonce))
 		bytes += e.bytes()
 	}
 	p := partition.Of(group[0].CompanyUUID)

@@ -30,7 +30,7 @@ const HiddenValue = "***"
 var reservedHeaders = []string{
 	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie", "Cookie2",
 	"Date", "Expect", "Forwarded", "Host", "Http2-Settings", "Idempotency-Key", "Keep-Alive", "Set-Cookie",
-	"Te", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
+	"Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
 }
 
 // reservedPrefixes are of Standard Webhooks, proxies, and what proxies say of

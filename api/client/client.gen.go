@@ -801,6 +801,9 @@ type Attempt struct {
 
 	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
 	Timing AttemptTiming `json:"timing"`
+
+	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
+	TraceID *string `json:"traceId,omitempty"`
 }
 
 // AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
@@ -1329,15 +1332,38 @@ type EventNames = []EventName
 // EventStatus HELD means that only disabled subscribers were to have the event; recover delivers it.
 type EventStatus string
 
-// EventType defines model for EventType.
+// EventType Example: {"description":"A payment was paid.","example":{"amount":"12.50"},"fixed":false,"name":"PAYMENT_PAID","schema":{"properties":{"amount":{"type":"string"}},"required":["amount"],"type":"object"},"updatedAt":"2026-11-20T19:00:00.000Z"}
 type EventType struct {
 	Description string `json:"description"`
 
+	// Example An example of the event's `metadata`.
+	Example json.RawMessage `json:"example,omitempty"`
+
+	// Fixed True for the types of the daemon, which cannot be changed.
+	Fixed bool `json:"fixed"`
+
 	// Name Example: PAYMENT_PAID
 	Name EventName `json:"name"`
+
+	// Schema JSON Schema 2020-12 of the event's `metadata`; absent when none is known.
+	Schema json.RawMessage `json:"schema,omitempty"`
+
+	// UpdatedAt When it was documented; absent when it was not.
+	UpdatedAt *time.Time `json:"updatedAt,omitempty"`
 }
 
-// EventTypes Example: {"content":[{"description":"A payment was paid.","name":"PAYMENT_PAID"}]}
+// EventTypeInput Example: {"description":"A payment was paid.","example":{"amount":"12.50"},"schema":{"properties":{"amount":{"type":"string"}},"required":["amount"],"type":"object"}}
+type EventTypeInput struct {
+	Description string `json:"description"`
+
+	// Example An example of the event's `metadata`, which the schema describes.
+	Example json.RawMessage `json:"example,omitempty"`
+
+	// Schema JSON Schema 2020-12 of the event's `metadata`.
+	Schema json.RawMessage `json:"schema,omitempty"`
+}
+
+// EventTypes Example: {"content":[{"description":"A payment was paid.","fixed":false,"name":"PAYMENT_PAID"}]}
 type EventTypes struct {
 	Content []EventType `json:"content"`
 }
@@ -1802,7 +1828,7 @@ type SubscriberCreate struct {
 	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
+	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -2021,6 +2047,9 @@ type EventFilter = []EventName
 // EventPath defines model for EventPath.
 type EventPath = string
 
+// EventTypePath Example: PAYMENT_PAID
+type EventTypePath = EventName
+
 // From defines model for From.
 type From = time.Time
 
@@ -2208,6 +2237,18 @@ type GetEgressCertificateParams struct {
 type SetEgressCertificateParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// DeleteEventTypeParams defines parameters for DeleteEventType.
+type DeleteEventTypeParams struct {
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// PutEventTypeParams defines parameters for PutEventType.
+type PutEventTypeParams struct {
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // ListEventsParams defines parameters for ListEvents.
@@ -2447,7 +2488,7 @@ type DeleteSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -2462,7 +2503,7 @@ type UpdateSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -2742,6 +2783,9 @@ type RetryDeliveriesJSONRequestBody = RetryRequest
 
 // SetEgressCertificateJSONRequestBody defines body for SetEgressCertificate for application/json ContentType.
 type SetEgressCertificateJSONRequestBody = EgressCertificateInput
+
+// PutEventTypeJSONRequestBody defines body for PutEventType for application/json ContentType.
+type PutEventTypeJSONRequestBody = EventTypeInput
 
 // IngestEventsJSONRequestBody defines body for IngestEvents for application/json ContentType.
 type IngestEventsJSONRequestBody = IngestEventsJSONBody
@@ -3026,6 +3070,10 @@ type ClientInterface interface {
 
 	// ListEventTypes List the known event types
 	//
+	// The daemon's own types, those of the settings, and those that were documented here, with what is known of
+	// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
+	// document, `/docs` shows it.
+	//
 	// The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
 	// in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
 	// 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
@@ -3038,6 +3086,50 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 	ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteEventType Remove the documentation of an event type
+	//
+	// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+	//
+	// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
+	DeleteEventType(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEventType Read what is known of an event type
+	//
+	// Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
+	GetEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutEventTypeWithBody Document an event type
+	//
+	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	//
+	// The token needs the scope `platform`, and is tied to no company.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+	PutEventTypeWithBody(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutEventType Document an event type
+	//
+	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	//
+	// The token needs the scope `platform`, and is tied to no company.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+	PutEventType(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEvents List events, the newest first
 	//
@@ -3062,6 +3154,8 @@ type ClientInterface interface {
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
 	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -3081,6 +3175,8 @@ type ClientInterface interface {
 	// `REJECTED` with that code. Known ids are still answered.
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
+	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3919,6 +4015,10 @@ func (c *Client) SetEgressCertificate(ctx context.Context, params *SetEgressCert
 
 // ListEventTypes List the known event types
 //
+// The daemon's own types, those of the settings, and those that were documented here, with what is known of
+// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
+// document, `/docs` shows it.
+//
 // The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
 // in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
 // 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
@@ -3932,6 +4032,90 @@ func (c *Client) SetEgressCertificate(ctx context.Context, params *SetEgressCert
 // Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 func (c *Client) ListEventTypes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEventTypesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteEventType Remove the documentation of an event type
+//
+// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+//
+// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
+func (c *Client) DeleteEventType(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteEventTypeRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetEventType Read what is known of an event type
+//
+// Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
+func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEventTypeRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutEventTypeWithBody Document an event type
+//
+// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+//
+// The token needs the scope `platform`, and is tied to no company.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEventTypeRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutEventType Document an event type
+//
+// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+//
+// The token needs the scope `platform`, and is tied to no company.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+func (c *Client) PutEventType(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEventTypeRequest(c.Server, name, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3975,6 +4159,8 @@ func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEd
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
 //
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -4004,6 +4190,8 @@ func (c *Client) IngestEventsWithBody(ctx context.Context, params *IngestEventsP
 // `REJECTED` with that code. Known ids are still answered.
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
+//
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6134,6 +6322,151 @@ func NewListEventTypesRequest(server string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteEventTypeRequest constructs an http.Request for the DeleteEventType method
+func NewDeleteEventTypeRequest(server string, name EventTypePath, params *DeleteEventTypeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/event-types/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetEventTypeRequest constructs an http.Request for the GetEventType method
+func NewGetEventTypeRequest(server string, name EventTypePath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/event-types/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutEventTypeRequest calls the generic PutEventType builder with application/json body
+func NewPutEventTypeRequest(server string, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutEventTypeRequestWithBody(server, name, params, "application/json", bodyReader)
+}
+
+// NewPutEventTypeRequestWithBody constructs an http.Request for the PutEventType method, with any body, and a specified content type
+func NewPutEventTypeRequestWithBody(server string, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/event-types/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -10142,6 +10475,10 @@ type ClientWithResponsesInterface interface {
 
 	// ListEventTypesWithResponse List the known event types
 	//
+	// The daemon's own types, those of the settings, and those that were documented here, with what is known of
+	// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
+	// document, `/docs` shows it.
+	//
 	// The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
 	// in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
 	// 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
@@ -10156,6 +10493,54 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/event-types (the `ListEventTypes` operationId).
 	ListEventTypesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEventTypesResponse, error)
+
+	// DeleteEventTypeWithResponse Remove the documentation of an event type
+	//
+	// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
+	DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error)
+
+	// GetEventTypeWithResponse Read what is known of an event type
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
+	GetEventTypeWithResponse(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*GetEventTypeResponse, error)
+
+	// PutEventTypeWithBodyWithResponse Document an event type
+	//
+	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	//
+	// The token needs the scope `platform`, and is tied to no company.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+	PutEventTypeWithBodyWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error)
+
+	// PutEventTypeWithResponse Document an event type
+	//
+	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+	//
+	// The token needs the scope `platform`, and is tied to no company.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+	PutEventTypeWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error)
 
 	// ListEventsWithResponse List events, the newest first
 	//
@@ -10182,6 +10567,8 @@ type ClientWithResponsesInterface interface {
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
 	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -10201,6 +10588,8 @@ type ClientWithResponsesInterface interface {
 	// `REJECTED` with that code. Known ids are still answered.
 	// The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 	// `EVENT_TYPE_RESERVED`.
+	//
+	// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11234,6 +11623,106 @@ func (r ListEventTypesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListEventTypesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DeleteEventTypeResponse204Headers the declared response headers of an HTTP 204 response for DeleteEventType
+type DeleteEventTypeResponse204Headers struct {
+	XRequestID string
+}
+
+type DeleteEventTypeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *DeleteEventTypeResponse204Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteEventTypeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteEventTypeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteEventTypeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetEventTypeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventType
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEventTypeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEventTypeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEventTypeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutEventTypeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventType
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *EventType
+}
+
+// Status returns HTTPResponse.Status
+func (r PutEventTypeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutEventTypeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutEventTypeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -12950,6 +13439,10 @@ func (c *ClientWithResponses) SetEgressCertificateWithResponse(ctx context.Conte
 
 // ListEventTypesWithResponse List the known event types
 //
+// The daemon's own types, those of the settings, and those that were documented here, with what is known of
+// each. A change of another replica is seen within a second. `/webhooks.json` has the same as an OpenAPI 3.1
+// document, `/docs` shows it.
+//
 // The operational events are raised by the daemon alone: `SUBSCRIBER_FAILING` (several attempts
 // in a row failed), `SUBSCRIBER_RECOVERED`, `SUBSCRIBER_DISABLED` (it kept failing or answered
 // 410) and `DELIVERY_DEAD` (a dead letter, unless of an operational event). They are accepted
@@ -12969,6 +13462,78 @@ func (c *ClientWithResponses) ListEventTypesWithResponse(ctx context.Context, re
 		return nil, err
 	}
 	return ParseListEventTypesResponse(rsp)
+}
+
+// DeleteEventTypeWithResponse Remove the documentation of an event type
+//
+// What the settings or the daemon know of the type stays. Events of it are accepted as before. The token needs the scope `platform`, and is tied to no company.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/event-types/{name} (the `DeleteEventType` operationId).
+func (c *ClientWithResponses) DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, params *DeleteEventTypeParams, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error) {
+	rsp, err := c.DeleteEventType(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteEventTypeResponse(rsp)
+}
+
+// GetEventTypeWithResponse Read what is known of an event type
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
+func (c *ClientWithResponses) GetEventTypeWithResponse(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*GetEventTypeResponse, error) {
+	rsp, err := c.GetEventType(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEventTypeResponse(rsp)
+}
+
+// PutEventTypeWithBodyWithResponse Document an event type
+//
+// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+//
+// The token needs the scope `platform`, and is tied to no company.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error) {
+	rsp, err := c.PutEventTypeWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutEventTypeResponse(rsp)
+}
+
+// PutEventTypeWithResponse Document an event type
+//
+// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
+// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
+// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
+// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
+// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
+//
+// The token needs the scope `platform`, and is tied to no company.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/event-types/{name} (the `PutEventType` operationId).
+func (c *ClientWithResponses) PutEventTypeWithResponse(ctx context.Context, name EventTypePath, params *PutEventTypeParams, body PutEventTypeJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEventTypeResponse, error) {
+	rsp, err := c.PutEventType(ctx, name, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutEventTypeResponse(rsp)
 }
 
 // ListEventsWithResponse List events, the newest first
@@ -13002,6 +13567,8 @@ func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
 //
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /api/v1/events (the `IngestEvents` operationId).
@@ -13027,6 +13594,8 @@ func (c *ClientWithResponses) IngestEventsWithBodyWithResponse(ctx context.Conte
 // `REJECTED` with that code. Known ids are still answered.
 // The types of operational events (`SUBSCRIBER_*`, `DELIVERY_DEAD`) cannot be emitted: 400
 // `EVENT_TYPE_RESERVED`.
+//
+// A `traceparent` header (W3C Trace Context) is kept with the events, and sent to their receivers.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14336,6 +14905,94 @@ func ParseListEventTypesResponse(rsp *http.Response) (*ListEventTypesResponse, e
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteEventTypeResponse parses an HTTP response from a DeleteEventTypeWithResponse call
+func ParseDeleteEventTypeResponse(rsp *http.Response) (*DeleteEventTypeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteEventTypeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		var headers DeleteEventTypeResponse204Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestID = value
+		}
+		response.Headers204 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetEventTypeResponse parses an HTTP response from a GetEventTypeWithResponse call
+func ParseGetEventTypeResponse(rsp *http.Response) (*GetEventTypeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEventTypeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutEventTypeResponse parses an HTTP response from a PutEventTypeWithResponse call
+func ParsePutEventTypeResponse(rsp *http.Response) (*PutEventTypeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutEventTypeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest EventType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
 
 	}
 

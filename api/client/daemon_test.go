@@ -19,6 +19,7 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
@@ -70,7 +71,7 @@ func startDaemon(t *testing.T) *daemon {
 	}
 	handler, err := api.New(api.Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
-		Catalogue: events.NewCatalogue(nil, false), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
+		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
 		Keys:        keys, Verifier: auth.NewVerifier(auth.VerifierOptions{Keys: keys, Clients: clients}),
 		Tokens: auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: clients, Logger: logger}),

@@ -849,6 +849,9 @@ type Attempt struct {
 
 	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
 	Timing AttemptTiming `json:"timing"`
+
+	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
+	TraceID string `json:"traceId,omitempty"`
 }
 
 // AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
@@ -1397,15 +1400,38 @@ type EventResultStatus string
 // EventStatus HELD means that only disabled subscribers were to have the event; recover delivers it.
 type EventStatus string
 
-// EventType defines model for EventType.
+// EventType Example: {"description":"A payment was paid.","example":{"amount":"12.50"},"fixed":false,"name":"PAYMENT_PAID","schema":{"properties":{"amount":{"type":"string"}},"required":["amount"],"type":"object"},"updatedAt":"2026-11-20T19:00:00.000Z"}
 type EventType struct {
 	Description string `json:"description"`
 
+	// Example An example of the event's `metadata`.
+	Example jsontext.Value `json:"example,omitempty"`
+
+	// Fixed True for the types of the daemon, which cannot be changed.
+	Fixed bool `json:"fixed"`
+
 	// Name Example: PAYMENT_PAID
 	Name EventName `json:"name"`
+
+	// Schema JSON Schema 2020-12 of the event's `metadata`; absent when none is known.
+	Schema jsontext.Value `json:"schema,omitempty"`
+
+	// UpdatedAt When it was documented; absent when it was not.
+	UpdatedAt *time.Time `json:"updatedAt,omitempty"`
 }
 
-// EventTypes Example: {"content":[{"description":"A payment was paid.","name":"PAYMENT_PAID"}]}
+// EventTypeInput Example: {"description":"A payment was paid.","example":{"amount":"12.50"},"schema":{"properties":{"amount":{"type":"string"}},"required":["amount"],"type":"object"}}
+type EventTypeInput struct {
+	Description string `json:"description"`
+
+	// Example An example of the event's `metadata`, which the schema describes.
+	Example jsontext.Value `json:"example,omitempty"`
+
+	// Schema JSON Schema 2020-12 of the event's `metadata`.
+	Schema jsontext.Value `json:"schema,omitempty"`
+}
+
+// EventTypes Example: {"content":[{"description":"A payment was paid.","fixed":false,"name":"PAYMENT_PAID"}]}
 type EventTypes struct {
 	Content []EventType `json:"content"`
 }
@@ -1900,7 +1926,7 @@ type SubscriberCreate struct {
 	// Format How events are sent: `standard` is the event record; `thin` is id, company, type, timestamp and the `url` of the record, which the receiver reads with a token of its own; `cloudevents` is CloudEvents 1.0.2 in structured mode (`application/cloudevents+json`), with the company as `subject` and the metadata as `data`. All are signed alike. The default is `standard`.
 	Format *Format `json:"format,omitempty"`
 
-	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
+	// Headers Sent with every delivery, at most 20: name to value, printable ASCII of up to 4,096 bytes each and 8,192 bytes in all. Not those that belong to the delivery or its connection (`Host`, `Content-*`, `User-Agent`, `webhook-*`, `traceparent`, `tracestate`, `Connection`, `Transfer-Encoding`, `Cookie`, `Proxy-*`) or that proxies set (`Forwarded`, `X-Forwarded-*`, `X-Original-*`, `X-Real-IP`, `True-Client-IP`, `Client-Cert*`). Kept encrypted; a value is never shown again.
 	//
 	// Example: {"Authorization":"Bearer 4f1c"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -2133,6 +2159,9 @@ type EventFilter = []EventName
 
 // EventPath defines model for EventPath.
 type EventPath = string
+
+// EventTypePath Example: PAYMENT_PAID
+type EventTypePath = EventName
 
 // From defines model for From.
 type From = time.Time
@@ -2392,6 +2421,18 @@ type SetEgressCertificateParams struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// DeleteEventTypeParams defines parameters for DeleteEventType.
+type DeleteEventTypeParams struct {
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// PutEventTypeParams defines parameters for PutEventType.
+type PutEventTypeParams struct {
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -2639,7 +2680,7 @@ type DeleteSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -2654,7 +2695,7 @@ type UpdateSubscriberParams struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
-	// IfMatch The `ETag` that the subscriber was read with, or several; when it has another one, 412, and nothing is changed.
+	// IfMatch The `ETag` that the thing was read with, or several; when it has another one, 412, and nothing is changed.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
@@ -2956,6 +2997,9 @@ type DeleteEgressCertificateJSONRequestBody = CompanyScope
 // SetEgressCertificateJSONRequestBody defines body for SetEgressCertificate for application/json ContentType.
 type SetEgressCertificateJSONRequestBody = EgressCertificateInput
 
+// PutEventTypeJSONRequestBody defines body for PutEventType for application/json ContentType.
+type PutEventTypeJSONRequestBody = EventTypeInput
+
 // IngestEventsJSONRequestBody defines body for IngestEvents for application/json ContentType.
 type IngestEventsJSONRequestBody IngestEventsJSONBody
 
@@ -3193,6 +3237,15 @@ type ServerInterface interface {
 	// ListEventTypes List the known event types
 	// (GET /api/v1/event-types)
 	ListEventTypes(w http.ResponseWriter, r *http.Request)
+	// DeleteEventType Remove the documentation of an event type
+	// (DELETE /api/v1/event-types/{name})
+	DeleteEventType(w http.ResponseWriter, r *http.Request, name EventTypePath, params DeleteEventTypeParams)
+	// GetEventType Read what is known of an event type
+	// (GET /api/v1/event-types/{name})
+	GetEventType(w http.ResponseWriter, r *http.Request, name EventTypePath)
+	// PutEventType Document an event type
+	// (PUT /api/v1/event-types/{name})
+	PutEventType(w http.ResponseWriter, r *http.Request, name EventTypePath, params PutEventTypeParams)
 	// ListEvents List events, the newest first
 	// (GET /api/v1/events)
 	ListEvents(w http.ResponseWriter, r *http.Request, params ListEventsParams)
@@ -4115,6 +4168,132 @@ func (siw *ServerInterfaceWrapper) ListEventTypes(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListEventTypes(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteEventType operation middleware
+func (siw *ServerInterfaceWrapper) DeleteEventType(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name EventTypePath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteEventTypeParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteEventType(w, r, name, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetEventType operation middleware
+func (siw *ServerInterfaceWrapper) GetEventType(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name EventTypePath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEventType(w, r, name)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PutEventType operation middleware
+func (siw *ServerInterfaceWrapper) PutEventType(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name EventTypePath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", mux.Vars(r)["name"], &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutEventTypeParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = &IfMatch
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutEventType(w, r, name, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7144,6 +7323,12 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/events/{id}/replay", wrapper.ReplayEvent).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/event-types", wrapper.ListEventTypes).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.DeleteEventType).Methods(http.MethodDelete)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.GetEventType).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.PutEventType).Methods(http.MethodPut)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet)
 

@@ -23,6 +23,7 @@ import (
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
@@ -33,6 +34,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
+	"spendhook/internal/tracing"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
@@ -48,6 +50,7 @@ type daemon struct {
 
 	memoryRedis bool // may be used
 	reloader    *reloader
+	tracing     *tracing.Tracing // nil while it is off
 	egress      *egress.Guard
 	limits      *api.Limits
 	tlsFiles    *servertls.Files
@@ -64,6 +67,7 @@ type daemon struct {
 	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *events.Catalogue
+	eventTypes  *eventtype.Store
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
@@ -95,7 +99,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	reload.apply("log.level", func(c *config.Config) { reload.level.Set(logLevel(c.Log)) })
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
-		d.openTLS, d.openDataDir, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
+		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
 		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
@@ -122,6 +126,13 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	}
 	d.stop.add("replica id", func(context.Context) error { return d.replica.release() })
 	return nil
+}
+
+// openTracing is undone after all that has spans.
+func (d *daemon) openTracing(ctx context.Context) (err error) {
+	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
+	d.stop.add("tracing", d.tracing.Close)
+	return err
 }
 
 func (d *daemon) openKeyring(context.Context) (err error) {

@@ -37,6 +37,8 @@ type installation struct {
 	dir, redis string
 	database   string // a URL, "" for SQLite
 	binary     string // what a process runs, "" for this test's own build
+
+	environment []string // of a process, besides the test's own
 }
 
 // quickRetries is a schedule for tests: many attempts, close together.
@@ -159,7 +161,7 @@ func (h installation) beginChild(tb testing.TB) *running {
 	tb.Helper()
 	r := &running{stdout: &lockedBuffer{}, stderr: &lockedBuffer{}, done: make(chan struct{})}
 	cmd := exec.CommandContext(context.Background(), cmp.Or(h.binary, os.Args[0]), h.args()...)
-	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Env = append(append(os.Environ(), childVariable+"=1"), h.environment...)
 	cmd.Stdout, cmd.Stderr = r.stdout, r.stderr
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"spendhook/config"
 	"spendhook/internal/terminal"
+	"spendhook/internal/tracing"
 )
 
 // logLevel is the level of the settings.
@@ -17,6 +18,15 @@ func logLevel(cfg config.Log) slog.Level {
 		return slog.LevelInfo
 	}
 	return level
+}
+
+// serveLogger is newLogger, with the trace of what is logged while spans are exported.
+func serveLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
+	log := newLogger(out, cfg, level)
+	if tracing.Enabled() {
+		return slog.New(tracing.LogHandler(log.Handler()))
+	}
+	return log
 }
 
 // newLogger writes as the settings say, of what is at the level or above; "auto" is

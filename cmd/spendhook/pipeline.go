@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"spendhook/api"
 	"spendhook/audit"
@@ -17,6 +18,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -49,6 +51,7 @@ func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 func (d *daemon) openStores(context.Context) error {
 	client := d.redis.Client()
 	d.catalogue = newCatalogue(d.cfg)
+	d.eventTypes = eventtype.NewStore(eventtype.Options{Client: client, Catalogue: d.catalogue, Now: time.Now, Logger: d.log})
 	d.audit = audit.Open(audit.Options{ //nolint:contextcheck // it ends with Close
 		Store: audit.NewStore(client), Dir: d.cfg.DataDir, Logger: d.log, Registerer: d.registry,
 		Retention: d.cfg.Audit.Retention, MaxEntries: d.cfg.Audit.MaxEntries, Reports: d.reports,
@@ -128,7 +131,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
 		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted: d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry,
+		Counted: d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 }
 
@@ -182,7 +185,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
 	handler, err := api.New(api.Options{
-		Subscribers: d.service, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue,
+		Subscribers: d.service, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
@@ -192,7 +195,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
-		Logger:      d.log, Metrics: api.NewMetrics(d.registry),
+		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})
 	if err != nil {
 		l.Close()

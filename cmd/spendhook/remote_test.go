@@ -111,6 +111,14 @@ func TestResourceCommands(t *testing.T) {
 	ok("evt_1."+id, "event", "replay", "evt_1", "--subscriber-uuid", id, "-o", "name")
 	ok("redelivered     1", "delivery", "retry", "--status", "DELIVERED", "--since", "1h", "--dry-run")
 	ok("PAYMENT_PAID", "event-type", "list", "-o", "name")
+	ok("fixed true", "event-type", "get", "DELIVERY_DEAD")
+	schema, example := secretFile(t, `{"properties":{"amount":{"type":"string"}}}`), secretFile(t, `{"amount":"1.50"}`)
+	documented := []string{"event-type", "put", "PAYMENT_PAID", "--description", "Paid.", "--schema-file", schema, "--example-file", example}
+	asOperator("PUT "+d.api+"/api/v1/event-types/PAYMENT_PAID", append(documented, "--dry-run")...)
+	asOperator("1.50", documented...)
+	ok("schema.properties.amount.type string", "event-type", "get", "PAYMENT_PAID")
+	d.cli(t, "", documented[0], documented[1:]...).want(t, exitNotAllowed, "", "INSUFFICIENT_SCOPE")
+	asOperator("deleted", "event-type", "delete", "PAYMENT_PAID", "--yes")
 
 	job := ok("", "subscriber", "recover", id, "--since", "1h", "--dry-run", "-o", "name")
 	ok("COMPLETED", "job", "wait", job)

@@ -14,11 +14,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	"spendhook/internal/tracing"
 )
 
 const (
@@ -447,5 +449,41 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("read\n%+v\nwant\n%+v", got, want)
+	}
+}
+
+// What is left of an event that was sent in a trace knows it in any other.
+func TestCompactionForgetsTheTrace(t *testing.T) {
+	t.Parallel()
+	s := newSettled(t, redistest.New(t))
+	accept := func(id string, of tracing.Parent) events.Result {
+		t.Helper()
+		results, err := s.publisher.Accept(t.Context(), []events.Event{
+			{ID: id, CompanyUUID: s.company, Type: "PAYMENT_PAID", Timestamp: s.began, Trace: of},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results[0]
+	}
+	sent := tracing.Parent{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}
+	for _, id := range []string{"compacted", "erased"} {
+		accept(id, sent)
+		s.record(t, id, uuid.New(), delivery.StatusDelivered, false, false)
+	}
+	if err := s.deliveries.Erase(t.Context(), s.ref("erased")); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.began.Add(keepDelivered + time.Hour)
+	if n := s.compact(t); n != 1 {
+		t.Fatalf("%d were compacted", n)
+	}
+	for _, id := range []string{"compacted", "erased"} {
+		if r := accept(id, tracing.Parent{}); r.Status != events.Duplicate {
+			t.Errorf("%s, sent again: %+v", id, r)
+		}
+		if r := accept(id, tracing.Parent{TraceID: trace.TraceID{2}, SpanID: trace.SpanID{1}}); r.Status != events.Duplicate {
+			t.Errorf("%s, sent again in another trace: %+v", id, r)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/events"
+	"spendhook/internal/tracing"
 )
 
 // maxAttemptLog bounds the attempts kept with a delivery: two full runs of the
@@ -47,6 +48,7 @@ type Attempt struct {
 	Sent         string `json:"h,omitempty"` // its headers, as sentOf has them; empty: as the next attempt
 	Waited       Waited `json:"w,omitempty"`
 	Timing       Timing `json:"p,omitzero"`
+	Trace        string `json:"x,omitempty"` // the traceparent it was sent with; empty: none
 
 	Unknown jsontext.Value `json:",embed"` // as of a Record
 }
@@ -141,6 +143,9 @@ func NewAttempt(number int, res Result) Attempt {
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
 		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent), Waited: res.Waited, Timing: res.Timing,
 	}
+	if trace := res.Sent[headerTrace]; len(trace) == 1 {
+		a.Trace = trace[0]
+	}
 	if res.Outcome != Succeeded {
 		a.ResponseBody = res.Body
 	}
@@ -154,5 +159,8 @@ func (r *Record) Has(res Result) bool {
 		return a.StartedAt == res.StartedAt.UnixMilli() && a.DurationMs == res.Duration.Milliseconds() && a.StatusCode == res.StatusCode && a.Error == res.Class
 	})
 }
+
+// TraceID is the trace that the attempt is part of; "" when it is of none.
+func (a *Attempt) TraceID() string { return tracing.TraceIDOf(a.Trace) }
 
 func msTime(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

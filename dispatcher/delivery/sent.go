@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"spendhook/internal/tracing"
 )
 
 // Headers of an attempt whose values are shown as they were sent. Those of all others,
@@ -17,6 +19,7 @@ const (
 	headerTimestamp = "webhook-timestamp"
 	headerSignature = "webhook-signature"
 	headerSequence  = "webhook-sequence"
+	headerTrace     = tracing.Header
 )
 
 const (
@@ -28,7 +31,7 @@ const (
 
 // sentOf is what is kept of the headers of an attempt: user agent, sequence, content
 // type unless it is the usual one, and the names of those that the subscriber set, a
-// line each. The other headers follow from the event and the time.
+// line each. The trace is kept beside; the other headers follow from the event and the time.
 func sentOf(header http.Header) string {
 	if header == nil {
 		return ""
@@ -47,7 +50,7 @@ func sentOf(header http.Header) string {
 			if value != usualType {
 				lines[2] = value
 			}
-		case headerID, headerTimestamp, headerSignature:
+		case headerID, headerTimestamp, headerSignature, headerTrace:
 		default:
 			lines = append(lines, name)
 		}
@@ -92,6 +95,9 @@ func RequestHeaders(eventID string, attempts []Attempt, i int) map[string]string
 	}
 	if lines[2] != "" {
 		shown[headerType] = lines[2]
+	}
+	if trace := attempts[i].Trace; trace != "" {
+		shown[headerTrace] = trace
 	}
 	for _, name := range lines[3:] {
 		if name != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/egress"
+	"spendhook/internal/tracing"
 	"spendhook/subscribers"
 )
 
@@ -46,6 +47,7 @@ type Request struct {
 	Sequence    int64  // the event's number in its company; 0: none
 	Body        []byte // these bytes are signed and sent
 	ContentType string // "": application/json
+	Traceparent string // the span that it is part of; "": none
 	Signer      *Signer
 	Headers     http.Header // sent besides the Sender's own, which win
 
@@ -139,7 +141,7 @@ var contentType = []string{"application/json"}
 // request builds by hand what http.NewRequest would parse and copy each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
 	values := r.signed(ts)
-	header := make(http.Header, len(r.Headers)+7)
+	header := make(http.Header, len(r.Headers)+8)
 	maps.Copy(header, r.Headers)
 	header["Content-Type"] = contentType
 	if r.ContentType != "" {
@@ -151,6 +153,9 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	header[HeaderSignature] = values[2:3:3]
 	if r.Sequence > 0 {
 		header[HeaderSequence] = values[3:4:4]
+	}
+	if r.Traceparent != "" {
+		header[tracing.Header] = []string{r.Traceparent}
 	}
 	// Not sent, but net/http reads it as leave to repeat the request at once when
 	// a kept-alive connection turns out to be closed: the receiver tells

@@ -22,8 +22,8 @@ type Timing struct {
 type stopwatch struct {
 	now func() time.Time
 
-	mu                                    sync.Mutex
-	stopped                               bool
+	mu                                  sync.Mutex
+	stopped                             bool
 	resolving, connecting, began, first time.Time
 	resolved, connected, shaken         time.Duration
 }

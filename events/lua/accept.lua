@@ -6,7 +6,7 @@
 --       6 bytes that are free below the high-water mark, 7 number of companies;
 --       then for each company the key prefix of its partition and its id; then
 --       for each event the number of its company, its id, its body without id
---       and company, and the nonce of this commit (8 hex)
+--       and company but with its trace, and the nonce of this commit (8 hex)
 -- Returns the numbers of companies whose partition needs a wake-up, then for each
 -- event ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or
 -- STORAGE_FULL. Nothing is written for a known id. The nonce tells a commit that
@@ -23,8 +23,8 @@ check(prefixes)
 -- the digest is kept.
 local function same(known, body)
   local kept = string.sub(known, HEADER + 1)
-  if string.sub(known, 1, 1) == COMPACTED then return kept == digest(body) end
-  return kept == body
+  if string.sub(known, 1, 1) == COMPACTED then return kept == digest(content(body)) end
+  return content(kept) == content(body)
 end
 
 -- take tells how many of a company's events, in order, there is memory for, and
@@ -53,7 +53,7 @@ for i, key in ipairs(keys) do
   local c, id, body, nonce = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
   local earlier, known = first[key], stored[i]
   if earlier then
-    out[i] = earlier.body == body and earlier or 'CONFLICT'
+    out[i] = content(earlier.body) == content(body) and earlier or 'CONFLICT'
   elseif not known then
     local e = {id = id, body = body, nonce = nonce, at = i}
     first[key], new[c] = e, new[c] or {}

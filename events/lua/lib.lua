@@ -1,7 +1,15 @@
 -- How an event is kept: its state, 13 digits of accepted ms, 8 hex digits of
 -- commit nonce, 10 hex digits of its number in the company, and the body without
--- id and company, or of a compacted event only a digest of that.
+-- id and company, with the trace if there is one, or of a compacted event only a
+-- digest of the body.
 local HEADER = 32
+
+-- content is the body alone. Behind that of an event that was sent in a trace the trace
+-- is kept: 25 bytes and a T; a body ends with }.
+local function content(kept)
+  if string.sub(kept, -1) == 'T' then return string.sub(kept, 1, -27) end
+  return kept
+end
 
 -- digest of a body that is not kept: 96 bits of its SHA-1, in 12 bytes, so that
 -- Redis keeps header and digest in one allocation (up to 44 bytes).

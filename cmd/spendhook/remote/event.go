@@ -186,17 +186,3 @@ func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
 	}
 	return s.output.printList(s.term.Out, deliveryTable, scheduled)
 }
-
-type eventTypeCmd struct {
-	group
-
-	List eventTypeListCmd `cmd:"" default:"withargs" help:"List the event types." example:"spendhook event-type list -o name"`
-}
-
-type eventTypeListCmd struct{}
-
-// Run lists them.
-func (c *eventTypeListCmd) Run(ctx context.Context, s *session) error {
-	t := table{{"NAME", "name"}, {"DESCRIPTION", "description"}}
-	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEventTypes(ctx) })
-}

@@ -47,7 +47,7 @@ local function compact_company(company)
       local body, subs = string.sub(value, HEADER + 1), delivered(deliveries)
       bytes = bytes - #value
       if subs then
-        redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(body), 'KEEPTTL')
+        redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(content(body)), 'KEEPTTL')
         redis.call('UNLINK', deliveries)
         left, ids[#ids + 1] = left - #subs, id
         stubs[#stubs + 1] = stub_of(id, value)

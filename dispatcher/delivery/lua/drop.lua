@@ -29,7 +29,7 @@ local function bury()
   if head then ms = math.min(ms, math.max(tonumber(string.sub(head, 1, 13)) + keep_event - now, 1000)) end
   redis.call('DEL', event)
   redis.call('SET', event, COMPACTED .. (head or string.format('%013d', now) .. string.rep('0', 18)) ..
-    digest(string.sub(kept, HEADER + 1)), 'PX', ms)
+    digest(content(string.sub(kept, HEADER + 1))), 'PX', ms)
 end
 
 if sub == '' then

@@ -27,7 +27,7 @@ for i = 1, #fields, 2 do
 end
 
 local body = string.sub(value, HEADER + 1)
-redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(body), 'KEEPTTL')
+redis.call('SET', event, COMPACTED .. string.sub(value, 2, HEADER) .. digest(content(body)), 'KEEPTTL')
 redis.call('UNLINK', deliveries)
 redis.call('ZREM', P .. 'ei:' .. company, id)
 keep_stubs(P, company, {stub_of(id, value)})

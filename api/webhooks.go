@@ -1,0 +1,235 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"spendhook/events/eventtype"
+)
+
+const (
+	// webhooksFor is how long the document of the webhooks is answered as it was made:
+	// who has no token may ask for it as often as they like.
+	webhooksFor = 5 * time.Second
+
+	webhooksCache = "public, max-age=5"
+)
+
+// webhooks serves an OpenAPI 3.1 document in which each event type is a webhook. It is
+// made of what the API's own document says of a delivery.
+type webhooks struct {
+	server *server
+	frame  webhookFrame
+
+	mu    sync.Mutex // guards what follows, and is held while the document is made
+	made  time.Time
+	asset asset
+}
+
+// webhookFrame is what all webhooks have in common.
+type webhookFrame struct {
+	Version, About string
+	Delivery       map[string]any // the operation
+	Event          map[string]any // the schema of the body
+	Example        map[string]any // of the body
+}
+
+// aboutDeliveries begins the part of the document's description that is about them.
+const aboutDeliveries = "## What a subscriber receives\n"
+
+func newWebhooks(s *server) (*webhooks, error) {
+	var doc struct {
+		Info  struct{ Version, Description string }
+		Paths map[string]struct {
+			Post struct {
+				Callbacks map[string]map[string]struct{ Post map[string]any }
+			}
+		}
+		Components struct{ Schemas map[string]map[string]any }
+	}
+	if err := json.Unmarshal(s.document, &doc, json.MatchCaseInsensitiveNames(true)); err != nil {
+		return nil, err
+	}
+	f := webhookFrame{Version: doc.Info.Version, Event: doc.Components.Schemas["WebhookEvent"]}
+	for _, callback := range doc.Paths["/api/v1/subscribers"].Post.Callbacks["event"] {
+		f.Delivery = callback.Post
+	}
+	_, f.About, _ = strings.Cut(doc.Info.Description, aboutDeliveries)
+	f.Example, _ = f.Event["example"].(map[string]any)
+	if f.Delivery == nil || f.Example == nil || f.About == "" {
+		return nil, fmt.Errorf("the document has no callback of a subscriber, no WebhookEvent, or no %q", aboutDeliveries)
+	}
+	return &webhooks{server: s, frame: f}, nil
+}
+
+// ServeHTTP answers with the document. While the types cannot be read it has those that
+// were read last.
+func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), h.server.opts.Timeout)
+	defer cancel()
+	a, err := h.current(ctx)
+	if err != nil {
+		h.server.fail(w, r, err)
+		return
+	}
+	a.ServeHTTP(w, r)
+}
+
+func (h *webhooks) current(ctx context.Context) (asset, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.server.opts.Now()
+	if age := now.Sub(h.made); h.asset.data != nil && age >= 0 && age < webhooksFor {
+		return h.asset, nil
+	}
+	types, err := h.server.opts.EventTypes.List(ctx)
+	if err == nil {
+		var text []byte
+		text, err = h.frame.document(types)
+		h.asset = asset{contentType: mediaJSON, data: text, cache: webhooksCache}
+	}
+	if err != nil && h.asset.data == nil {
+		return asset{}, err
+	}
+	h.made = now
+	return h.asset, nil
+}
+
+// document is the OpenAPI 3.1 document of the types.
+func (f *webhookFrame) document(types []eventtype.Type) ([]byte, error) {
+	hooks, schemas := map[string]any{}, map[string]any{}
+	for _, t := range types {
+		if len(t.Schema) > 0 {
+			schema, err := embedded(t)
+			if err != nil {
+				return nil, fmt.Errorf("schema of %s: %w", t.Name, err)
+			}
+			schemas[t.Name] = schema
+		}
+		hooks[t.Name] = map[string]any{"post": f.webhook(t)}
+	}
+	return json.Marshal(map[string]any{
+		"openapi":    "3.1.0",
+		"info":       map[string]any{"title": "Spendhook webhooks", "version": f.Version, "description": f.About},
+		"webhooks":   hooks,
+		"components": map[string]any{"schemas": schemas},
+	}, json.Deterministic(true))
+}
+
+// embedded is the schema of a type as part of the document: what it says of itself, such
+// as "#/$defs/money", leads to where it stands now. One that has an id, or anchors, is
+// known by its id instead, which fewer tools understand.
+func embedded(t eventtype.Type) (map[string]any, error) {
+	schema := map[string]any{}
+	if err := json.Unmarshal(t.Schema, &schema); err != nil {
+		return nil, err
+	}
+	switch {
+	case schema["$id"] != nil:
+	case bytes.Contains(t.Schema, []byte(`"$anchor"`)), bytes.Contains(t.Schema, []byte(`"$dynamicAnchor"`)):
+		schema["$id"] = "/webhooks.json/" + t.Name
+	default:
+		moveTo(schema, schemaPlace+t.Name)
+	}
+	return schema, nil
+}
+
+// schemaPlace is where the document has the schemas of the types.
+const schemaPlace = "#/components/schemas/"
+
+// The keywords of JSON Schema 2020-12 that hold schemas: one, a list, or some by name.
+var (
+	holdOne = []string{
+		"items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames",
+		"unevaluatedItems", "unevaluatedProperties", "contentSchema",
+	}
+	holdList  = []string{"allOf", "anyOf", "oneOf", "prefixItems"}
+	holdNamed = []string{"properties", "patternProperties", "$defs", "dependentSchemas"}
+)
+
+// moveTo changes the references within a schema that is moved to another place.
+func moveTo(node any, place string) {
+	schema, ok := node.(map[string]any)
+	if !ok {
+		return
+	}
+	for _, keyword := range []string{"$ref", "$dynamicRef"} {
+		if ref, ok := schema[keyword].(string); ok && (ref == "#" || strings.HasPrefix(ref, "#/")) {
+			schema[keyword] = place + ref[1:]
+		}
+	}
+	for _, child := range subschemas(schema) {
+		if inner, ok := child.(map[string]any); ok && inner["$id"] == nil { // else its references are to itself
+			moveTo(inner, place)
+		}
+	}
+}
+
+func subschemas(schema map[string]any) (all []any) {
+	for _, keyword := range holdOne {
+		all = append(all, schema[keyword])
+	}
+	for _, keyword := range holdList {
+		list, _ := schema[keyword].([]any)
+		all = append(all, list...)
+	}
+	for _, keyword := range holdNamed {
+		named, _ := schema[keyword].(map[string]any)
+		all = slices.AppendSeq(all, maps.Values(named))
+	}
+	return all
+}
+
+func (f *webhookFrame) webhook(t eventtype.Type) map[string]any {
+	op := maps.Clone(f.Delivery)
+	op["operationId"], op["tags"] = t.Name, []string{"Event types"}
+	op["summary"], op["description"] = summaryOf(t.Description), t.Description
+	delete(op, "security")
+	op["requestBody"] = map[string]any{
+		"required": true,
+		"content":  map[string]any{mediaJSON: map[string]any{"schema": f.body(t), "example": f.example(t)}},
+	}
+	return op
+}
+
+// summaryOf is the first line of a description, or as much of it as fits on one.
+func summaryOf(description string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(description), "\n")
+	if text := []rune(line); len(text) > 120 {
+		return string(text[:119]) + "…"
+	}
+	return line
+}
+
+// body is the schema of an event of the type.
+func (f *webhookFrame) body(t eventtype.Type) map[string]any {
+	event := maps.Clone(f.Event)
+	properties, _ := event["properties"].(map[string]any)
+	properties = maps.Clone(properties)
+	properties["event"] = map[string]any{"const": t.Name}
+	if len(t.Schema) > 0 {
+		properties["metadata"] = map[string]any{"$ref": schemaPlace + t.Name}
+	}
+	event["properties"] = properties
+	delete(event, "example")
+	return event
+}
+
+func (f *webhookFrame) example(t eventtype.Type) map[string]any {
+	event := maps.Clone(f.Example)
+	event["event"], event["metadata"] = t.Name, jsontext.Value(`{}`)
+	if len(t.Example) > 0 {
+		event["metadata"] = t.Example
+	}
+	return event
+}

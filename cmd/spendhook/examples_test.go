@@ -1,0 +1,204 @@
+//go:build examples
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"spendhook/api/gen"
+	"spendhook/dispatcher/webhook"
+)
+
+// The receivers of examples/ do what their README says, each with a daemon.
+func TestExampleReceivers(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..", "examples")
+	for _, name := range []string{"plain", "standardwebhooks"} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-C", filepath.Join(root, "go"), "-o", filepath.Join(t.TempDir(), name), "./"+name)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		testReceiver(t, "go-"+name, build.Args[5])
+	}
+	testReceiver(t, "node", "node", filepath.Join(root, "node", "receiver.mjs"))
+	testReceiver(t, "node-standardwebhooks", "node", filepath.Join(root, "node", "receiver-standardwebhooks.mjs"))
+	testReceiver(t, "python", "python3", filepath.Join(root, "python", "receiver.py"))
+	testReceiver(t, "java", "java", filepath.Join(root, "java", "Receiver.java"))
+}
+
+func testReceiver(t *testing.T, name string, command ...string) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
+		e := &exampleReceiver{command: command, inbox: t.TempDir(), daemon: d}
+		sub := e.register(t)
+
+		stop := e.start(t, "")
+		d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url).want(t, exitOK, "", "")
+		d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+		e.awaits(t, "evt_0", "evt_1", "evt_2")
+		e.judges(t)
+		stop()
+
+		d.cli(t, "", "subscriber", "pause", sub).want(t, exitOK, "", "")
+		d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 2", "")
+		e.start(t, sub)
+		e.awaits(t, "evt_3", "evt_4")
+		if strings.Count(e.lines.String(), "received evt_0\n") != 1 {
+			t.Errorf("the feed repeated what was known:\n%s", e.lines.String())
+		}
+	})
+}
+
+// exampleReceiver is one of the programs, and the folder that it fills.
+type exampleReceiver struct {
+	command []string
+	inbox   string
+	url     string // where it listens
+	daemon  *running
+	secret  string
+	lines   lockedBuffer
+}
+
+func (e *exampleReceiver) register(t *testing.T) (subscriber string) {
+	t.Helper()
+	r := e.daemon.cli(t, "", "subscriber", "create", "--name", t.Name(), "--callback-url", "http://127.0.0.1:9/", "--event", "PAYMENT_PAID", "-o", "json")
+	r.want(t, exitOK, "", "")
+	var created gen.SubscriberWithSecret
+	if err := json.Unmarshal([]byte(r.stdout), &created); err != nil {
+		t.Fatal(err)
+	}
+	e.secret = created.Secret
+	return created.UUID.String()
+}
+
+// start runs the program until the test ends or stop is called; with a subscriber it
+// catches up.
+func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), e.command[0], e.command[1:]...)
+	// Of two secrets either may have signed.
+	cmd.Env = append(os.Environ(), "SPENDHOOK_SECRET="+otherSecret+" "+e.secret, "INBOX="+e.inbox, "PORT=0")
+	if subscriber != "" {
+		cmd.Env = append(cmd.Env, "SPENDHOOK_URL="+e.daemon.api, "SPENDHOOK_TOKEN="+e.daemon.token, "SPENDHOOK_SUBSCRIBER="+subscriber)
+	}
+	var complaints lockedBuffer
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	listening, ended := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if url, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
+				listening <- url + "/hook"
+			}
+			fmt.Fprintln(&e.lines, lines.Text())
+		}
+	}()
+	stop = func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		_ = cmd.Wait()
+	}
+	t.Cleanup(func() {
+		stop()
+		if t.Failed() {
+			t.Logf("%s%s", e.lines.String(), complaints.String())
+		}
+	})
+	select {
+	case e.url = <-listening:
+	case <-ended:
+		t.Fatalf("it ended: %s", complaints.String())
+	case <-time.After(patience):
+		t.Fatal("it does not listen")
+	}
+	return stop
+}
+
+// awaits sees the events in the folder, with the bytes of the delivery.
+func (e *exampleReceiver) awaits(t *testing.T, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		eventually(t, patience, id+" is kept", func() bool {
+			body, err := os.ReadFile(filepath.Join(e.inbox, id+".json"))
+			return err == nil && bytes.HasPrefix(body, []byte(`{"id":"`+id+`"`))
+		})
+	}
+}
+
+// judges sees how it answers what is good, forged, old, repeated.
+func (e *exampleReceiver) judges(t *testing.T) {
+	t.Helper()
+	now := time.Now().Unix()
+	for name, m := range map[string]struct {
+		id, secret string
+		at         int64
+		want       int
+	}{
+		"good":                  {"good", e.secret, now, http.StatusNoContent},
+		"repeated":              {"evt_0", e.secret, now, http.StatusNoContent},
+		"of the other secret":   {"other", otherSecret, now, http.StatusNoContent},
+		"forged":                {"forged", "whsec_" + strings.Repeat("B", 32), now, http.StatusUnauthorized},
+		"old":                   {"old", e.secret, now - 600, http.StatusUnauthorized},
+		"of the future":         {"future", e.secret, now + 600, http.StatusUnauthorized},
+		"with a path in its id": {"../evil", e.secret, now, http.StatusInternalServerError},
+	} {
+		body := []byte(`{"id":"` + m.id + `","event":"PAYMENT_PAID","note":"` + uuid.NewString() + `"}`)
+		signature, err := webhook.SignV1(m.secret, m.id, m.at, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.post(t, m.id, m.at, "v1a,AAAA "+signature, body); got != m.want {
+			t.Errorf("%s: answered %d, want %d", name, got, m.want)
+		}
+		kept, err := os.ReadFile(filepath.Join(e.inbox, m.id+".json"))
+		if taken := err == nil && bytes.Equal(kept, body); taken != (m.want == http.StatusNoContent && name != "repeated") {
+			t.Errorf("%s: it is kept: %v", name, taken)
+		}
+		if got := e.post(t, m.id, m.at, signature, append(body, ' ')); got != http.StatusUnauthorized {
+			t.Errorf("%s, changed: answered %d", name, got)
+		}
+	}
+	for _, signature := range []string{"", "v1,", "v1", "nonsense \x80"} {
+		if got := e.post(t, "none", now, signature, []byte("{}")); got != http.StatusUnauthorized {
+			t.Errorf("with the signature %q: answered %d", signature, got)
+		}
+	}
+}
+
+func (e *exampleReceiver) post(t *testing.T, id string, at int64, signature string, body []byte) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{"Webhook-Id": {id}, "Webhook-Timestamp": {strconv.FormatInt(at, 10)}, "Webhook-Signature": {signature}}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}

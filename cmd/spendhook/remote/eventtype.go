@@ -1,0 +1,80 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+
+	"spendhook/api/client"
+)
+
+type eventTypeCmd struct {
+	group
+
+	List   eventTypeListCmd   `cmd:"" default:"withargs" help:"List the event types." example:"spendhook event-type list -o name"`
+	Get    eventTypeGetCmd    `cmd:"" help:"Show what is known of an event type." example:"spendhook event-type get PAYMENT_PAID"`
+	Put    eventTypePutCmd    `cmd:"" help:"Document an event type, for all companies (scope platform)." example:"spendhook event-type put PAYMENT_PAID --description 'A payment was paid.' --schema-file payment-paid.schema.json --example-file payment-paid.json"`
+	Delete eventTypeDeleteCmd `cmd:"" help:"Remove the documentation of an event type (scope platform)." example:"spendhook event-type delete PAYMENT_PAID --yes"`
+}
+
+type eventTypeListCmd struct{}
+
+// Run lists them.
+func (c *eventTypeListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"NAME", "name"}, {"DESCRIPTION", "description"}}
+	return s.list(ctx, listing{}, t, func(ctx context.Context, _ page) (*http.Response, error) { return s.ListEventTypes(ctx) })
+}
+
+type eventTypeGetCmd struct {
+	Name string `arg:"" help:"The event type."`
+}
+
+// Run shows it.
+func (c *eventTypeGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetEventType(ctx, c.Name))
+}
+
+type eventTypePutCmd struct {
+	careful
+	Name        string  `arg:"" help:"The event type."`
+	Description string  `help:"What it says, for people."`
+	SchemaFile  string  `local:"" placeholder:"FILE|-" help:"JSON Schema 2020-12 of the metadata."`
+	ExampleFile string  `local:"" placeholder:"FILE|-" help:"An example of the metadata."`
+	File        string  `short:"f" local:"" placeholder:"FILE|-" help:"JSON with the fields of the API, in place of flags."`
+	IfMatch     *string `help:"Only while its ETag is this one."`
+}
+
+// Run documents it, in place of what was there.
+func (c *eventTypePutCmd) Run(ctx context.Context, s *session) error {
+	if c.File == "" && c.Description == "" {
+		return UsageError("--description is needed, or --file")
+	}
+	body := client.EventTypeInput{Description: c.Description}
+	if err := s.load(c.SchemaFile, &body.Schema); err != nil {
+		return err
+	}
+	if err := s.load(c.ExampleFile, &body.Example); err != nil {
+		return err
+	}
+	if err := s.load(c.File, &body); err != nil {
+		return err
+	}
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	return s.show(s.PutEventType(ctx, c.Name, &client.PutEventTypeParams{IfMatch: c.IfMatch}, body))
+}
+
+type eventTypeDeleteCmd struct {
+	careful
+	Name    string  `arg:"" help:"The event type."`
+	IfMatch *string `help:"Only while its ETag is this one."`
+}
+
+// Run removes what was documented.
+func (c *eventTypeDeleteCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Remove the documentation of %s?", c.Name); err != nil {
+		return err
+	}
+	resp, err := s.DeleteEventType(ctx, c.Name, &client.DeleteEventTypeParams{IfMatch: c.IfMatch})
+	return s.tell(resp, err, "deleted %s", c.Name)
+}

@@ -1,0 +1,84 @@
+package dispatcher
+
+import (
+	"context"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/tracing"
+)
+
+// noSpan does nothing.
+var noSpan = trace.SpanFromContext(context.Background())
+
+// span begins a span that is part of parent, if that is recorded. It allocates nothing
+// otherwise.
+func (d *Dispatcher) span(parent tracing.Parent, name string, kind trace.SpanKind) trace.Span {
+	if d.opts.Tracer == nil || !parent.Recorded {
+		return noSpan
+	}
+	_, span := d.opts.Tracer.Start(parent.Context(context.Background()), name, trace.WithSpanKind(kind))
+	return span
+}
+
+// partOf is the span when that is recorded, else what it would have been part of.
+func partOf(span trace.Span, parent tracing.Parent) tracing.Parent {
+	if own := tracing.OfSpan(span); own.Recorded {
+		return own
+	}
+	return parent
+}
+
+// dispatchSpan is of an event that is matched with the subscribers of its company.
+func (d *Dispatcher) dispatchSpan(e *events.Stored) trace.Span {
+	span := d.span(e.Trace, "dispatch event", trace.SpanKindConsumer)
+	if span.IsRecording() {
+		span.SetAttributes(
+			semconv.MessagingSystemKey.String("spendhook"), semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("dispatch"),
+			semconv.MessagingDestinationName("event"), semconv.MessagingMessageID(e.ID), semconv.MessagingMessageBodySize(len(e.Body)),
+			attribute.String("spendhook.company_uuid", e.CompanyUUID.String()), attribute.String("spendhook.event", e.Type),
+		)
+	}
+	return span
+}
+
+// attemptSpan is of one POST to a receiver. Path and query of its URL are left out: they
+// may hold what only the receiver is to know.
+func (d *Dispatcher) attemptSpan(w *work) trace.Span {
+	span := d.span(w.trace, "POST", trace.SpanKindClient)
+	if !span.IsRecording() {
+		return span
+	}
+	span.SetAttributes(
+		semconv.HTTPRequestMethodPost, semconv.HTTPRequestResendCount(w.base.Count),
+		semconv.MessagingMessageID(w.ref.ID), attribute.String("spendhook.company_uuid", w.ref.Company.String()),
+		attribute.String("spendhook.subscriber_uuid", w.ref.Subscriber.String()),
+	)
+	if to := w.to.url; to != nil {
+		port, _ := strconv.Atoi(w.to.port()) // of a URL that was checked
+		span.SetAttributes(semconv.ServerAddress(to.Hostname()), semconv.ServerPort(port), semconv.URLFull(to.Scheme+"://"+to.Host+"/REDACTED"))
+	}
+	return span
+}
+
+// endAttempt ends the span of an attempt with what came of it.
+func endAttempt(span trace.Span, res *webhook.Result) {
+	if span.IsRecording() {
+		if res.StatusCode != 0 {
+			span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
+		}
+		if res.Class != webhook.ClassNone {
+			span.SetAttributes(semconv.ErrorTypeKey.String(string(res.Class)))
+		}
+		if !res.Success() {
+			span.SetStatus(codes.Error, "")
+		}
+	}
+	span.End()
+}

@@ -1,0 +1,59 @@
+package dispatcher
+
+import (
+	"net/url"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"spendhook/dispatcher/webhook"
+	"spendhook/events"
+	"spendhook/internal/tracing"
+	"spendhook/subscribers"
+)
+
+// spans begins and ends what an event and one attempt of it have.
+func spans(d *Dispatcher, e *events.Stored, w *work, res *webhook.Result) tracing.Parent {
+	dispatch := d.dispatchSpan(e)
+	w.trace = partOf(dispatch, e.Trace)
+	dispatch.End()
+	attempt := d.attemptSpan(w)
+	of := partOf(attempt, w.trace)
+	endAttempt(attempt, res)
+	return of
+}
+
+// unrecorded is an event that was sent in a trace that is not recorded here, and the ways
+// to have none of its spans.
+func unrecorded() (map[string]*Dispatcher, *events.Stored, *work) {
+	caller := tracing.Parent{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Flags: trace.FlagsSampled}
+	return map[string]*Dispatcher{
+		"off": {}, "on": {opts: Options{Tracer: noop.NewTracerProvider().Tracer("")}},
+	}, &events.Stored{Event: events.Event{Trace: caller}}, &work{to: &target{sub: &subscribers.Subscriber{}, url: &url.URL{}}}
+}
+
+// An event that is not recorded costs nothing more than it would without tracing.
+func TestWhatIsNotRecordedIsFree(t *testing.T) {
+	dispatchers, e, w := unrecorded()
+	for name, d := range dispatchers {
+		if n := testing.AllocsPerRun(100, func() { spans(d, e, w, &webhook.Result{}) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+		if of := spans(d, e, w, &webhook.Result{}); of != e.Trace {
+			t.Errorf("%s: the attempt is part of %+v", name, of)
+		}
+	}
+}
+
+func BenchmarkNotRecorded(b *testing.B) {
+	dispatchers, e, w := unrecorded()
+	for name, d := range dispatchers {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				spans(d, e, w, &webhook.Result{})
+			}
+		})
+	}
+}

@@ -1,0 +1,18 @@
+#!lua
+-- Keeps the documentation of an event type, within the bounds of all of them.
+-- KEYS: 1 all types, 2 a key that never exists
+-- ARGV: 1 name, 2 what to keep, 3 "1" when what is there must be 4, 4 a text or "" for
+--       none, 5 how many types and 6 how many bytes there may be
+-- Returns 1 when the type is new here, 0 when it was replaced, -1 when what is there is
+-- another text, -2 when the bounds are reached.
+local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+if ARGV[3] == '1' and old ~= ARGV[4] then return -1 end
+local bytes = tonumber(redis.call('HGET', KEYS[1], '#') or 0)
+local more = #ARGV[2] - #old
+if old == '' then
+  more = more + #ARGV[1]
+  if redis.call('HLEN', KEYS[1]) > tonumber(ARGV[5]) then return -2 end -- one field is #
+end
+if more > 0 and bytes + more > tonumber(ARGV[6]) then return -2 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], '#', bytes + more)
+return old == '' and 1 or 0

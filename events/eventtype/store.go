@@ -1,0 +1,272 @@
+package eventtype
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed" // the scripts
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/internal/invalid"
+	"spendhook/internal/script"
+	"spendhook/internal/syntax"
+)
+
+// typesKey is the hash of all types that were documented here: name to JSON, and in the
+// field "#" how many bytes names and texts have. It has a hash tag of its own: the one
+// hash is in one slot. absentKey never exists.
+const (
+	typesKey  = "sh:{event-types}:all"
+	absentKey = "sh:{event-types}:none"
+	bytesName = "#"
+)
+
+const (
+	maxTypes       = 1000
+	maxBytes       = 1 << 20  // of all types
+	maxTypeBytes   = 64 << 10 // of one
+	maxDescription = 4000     // characters
+
+	// freshFor is how long a list is answered from memory.
+	freshFor = time.Second
+)
+
+var (
+	//go:embed lua/put.lua
+	putSource string
+	//go:embed lua/remove.lua
+	removeSource string
+
+	putScript    = redis.NewScript(putSource)
+	removeScript = redis.NewScript(removeSource)
+)
+
+// record is what is kept of a type.
+type record struct {
+	Description string         `json:"description,omitempty"`
+	Schema      jsontext.Value `json:"schema,omitempty"`
+	Example     jsontext.Value `json:"example,omitempty"`
+	UpdatedAt   time.Time      `json:"updatedAt,omitzero"`
+}
+
+// Options configure a Store; all but Catalogue are required.
+type Options struct {
+	Client    redis.UniversalClient
+	Catalogue *events.Catalogue // of the settings; nil has the built-in types
+	Now       func() time.Time
+	Logger    *slog.Logger
+}
+
+// Store keeps the documentation of event types. It is safe for concurrent use.
+type Store struct {
+	opts Options
+
+	mu      sync.Mutex // guards what follows, and is held while the list is read
+	list    []Type
+	read    time.Time
+	changed bool // since it was read, by this replica
+}
+
+// NewStore returns a Store.
+func NewStore(o Options) *Store { return &Store{opts: o} }
+
+// List returns what is known of all types, by name. It may be a second old, but has what
+// this Store has changed. The caller does not change the list.
+func (s *Store) List(ctx context.Context) ([]Type, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.opts.Now()
+	if age := now.Sub(s.read); s.list != nil && !s.changed && age >= 0 && age < freshFor {
+		return s.list, nil
+	}
+	s.changed = false
+	kept, err := s.opts.Client.HGetAll(ctx, typesKey).Result()
+	if err != nil {
+		s.changed = true
+		return nil, fmt.Errorf("list event types: %w", err)
+	}
+	types := make(map[string]Type, len(kept))
+	for name, text := range kept {
+		if name == bytesName {
+			continue
+		}
+		t, err := decode(name, text)
+		if err != nil { // it is shown as if nobody had documented it
+			s.opts.Logger.WarnContext(ctx, "event type cannot be read", "event", name, "exception.message", err)
+			continue
+		}
+		types[name] = t
+	}
+	s.list, s.read = merge(s.opts.Catalogue, types), now
+	return s.list, nil
+}
+
+// Get returns what is known of a type, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, name string) (Type, error) {
+	text, err := s.text(ctx, name)
+	if err != nil {
+		return Type{}, err
+	}
+	if text != "" && !fixed(name) {
+		return decode(name, text)
+	}
+	for _, info := range s.opts.Catalogue.Types() {
+		if info.Name == name {
+			return known(info), nil
+		}
+	}
+	return Type{}, ErrNotFound
+}
+
+// text is what is kept of a type, "" when nothing is.
+func (s *Store) text(ctx context.Context, name string) (string, error) {
+	text, err := s.opts.Client.HGet(ctx, typesKey, name).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", fmt.Errorf("read event type: %w", err)
+	}
+	return text, nil
+}
+
+func decode(name, text string) (Type, error) {
+	var r record
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return Type{}, fmt.Errorf("decode event type: %w", err)
+	}
+	return Type{Name: name, Description: r.Description, Schema: r.Schema, Example: r.Example, UpdatedAt: r.UpdatedAt, Revision: revisionOf(text)}, nil
+}
+
+func revisionOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Put keeps the description, the schema and the example of a type, in place of what was
+// kept of it. With revisions it changes nothing unless the type has one of them. It
+// returns the type as it is kept, and whether it was not kept before.
+// *invalid.Error, ErrFixed, ErrChanged or ErrFull.
+func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type, added bool, err error) {
+	if fixed(t.Name) {
+		return Type{}, false, ErrFixed
+	}
+	if err := check(&t); err != nil {
+		return Type{}, false, err
+	}
+	text, err := json.Marshal(record{t.Description, t.Schema, t.Example, s.opts.Now().UTC().Truncate(time.Millisecond)})
+	if err != nil {
+		return Type{}, false, fmt.Errorf("encode event type: %w", err)
+	}
+	if len(text) > maxTypeBytes {
+		problems := &invalid.Error{}
+		problems.Add("", "TOO_LONG", "a type may have %d bytes in all", maxTypeBytes)
+		return Type{}, false, problems
+	}
+	guard, expected, err := s.expected(ctx, t.Name, revisions)
+	if err != nil {
+		return Type{}, false, err
+	}
+	reply, err := s.run(ctx, putScript, t.Name, text, guard, expected, maxTypes, maxBytes)
+	if err != nil {
+		return Type{}, false, fmt.Errorf("keep event type: %w", err)
+	}
+	switch reply {
+	case -1:
+		return Type{}, false, ErrChanged
+	case -2:
+		return Type{}, false, ErrFull
+	}
+	kept, err = decode(t.Name, string(text))
+	return kept, reply == 1, err
+}
+
+// Remove forgets what was documented of a type; what is known of it otherwise stays.
+// With revisions it changes nothing unless the type has one of them.
+// ErrNotFound, ErrFixed or ErrChanged.
+func (s *Store) Remove(ctx context.Context, name string, revisions ...string) error {
+	if fixed(name) {
+		return ErrFixed
+	}
+	guard, expected, err := s.expected(ctx, name, revisions)
+	if err != nil {
+		return err
+	}
+	reply, err := s.run(ctx, removeScript, name, guard, expected)
+	switch {
+	case err != nil:
+		return fmt.Errorf("remove event type: %w", err)
+	case reply == -1:
+		return ErrChanged
+	case reply == 0:
+		return ErrNotFound
+	}
+	return nil
+}
+
+// expected is the text that must be there, for one of the revisions; ErrChanged when
+// the one there has another.
+func (s *Store) expected(ctx context.Context, name string, revisions []string) (guard, text string, err error) {
+	if len(revisions) == 0 {
+		return "0", "", nil
+	}
+	text, err = s.text(ctx, name)
+	if err == nil && (text == "" || !slices.Contains(revisions, revisionOf(text))) {
+		err = ErrChanged
+	}
+	return "1", text, err
+}
+
+func (s *Store) run(ctx context.Context, source *redis.Script, args ...any) (int64, error) {
+	defer func() {
+		s.mu.Lock()
+		s.changed = true
+		s.mu.Unlock()
+	}()
+	call := &script.Call{Script: source, Keys: []string{typesKey, absentKey}, Args: args}
+	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+		return 0, err
+	}
+	reply, _ := call.Reply().(int64)
+	return reply, nil
+}
+
+// check compacts the schema and the example, too.
+func check(t *Type) error {
+	problems := &invalid.Error{}
+	if !syntax.EventType(t.Name) {
+		problems.Add("name", "INVALID", "must be an upper-case letter, then up to 63 of A-Z, 0-9 and _")
+	}
+	if utf8.RuneCountInString(t.Description) > maxDescription {
+		problems.Add("description", "TOO_LONG", "must have at most %d characters", maxDescription)
+	}
+	if strings.TrimSpace(t.Description) == "" {
+		problems.Add("description", "REQUIRED", "is required")
+	}
+	for field, value := range map[string]*jsontext.Value{"schema": &t.Schema, "example": &t.Example} {
+		if len(*value) == 0 {
+			continue
+		}
+		if value.Kind() != jsontext.KindBeginObject {
+			problems.Add(field, "INVALID", "must be an object")
+			continue
+		}
+		*value = value.Clone()
+		if err := value.Compact(); err != nil {
+			problems.Add(field, "INVALID", "must be JSON")
+		}
+	}
+	if len(problems.Fields) == 0 {
+		checkSchema(problems, t.Schema, t.Example)
+	}
+	return problems.OrNil()
+}

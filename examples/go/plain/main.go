@@ -1,0 +1,49 @@
+// Command plain receives deliveries with Go's standard library alone.
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/receiver/receiver"
+)
+
+func main() {
+	log.Fatal(receiver.Run(verify))
+}
+
+// verify is Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp
+// and body, with a dot between them, under the bytes of the secret.
+func verify(secrets []string, header http.Header, body []byte) error {
+	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
+	seconds, err := strconv.ParseInt(timestamp, 10, 64)
+	if err != nil {
+		return errors.New("no timestamp")
+	}
+	if age := time.Since(time.Unix(seconds, 0)); age > 5*time.Minute || age < -5*time.Minute {
+		return fmt.Errorf("the message is %v old", age)
+	}
+	for _, secret := range secrets {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		if err != nil {
+			return errors.New("a secret is whsec_ and base64")
+		}
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.%s", id, timestamp, body)
+		want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		for _, signature := range strings.Fields(header.Get("webhook-signature")) {
+			if hmac.Equal([]byte(signature), []byte(want)) {
+				return nil
+			}
+		}
+	}
+	return errors.New("no signature is valid")
+}

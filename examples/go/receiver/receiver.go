@@ -1,0 +1,182 @@
+// Package receiver keeps the events that Spendhook delivers, each once.
+package receiver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// maxBody is more than any delivery has.
+const maxBody = 1 << 20
+
+// Verify returns an error unless one of the secrets signed the body, at most 5 minutes ago.
+type Verify func(secrets []string, header http.Header, body []byte) error
+
+// Run receives deliveries until the process ends. Its settings are in the environment;
+// see the README beside it.
+func Run(verify Verify) error {
+	box := inbox(or(os.Getenv("INBOX"), "inbox"))
+	if err := os.MkdirAll(string(box), 0o700); err != nil {
+		return err
+	}
+	secrets := strings.Fields(os.Getenv("SPENDHOOK_SECRET")) // two, while a secret rotates
+	if len(secrets) == 0 {
+		return errors.New("SPENDHOOK_SECRET is not set")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:"+or(os.Getenv("PORT"), "3000"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+	if os.Getenv("SPENDHOOK_URL") != "" {
+		go func() {
+			if err := box.catchUp(); err != nil {
+				log.Printf("catching up: %v", err)
+			}
+		}()
+	}
+	return http.Serve(listener, receive(box, secrets, verify))
+}
+
+// receive answers a delivery after its event is kept. What is to be done about it
+// is done afterwards, from the inbox: Spendhook waits 15 s for an answer.
+func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			http.Error(w, "the body cannot be read", http.StatusBadRequest)
+			return
+		}
+		if err := verify(secrets, r.Header, body); err != nil {
+			http.Error(w, "the signature is not valid", http.StatusUnauthorized)
+			return
+		}
+		if err := box.keep(r.Header.Get("webhook-id"), body); err != nil {
+			log.Print(err)
+			http.Error(w, "try again later", http.StatusInternalServerError) // and Spendhook will
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// inbox is a folder with one file for each event.
+type inbox string
+
+var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+
+// keep stores an event unless it is there already: an event may be delivered more than
+// once, and always has the same id. The file appears whole or not at all.
+func (b inbox) keep(id string, body []byte) error {
+	if !validID.MatchString(id) {
+		return fmt.Errorf("invalid event id %q", id)
+	}
+	temporary, err := os.CreateTemp(string(b), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temporary.Name())
+	_, err = temporary.Write(body)
+	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return err
+	}
+	err = os.Link(temporary.Name(), filepath.Join(string(b), id+".json"))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = b.sync()
+	}
+	if err == nil {
+		fmt.Printf("received %s\n", id)
+	}
+	return err
+}
+
+// sync has the name of a new file survive a power cut, as its content does.
+func (b inbox) sync() error {
+	dir, err := os.Open(string(b))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// catchUp reads what was missed from the feed, from where it ended the last time.
+func (b inbox) catchUp() error {
+	client, err := feedClient()
+	if err != nil {
+		return err
+	}
+	place := filepath.Join(string(b), ".after")
+	kept, err := os.ReadFile(place)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	after, _ := strconv.ParseInt(string(kept), 10, 64)
+	for more := true; more; {
+		page, err := readFeed(client, after)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Content {
+			if e.Body == nil { // settled long ago; its payload is not kept any more
+				continue
+			}
+			if err := b.keep(e.ID, []byte(*e.Body)); err != nil {
+				return err
+			}
+		}
+		after, more = page.Next, page.More
+		if err := os.WriteFile(place, []byte(strconv.FormatInt(after, 10)), 0o600); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("caught up to %d\n", after)
+	return nil
+}
+
+type page struct {
+	Content []struct {
+		ID   string
+		Body *string
+	}
+	Next int64
+	More bool
+}
+
+func readFeed(client *http.Client, after int64) (p page, err error) {
+	url := fmt.Sprintf("%s/api/v1/subscribers/%s/feed?after=%d", os.Getenv("SPENDHOOK_URL"), os.Getenv("SPENDHOOK_SUBSCRIBER"), after)
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return p, err
+	}
+	req.Header.Set("Authorization", "Bearer "+os.Getenv("SPENDHOOK_TOKEN"))
+	resp, err := client.Do(req)
+	if err != nil {
+		return p, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return p, fmt.Errorf("the feed was answered with %s", resp.Status)
+	}
+	return p, json.NewDecoder(resp.Body).Decode(&p)
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

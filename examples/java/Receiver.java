@@ -1,0 +1,284 @@
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.security.GeneralSecurityException;
+import java.security.MessageDigest;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.Executors;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
+/**
+ * Receives deliveries of Spendhook and keeps each event once. It needs Java 17 and no library;
+ * settings are in the environment, see the README beside it.
+ */
+public final class Receiver {
+  private static final int MAX_BODY = 1 << 20; // more than any delivery has
+  private static final Path INBOX = Path.of(setting("INBOX", "inbox"));
+  private static final List<String> SECRETS = // two, while a secret rotates
+      List.of(setting("SPENDHOOK_SECRET", "").trim().split(" +"));
+
+  public static void main(String[] args) throws Exception {
+    if (SECRETS.get(0).isEmpty()) {
+      throw new IllegalStateException("SPENDHOOK_SECRET is not set");
+    }
+    Files.createDirectories(INBOX);
+    int port = Integer.parseInt(setting("PORT", "3000"));
+    HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", port), 0);
+    server.createContext("/", Receiver::receive);
+    server.setExecutor(Executors.newFixedThreadPool(16));
+    server.start();
+    System.out.println("listening on http://127.0.0.1:" + server.getAddress().getPort());
+    if (System.getenv("SPENDHOOK_URL") != null) {
+      catchUp();
+    }
+  }
+
+  /**
+   * Answers a delivery after its event is kept. What is to be done about it is done afterwards,
+   * from the inbox: Spendhook waits 15 s for an answer.
+   */
+  private static void receive(HttpExchange exchange) throws IOException {
+    try (exchange) {
+      byte[] body = exchange.getRequestBody().readNBytes(MAX_BODY + 1);
+      exchange.sendResponseHeaders(answer(exchange, body), -1);
+    }
+  }
+
+  private static int answer(HttpExchange exchange, byte[] body) {
+    if (body.length > MAX_BODY) {
+      return 400;
+    }
+    String id = header(exchange, "webhook-id");
+    try {
+      if (!verified(id, header(exchange, "webhook-timestamp"), header(exchange, "webhook-signature"), body)) {
+        return 401;
+      }
+      keep(id, body);
+      return 204;
+    } catch (IOException | GeneralSecurityException | IllegalArgumentException e) {
+      System.err.println(e);
+      return 500; // Spendhook will try again
+    }
+  }
+
+  private static String header(HttpExchange exchange, String name) {
+    return Objects.requireNonNullElse(exchange.getRequestHeaders().getFirst(name), "");
+  }
+
+  /**
+   * Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp and body, with a dot
+   * between them, under the bytes of the secret.
+   */
+  private static boolean verified(String id, String timestamp, String signatures, byte[] body)
+      throws GeneralSecurityException {
+    if (!timestamp.matches("\\d{1,12}")
+        || Math.abs(System.currentTimeMillis() / 1000 - Long.parseLong(timestamp)) > 5 * 60) {
+      return false;
+    }
+    for (String secret : SECRETS) {
+      Mac mac = Mac.getInstance("HmacSHA256");
+      byte[] key = Base64.getDecoder().decode(secret.replaceFirst("^whsec_", ""));
+      mac.init(new SecretKeySpec(key, "HmacSHA256"));
+      mac.update((id + "." + timestamp + ".").getBytes(StandardCharsets.UTF_8));
+      String want = "v1," + Base64.getEncoder().encodeToString(mac.doFinal(body));
+      for (String signature : signatures.split(" ")) {
+        // isEqual takes the same time for each wrong signature.
+        if (MessageDigest.isEqual(signature.getBytes(StandardCharsets.UTF_8), want.getBytes(StandardCharsets.UTF_8))) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  /**
+   * Stores an event unless it is there already: an event may be delivered more than once, and
+   * always has the same id. The file appears whole or not at all.
+   */
+  private static void keep(String id, byte[] body) throws IOException {
+    if (!id.matches("[A-Za-z0-9_-]{1,128}")) {
+      throw new IllegalArgumentException("invalid event id " + id);
+    }
+    Path temporary = Files.createTempFile(INBOX, ".new-", "");
+    try {
+      Files.write(temporary, body);
+      sync(temporary, StandardOpenOption.WRITE);
+      Files.createLink(INBOX.resolve(id + ".json"), temporary);
+    } catch (FileAlreadyExistsException e) {
+      return;
+    } finally {
+      Files.delete(temporary);
+    }
+    sync(INBOX, StandardOpenOption.READ); // the name of the file survives a power cut, as its content does
+    System.out.println("received " + id);
+  }
+
+  private static void sync(Path path, StandardOpenOption how) throws IOException {
+    try (FileChannel channel = FileChannel.open(path, how)) {
+      channel.force(true);
+    }
+  }
+
+  /**
+   * Reads what was missed from the feed, from where it ended the last time. The client
+   * certificate is that of javax.net.ssl.keyStore.
+   */
+  private static void catchUp() throws IOException, InterruptedException {
+    Path place = INBOX.resolve(".after");
+    long after = Files.exists(place) ? Long.parseLong(Files.readString(place)) : 0;
+    HttpClient client = HttpClient.newHttpClient();
+    String feed =
+        setting("SPENDHOOK_URL", "") + "/api/v1/subscribers/" + setting("SPENDHOOK_SUBSCRIBER", "") + "/feed?after=";
+    for (boolean more = true; more; ) {
+      HttpRequest request =
+          HttpRequest.newBuilder(URI.create(feed + after))
+              .header("Authorization", "Bearer " + setting("SPENDHOOK_TOKEN", ""))
+              .timeout(Duration.ofSeconds(30))
+              .build();
+      var answer = client.send(request, BodyHandlers.ofString());
+      if (answer.statusCode() != 200) {
+        throw new IOException("the feed was answered with " + answer.statusCode());
+      }
+      Map<?, ?> page = (Map<?, ?>) new Json(answer.body()).value();
+      for (Object item : (List<?>) page.get("content")) {
+        Map<?, ?> event = (Map<?, ?>) item;
+        if (event.get("body") instanceof String body) { // not of an event that settled long ago
+          keep((String) event.get("id"), body.getBytes(StandardCharsets.UTF_8));
+        }
+      }
+      after = ((Number) page.get("next")).longValue();
+      more = (Boolean) page.get("more");
+      Files.writeString(place, Long.toString(after));
+    }
+    System.out.println("caught up to " + after);
+  }
+
+  private static String setting(String name, String otherwise) {
+    return Objects.requireNonNullElse(System.getenv(name), otherwise);
+  }
+
+  /** Reads JSON, which Java's library does not. Use your own library where you have one. */
+  private static final class Json {
+    private final String text;
+    private int at;
+
+    Json(String text) {
+      this.text = text;
+    }
+
+    Object value() {
+      return switch (next()) {
+        case '{' -> object();
+        case '[' -> array();
+        case '"' -> string();
+        case 't' -> word("true", true);
+        case 'f' -> word("false", false);
+        case 'n' -> word("null", null);
+        default -> number();
+      };
+    }
+
+    private char next() {
+      while (Character.isWhitespace(text.charAt(at))) {
+        at++;
+      }
+      return text.charAt(at);
+    }
+
+    private Map<String, Object> object() {
+      var fields = new LinkedHashMap<String, Object>();
+      at++;
+      while (next() != '}') {
+        String name = string();
+        next();
+        at++; // the colon
+        fields.put(name, value());
+        skipComma();
+      }
+      at++;
+      return fields;
+    }
+
+    private List<Object> array() {
+      var items = new ArrayList<Object>();
+      at++;
+      while (next() != ']') {
+        items.add(value());
+        skipComma();
+      }
+      at++;
+      return items;
+    }
+
+    private void skipComma() {
+      if (next() == ',') {
+        at++;
+      }
+      next();
+    }
+
+    private String string() {
+      var content = new StringBuilder();
+      at++;
+      while (text.charAt(at) != '"') {
+        char c = text.charAt(at++);
+        content.append(c == '\\' ? escaped() : c);
+      }
+      at++;
+      return content.toString();
+    }
+
+    private char escaped() {
+      char c = text.charAt(at++);
+      switch (c) {
+        case 'b':
+          return '\b';
+        case 'f':
+          return '\f';
+        case 'n':
+          return '\n';
+        case 'r':
+          return '\r';
+        case 't':
+          return '\t';
+        case 'u':
+          at += 4;
+          return (char) Integer.parseInt(text.substring(at - 4, at), 16);
+        default:
+          return c;
+      }
+    }
+
+    private Object word(String word, Object value) {
+      at += word.length();
+      return value;
+    }
+
+    private Number number() {
+      int from = at;
+      while (at < text.length() && "+-.eE0123456789".indexOf(text.charAt(at)) >= 0) {
+        at++;
+      }
+      return new BigDecimal(text.substring(from, at));
+    }
+  }
+}

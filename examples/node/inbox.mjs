@@ -1,0 +1,116 @@
+// Keeps the events that Spendhook delivers, each once.
+
+import { link, mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer, request as http } from "node:http";
+import { request as https } from "node:https";
+import { readFileSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import { join } from "node:path";
+
+const maxBody = 1 << 20; // more than any delivery has
+const env = process.env;
+const inbox = env.INBOX ?? "inbox";
+const secrets = (env.SPENDHOOK_SECRET ?? "").split(" ").filter(Boolean); // two, while a secret rotates
+
+/**
+ * Receives deliveries until the process ends. Settings are in the environment; see the
+ * README beside it.
+ * @param {(secret: string, headers: object, body: Buffer) => boolean} verified whether the
+ *   secret signed the body, at most 5 minutes ago
+ */
+export async function receive(verified) {
+  if (secrets.length === 0) throw new Error("SPENDHOOK_SECRET is not set");
+  await mkdir(inbox, { recursive: true, mode: 0o700 });
+  const server = createServer(async (req, res) => {
+    res.writeHead(await answer(req, verified)).end();
+  });
+  server.listen(Number(env.PORT ?? 3000), "127.0.0.1", () => {
+    console.log(`listening on http://127.0.0.1:${server.address().port}`);
+    if (env.SPENDHOOK_URL) catchUp().catch((error) => console.error("catching up:", error.message));
+  });
+}
+
+// answer is the status for a delivery, after its event is kept. What is to be done about it
+// is done afterwards, from the inbox: Spendhook waits 15 s for an answer.
+async function answer(req, verified) {
+  const chunks = [];
+  let size = 0;
+  try {
+    for await (const chunk of req) {
+      size += chunk.length;
+      if (size > maxBody) return 400;
+      chunks.push(chunk);
+    }
+  } catch {
+    return 400;
+  }
+  const body = Buffer.concat(chunks);
+  if (!secrets.some((secret) => verified(secret, req.headers, body))) return 401;
+  try {
+    await keep(req.headers["webhook-id"], body);
+  } catch (error) {
+    console.error(error.message);
+    return 500; // Spendhook will try again
+  }
+  return 204;
+}
+
+// keep stores an event unless it is there already: an event may be delivered more than
+// once, and always has the same id. The file appears whole or not at all.
+async function keep(id, body) {
+  if (!/^[A-Za-z0-9_-]{1,128}$/.test(id)) throw new Error(`invalid event id ${id}`);
+  const temporary = join(inbox, `.new-${randomUUID()}`);
+  try {
+    await writeFile(temporary, body, { mode: 0o600, flush: true });
+    await link(temporary, join(inbox, `${id}.json`));
+  } catch (error) {
+    if (error.code === "EEXIST") return;
+    throw error;
+  } finally {
+    await rm(temporary, { force: true });
+  }
+  const folder = await open(inbox);
+  await folder.sync(); // the name of the file survives a power cut, as its content does
+  await folder.close();
+  console.log(`received ${id}`);
+}
+
+// catchUp reads what was missed from the feed, from where it ended the last time.
+async function catchUp() {
+  const place = join(inbox, ".after");
+  let after = Number(await readFile(place, "utf8").catch(() => "0"));
+  for (let more = true; more; ) {
+    const page = await readFeed(after);
+    for (const event of page.content) {
+      if (event.body !== undefined) await keep(event.id, Buffer.from(event.body)); // not of an event that settled long ago
+    }
+    ({ next: after, more } = page);
+    await writeFile(place, String(after));
+  }
+  console.log(`caught up to ${after}`);
+}
+
+const file = (name) => (name ? readFileSync(name) : undefined);
+
+function readFeed(after) {
+  const url = new URL(`/api/v1/subscribers/${env.SPENDHOOK_SUBSCRIBER}/feed?after=${after}`, env.SPENDHOOK_URL);
+  const options = {
+    headers: { Authorization: `Bearer ${env.SPENDHOOK_TOKEN}` },
+    timeout: 30_000,
+    ca: file(env.SPENDHOOK_CACERT),
+    cert: file(env.SPENDHOOK_CLIENT_CERT),
+    key: file(env.SPENDHOOK_CLIENT_KEY),
+  };
+  return new Promise((resolve, reject) => {
+    const req = (url.protocol === "https:" ? https : http)(url, options, async (res) => {
+      try {
+        if (res.statusCode !== 200) throw new Error(`the feed was answered with ${res.statusCode}`);
+        resolve(JSON.parse(Buffer.concat(await res.toArray())));
+      } catch (error) {
+        reject(error);
+      }
+    });
+    req.on("timeout", () => req.destroy(new Error("the feed was not answered")));
+    req.on("error", reject).end();
+  });
+}

@@ -1,0 +1,127 @@
+"""Receives deliveries of Spendhook and keeps each event once. Standard library alone;
+settings are in the environment, see the README beside it."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import re
+import ssl
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+MAX_BODY = 1 << 20  # more than any delivery has
+INBOX = os.environ.get("INBOX", "inbox")
+SECRETS = os.environ.get("SPENDHOOK_SECRET", "").split()  # two, while a secret rotates
+
+
+def verified(headers, body):
+    """Standard Webhooks 1.0.0: a signature is the HMAC-SHA256 of id, timestamp and body,
+    with a dot between them, under the bytes of the secret."""
+    message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > 5 * 60:
+        return False
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    for secret in SECRETS:
+        key = base64.b64decode(secret.removeprefix("whsec_"))
+        want = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+        for signature in headers.get("webhook-signature", "").split():
+            if hmac.compare_digest(signature.encode(), want.encode()):
+                return True
+    return False
+
+
+def keep(event_id, body):
+    """Stores an event unless it is there already: an event may be delivered more than
+    once, and always has the same id. The file appears whole or not at all."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", event_id):
+        raise ValueError(f"invalid event id {event_id!r}")
+    with tempfile.NamedTemporaryFile(dir=INBOX, prefix=".new-") as temporary:
+        temporary.write(body)
+        temporary.flush()
+        os.fsync(temporary.fileno())
+        try:
+            os.link(temporary.name, os.path.join(INBOX, event_id + ".json"))
+        except FileExistsError:
+            return
+    folder = os.open(INBOX, os.O_RDONLY)
+    os.fsync(folder)  # the name of the file survives a power cut, as its content does
+    os.close(folder)
+    print(f"received {event_id}\n", end="", flush=True)  # one write: others print too
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Answers a delivery after its event is kept. What is to be done about it is done
+    afterwards, from the inbox: Spendhook waits 15 s for an answer."""
+
+    timeout = 30  # seconds for a request
+
+    def do_POST(self):
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > MAX_BODY:
+            return self.answer(400)
+        body = self.rfile.read(int(length))
+        if not verified(self.headers, body):
+            return self.answer(401)
+        try:
+            keep(self.headers["webhook-id"], body)
+        except Exception as error:
+            print(error, file=sys.stderr)
+            return self.answer(500)  # Spendhook will try again
+        self.answer(204)
+
+    def answer(self, status):
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def catch_up():
+    """Reads what was missed from the feed, from where it ended the last time."""
+    context = ssl.create_default_context(cafile=os.environ.get("SPENDHOOK_CACERT"))
+    if certificate := os.environ.get("SPENDHOOK_CLIENT_CERT"):
+        context.load_cert_chain(certificate, os.environ.get("SPENDHOOK_CLIENT_KEY"))
+    place = os.path.join(INBOX, ".after")
+    try:
+        with open(place, encoding="ascii") as file:
+            after = int(file.read())
+    except FileNotFoundError:
+        after = 0
+    feed = f"{os.environ['SPENDHOOK_URL']}/api/v1/subscribers/{os.environ['SPENDHOOK_SUBSCRIBER']}/feed"
+    more = True
+    while more:
+        request = urllib.request.Request(
+            f"{feed}?after={after}", headers={"Authorization": "Bearer " + os.environ["SPENDHOOK_TOKEN"]})
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            page = json.load(answer)
+        for event in page["content"]:
+            if "body" in event:  # not of an event that settled long ago
+                keep(event["id"], event["body"].encode())
+        after, more = page["next"], page["more"]
+        with open(place, "w", encoding="ascii") as file:
+            file.write(str(after))
+    print("caught up to", after, flush=True)
+
+
+def main():
+    if not SECRETS:
+        sys.exit("SPENDHOOK_SECRET is not set")
+    os.makedirs(INBOX, mode=0o700, exist_ok=True)
+    server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "3000"))), Receiver)
+    print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
+    if "SPENDHOOK_URL" in os.environ:
+        threading.Thread(target=catch_up, daemon=True).start()
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+// Package tracing exports spans by OTLP, when the standard OTEL_* variables ask for it.
+// What callers say of traces is believed as far as it costs nobody else anything: their
+// trace is continued, but whether it is recorded is decided here.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"spendhook/internal/pacedlog"
+)
+
+// Options are what Open needs.
+type Options struct {
+	Version  string // of the program
+	Instance string // which of several replicas this is
+	Logger   *slog.Logger
+}
+
+// Tracing exports the spans of one process. A nil one is off. It is safe for concurrent
+// use; Close it.
+type Tracing struct {
+	exporter sdktrace.SpanExporter
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+}
+
+// Enabled reports whether the environment has spans exported.
+func Enabled() bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return false
+	}
+	switch strings.TrimSpace(os.Getenv("OTEL_TRACES_EXPORTER")) {
+	case "none":
+		return false
+	case "":
+		return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	}
+	return true
+}
+
+// check refuses what the environment asks for and this program does not have.
+func check() error {
+	if exporter := strings.TrimSpace(os.Getenv("OTEL_TRACES_EXPORTER")); exporter != "" && exporter != "otlp" {
+		return fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not known, only otlp and none are", exporter)
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
+			return fmt.Errorf("%s: %q is not spoken, only http/protobuf is", name, protocol)
+		}
+	}
+	return nil
+}
+
+// maxValue bounds a text that a span holds, such as a caller's User-Agent, in bytes.
+const maxValue = 512
+
+// Open returns nil while the environment asks for nothing. The collector need not be
+// there: spans that it does not take are dropped.
+func Open(ctx context.Context, o Options) (*Tracing, error) {
+	if !Enabled() {
+		return nil, nil
+	}
+	if err := check(); err != nil {
+		return nil, err
+	}
+	report(o.Logger)
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OTLP exporter: %w", err)
+	}
+	of, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName("spendhook"), semconv.ServiceVersion(o.Version), semconv.ServiceInstanceID(o.Instance)),
+		resource.WithFromEnv(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	limits := sdktrace.NewSpanLimits()
+	if limits.AttributeValueLengthLimit < 0 {
+		limits.AttributeValueLengthLimit = maxValue
+	}
+	t := &Tracing{exporter: exporter}
+	t.provider = sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(of), sdktrace.WithRawSpanLimits(limits), sdktrace.WithSampler(sampler()),
+	)
+	t.tracer = t.provider.Tracer("spendhook", trace.WithInstrumentationVersion(o.Version))
+	return t, nil
+}
+
+// report has what the library says logged as the problems of others are: a collector
+// that is away says so with every batch.
+func report(log *slog.Logger) {
+	problems := pacedlog.New(log, "opentelemetry", nil)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), err.Error()) }))
+	otel.SetLogger(logr.FromSlogHandler(quiet{log.Handler()}))
+}
+
+// quiet leaves the library's own log lines to the debug level.
+type quiet struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
+	return q.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+// flush is how long a stop waits for a collector to take the last spans.
+const flush = 2 * time.Second
+
+// Close exports what is left, for 2 s at most.
+func (t *Tracing) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, flush)
+	defer cancel()
+	err := t.provider.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil // spans are not worth a failed stop
+	}
+	_ = t.exporter.Shutdown(context.WithoutCancel(ctx)) // ends the request under way
+	return err
+}
+
+// Tracer begins spans; nil while tracing is off.
+func (t *Tracing) Tracer() trace.Tracer {
+	if t == nil {
+		return nil
+	}
+	return t.tracer
+}
+
+// Handler has a span for every request to a route; next itself while tracing is off.
+func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
+	if t == nil {
+		return next
+	}
+	traced := otelhttp.NewHandler(next, route,
+		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(traceparent{}),
+		otelhttp.WithSpanNameFormatter(func(route string, r *http.Request) string { return r.Method + " " + route }))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Pattern = route // http.route
+		traced.ServeHTTP(w, r)
+	})
+}
