@@ -58,7 +58,7 @@ func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
 		return nil, err
 	}
 	if err = d.awaitReady(ctx); err == nil {
-		d.token, err = mint(ctx, o.program, file)
+		d.token, err = mint(ctx, o.program, file, scopes)
 	}
 	if err != nil {
 		d.Kill()
@@ -107,8 +107,14 @@ func (o daemonOptions) environment() []string {
 	return env
 }
 
-func mint(ctx context.Context, program, config string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, "token", "--config", config, "--ttl", "24h", "--scope", scopes) //nolint:gosec // our own arguments
+// mintFor makes a token that is tied to a company.
+func (d *daemon) mintFor(ctx context.Context, i int) (string, error) {
+	return mint(ctx, d.program, d.config(), strings.TrimSuffix(scopes, " platform"), "--company", company(i))
+}
+
+func mint(ctx context.Context, program, config, scopes string, more ...string) (string, error) {
+	args := append([]string{"token", "--config", config, "--ttl", "24h", "--scope", scopes}, more...)
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // our own arguments
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("mint a token: %w", err)

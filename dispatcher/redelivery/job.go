@@ -422,22 +422,28 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stored, err := s.readable(ctx, missed)
+	batches, err := s.Events.Batches(ctx, missed)
 	if err != nil {
 		return "", err
 	}
 	var writes []delivery.Write
-	for _, e := range stored {
-		if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
-			continue
+	for _, batch := range batches {
+		stored, err := s.readable(ctx, batch)
+		if err != nil {
+			return "", err
 		}
-		if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
-			continue
+		for _, e := range stored {
+			if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
+				continue
+			}
+			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
+				continue
+			}
+			r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}
+			base := delivery.NewRecord(*e)
+			next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
+			writes = append(writes, writeOf(r, base, &next))
 		}
-		r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}
-		base := delivery.NewRecord(*e)
-		next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
-		writes = append(writes, writeOf(r, base, &next))
 	}
 	return next, s.redeliver(ctx, j, writes)
 }
