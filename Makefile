@@ -3,6 +3,8 @@
 IMAGE   ?= spendhook
 FUZZTIME ?= 10s
 ARGS    ?=
+ARCH    ?= amd64
+ARCH    ?= amd64
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools.mod
@@ -13,6 +15,10 @@ RACE    := -race -gcflags='modernc.org/...=-race=false'
 # its libraries.
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)
+
+RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
+
+RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
 .DEFAULT_GOAL := help
 
@@ -73,6 +79,13 @@ test-examples: ## Deliver to the receivers of examples/ (needs node, python3 and
 	$(GO) vet -C examples/go ./...
 	$(GO) test -tags examples -timeout 5m -run '^TestExample' ./cmd/spendhook
 
+.PHONY: test-install
+test-install: ## Build image, packages, chart and compose file, install each and start what it starts, ~4 min
+	@scripts/ensure redis
+	@scripts/ensure postgresql
+	@scripts/ensure rpm
+	$(GO) test -C deploy -timeout 20m ./...
+
 .PHONY: bench
 bench: build ## Measure against what the machine can do, ~2 h (flags: make bench ARGS="--scenarios one,batch")
 	@scripts/ensure redis
@@ -109,8 +122,31 @@ generate: ## Rewrite what is generated: API types from the OpenAPI document, doc
 	$(GO) run $(DASHBOARDS) . .
 
 .PHONY: docker
-docker: ## Build the container image
-	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+docker: ## Build the container image with docker
+	docker build -t $(IMAGE) .
+
+.PHONY: image
+image: binaries ## Build the container image for amd64 and arm64 without docker, as an OCI layout in bin/image
+	$(GO) run -C deploy ./image layout $(RELEASE)
+
+.PHONY: rootfs
+rootfs: bin/linux-$(ARCH)/spendhook ## Write the root file system of the image to bin/rootfs, for ARCH (amd64)
+	$(GO) run -C deploy ./image rootfs --arch $(ARCH) --out ../bin/rootfs $(RELEASE)
+
+.PHONY: packages
+packages: binaries build ## Build the Debian and RPM packages for amd64 and arm64 in bin/packages
+	deploy/packages/generate bin/spendhook bin/packages $(word 3,$(shell scripts/version))
+	@for arch in amd64 arm64; do for kind in deb rpm; do \
+		(cd deploy/packages && ARCH=$$arch BIN=$(CURDIR)/bin VERSION=$(word 1,$(shell scripts/version)) SOURCE_DATE_EPOCH=$$(date -u -d $(word 3,$(shell scripts/version)) +%s) \
+			$(GO) tool nfpm package --packager $$kind --target $(CURDIR)/bin/packages) || exit 1; \
+	done; done
+
+.PHONY: binaries
+binaries: bin/linux-amd64/spendhook bin/linux-arm64/spendhook
+
+.PHONY: bin/linux-amd64/spendhook bin/linux-arm64/spendhook
+bin/linux-amd64/spendhook bin/linux-arm64/spendhook: bin/linux-%/spendhook:
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $@ ./cmd/spendhook
 
 .PHONY: tidy
 tidy: ## Tidy go.mod and format the code

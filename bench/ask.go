@@ -41,6 +41,7 @@ type askResult struct {
 	Trouble  string        `json:"trouble,omitempty"` // the first failure
 	Took     time.Duration `json:"took"`
 	P50      int64         `json:"p50"` // µs from when it was to be sent until the answer was read
+	P95      int64         `json:"p95"`
 	P99      int64         `json:"p99"`
 }
 
@@ -124,7 +125,7 @@ func summarise(clients []asking, took time.Duration) askResult {
 	}
 	slices.Sort(latencies)
 	r.Answered = int64(len(latencies))
-	r.P50, r.P99 = int64(quantile(latencies, 0.50)), int64(quantile(latencies, 0.99))
+	r.P50, r.P95, r.P99 = int64(quantile(latencies, 0.50)), int64(quantile(latencies, 0.95)), int64(quantile(latencies, 0.99))
 	return r
 }
 

@@ -33,9 +33,10 @@ type daemonOptions struct {
 	program, dir, id, redis string
 	storage                 string // a database's URL; empty: SQLite in the data directory
 	settings                string
-	more                    string // further lines of it
-	address                 string // of the API; empty: a free port
-	ca                      string // file of the authority that receivers' certificates are trusted by
+	more                    string   // further lines of it
+	address                 string   // of the API; empty: a free port
+	variables               []string // of its environment, besides our own
+	ca                      string   // file of the authority that receivers' certificates are trusted by
 }
 
 func (o daemonOptions) config() string { return o.dataDir() + ".yml" }
@@ -58,7 +59,7 @@ func startDaemon(ctx context.Context, o daemonOptions) (*daemon, error) {
 		return nil, err
 	}
 	if err = d.awaitReady(ctx); err == nil {
-		d.token, err = mint(ctx, o.program, file)
+		d.token, err = mint(ctx, o.program, file, scopes)
 	}
 	if err != nil {
 		d.Kill()
@@ -100,15 +101,21 @@ func (o daemonOptions) configure() (string, error) {
 // environment has what the configuration cannot say. A setting that the
 // program does not know is ignored there, as in a program of an earlier day.
 func (o daemonOptions) environment() []string {
-	env := append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000")
+	env := append(append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000"), o.variables...)
 	if o.ca != "" {
 		env = append(env, "SSL_CERT_FILE="+o.ca)
 	}
 	return env
 }
 
-func mint(ctx context.Context, program, config string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, "token", "--config", config, "--ttl", "24h", "--scope", scopes) //nolint:gosec // our own arguments
+// mintFor makes a token that is tied to a company.
+func (d *daemon) mintFor(ctx context.Context, i int) (string, error) {
+	return mint(ctx, d.program, d.config(), strings.TrimSuffix(scopes, " platform"), "--company", company(i))
+}
+
+func mint(ctx context.Context, program, config, scopes string, more ...string) (string, error) {
+	args := append([]string{"token", "--config", config, "--ttl", "24h", "--scope", scopes}, more...)
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // our own arguments
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("mint a token: %w", err)

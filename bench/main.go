@@ -27,6 +27,7 @@ type workerCmd struct {
 	Load     loadCmd     `cmd:""`
 	Ask      askCmd      `cmd:""`
 	Guess    guessCmd    `cmd:""`
+	Hostile  hostileCmd  `cmd:""`
 }
 
 // console is what a command reads and writes.

@@ -39,11 +39,11 @@ func spend(ctx context.Context, b *bench) error {
 		database func() (url string, remove func(), err error)
 	}{
 		{"spend", func() (string, func(), error) { return "", func() {}, nil }},
-		{"spend postgresql", func() (string, func(), error) { return pgtest.Launch("fsync=on", "shared_buffers=256MB") }},
+		{"spend postgresql", launchPostgres},
 	} {
 		var list []spent
 		for range b.Rounds {
-			r, err := b.spendRound(ctx, dir, data, on.database)
+			r, err := b.spendRound(ctx, dir, data, on.database, func(ctx context.Context, d *daemon, r *spent) error { return b.askAll(ctx, d, data, r) })
 			if err != nil {
 				return fmt.Errorf("%s: %w", on.scenario, err)
 			}
@@ -56,6 +56,10 @@ func spend(ctx context.Context, b *bench) error {
 	return nil
 }
 
+func launchPostgres() (url string, remove func(), err error) {
+	return pgtest.Launch("fsync=on", "shared_buffers=256MB")
+}
+
 // spent is one round on a new database. Sizes are in bytes.
 type spent struct {
 	imported              float64 // rows/s
@@ -64,7 +68,7 @@ type spent struct {
 	resident              float64 // the most that the daemon had in memory
 }
 
-func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, database func() (string, func(), error)) (r spent, err error) {
+func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, database func() (string, func(), error), ask func(context.Context, *daemon, *spent) error) (r spent, err error) {
 	own, err := os.MkdirTemp(dir, "round-")
 	if err != nil {
 		return r, err
@@ -80,25 +84,30 @@ func (b *bench) spendRound(ctx context.Context, dir string, data *spendData, dat
 		return r, err
 	}
 	defer redis.Kill()
-	o := daemonOptions{program: b.Spendhook, dir: own, id: "daemon", redis: redis.url(), storage: url}
-	d, err := startDaemon(ctx, o) // which makes the database
+	d, err := b.startImported(ctx, daemonOptions{program: b.Spendhook, dir: own, id: "daemon", redis: redis.url(), storage: url}, data, &r)
 	if err != nil {
 		return r, err
 	}
-	d.Kill()
-	if r.imported, r.importer, err = importSpend(ctx, o, data); err != nil {
-		return r, err
-	}
-	if d, err = startDaemon(ctx, o); err != nil {
-		return r, err
-	}
 	defer d.Kill()
-	if err := b.askAll(ctx, d, data, &r); err != nil {
+	if err := ask(ctx, d, &r); err != nil {
 		return r, fmt.Errorf("%w; the daemon's log: %s", err, d.logTail())
 	}
 	peak, err := peakMemory(d.Pid())
 	r.resident = float64(peak)
 	return r, errors.Join(err, d.alive())
+}
+
+// startImported starts a daemon on a new database that has the data.
+func (b *bench) startImported(ctx context.Context, o daemonOptions, data *spendData, r *spent) (*daemon, error) {
+	d, err := startDaemon(ctx, o) // which makes the database
+	if err != nil {
+		return nil, err
+	}
+	d.Kill()
+	if r.imported, r.importer, err = importSpend(ctx, o, data); err != nil {
+		return nil, err
+	}
+	return startDaemon(ctx, o)
 }
 
 // importSpend runs the program's own import, while no daemon is there.

@@ -133,20 +133,30 @@ func (d *spendData) cardCreates(r *rand.Rand) []ask {
 	return list
 }
 
+const (
+	pagesOfAll    = 0 // the kind of pages that are of all companies
+	kindsOfFilter = 11
+)
+
 // pages ask for reimbursements by every filter of section 4.3, alone and
 // together, with values at random: half for the first page, half for one further
 // down. One in a dozen is of all companies.
 func (d *spendData) pages(r *rand.Rand) []ask {
-	list := make([]ask, asksOf)
+	return d.pagesOf(r, pagesOfAll, kindsOfFilter)
+}
+
+// pagesOf are pages of the kinds from first to last.
+func (d *spendData) pagesOf(r *rand.Rand, first, last int) []ask {
+	list, kinds := make([]ask, asksOf), last-first+1
 	for i := range list {
 		q := url.Values{}
 		company := d.companies[r.IntN(len(d.companies))]
 		few := true
-		if kind := i % 12; kind > 0 {
+		if kind := first + i%kinds; kind != pagesOfAll {
 			q.Set("companyUuid", company.uuid)
 			few = d.filter(r, q, kind, company)
 		}
-		if i/12%2 == 1 {
+		if i/kinds%2 == 1 {
 			q.Set("page", strconv.Itoa(r.IntN(d.deepest(q, few))))
 		}
 		list[i] = ask{Path: "/api/v3/reimbursements?" + q.Encode()}

@@ -295,6 +295,18 @@ func (l *listing) load(ctx context.Context, refs []Ref, on []bool) ([]*Stored, e
 	return stored, nil
 }
 
+// Batches divides events, in their order, into those to read together: about a MiB of
+// them at a time, so that no reader holds what a company has stored.
+func (s *Store) Batches(ctx context.Context, refs []Ref) (batches [][]Ref, err error) {
+	sizes, err := s.sizes(ctx, refs)
+	for len(refs) > 0 && err == nil {
+		n := fitting(sizes)
+		batches = append(batches, refs[:n])
+		refs, sizes = refs[n:], sizes[n:]
+	}
+	return batches, err
+}
+
 // fitting is how many of the first events to load together.
 func fitting(sizes []int) int {
 	sum := 0

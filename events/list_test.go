@@ -552,3 +552,26 @@ func FuzzParseStored(f *testing.F) {
 		}
 	})
 }
+
+func TestEventsAreReadByTheMegabyte(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	large := `{"note":"` + strings.Repeat("n", 200<<10) + `"}`
+	var refs []events.Ref
+	for i := range 12 {
+		e := newEvent("evt_" + strconv.Itoa(i))
+		if i < 11 {
+			e.Metadata = jsontext.Value(large)
+		}
+		b.accept(t, e)
+		refs = append(refs, events.Ref{Company: company, ID: e.ID})
+	}
+	refs = append(refs, events.Ref{Company: company, ID: "gone"})
+	batches, err := b.store.Batches(t.Context(), refs)
+	if err != nil || len(batches) != 3 || len(batches[0]) != 5 || len(batches[1]) != 5 || !slices.Equal(slices.Concat(batches...), refs) {
+		t.Errorf("%v, %v", batches, err)
+	}
+	if batches, err := b.store.Batches(t.Context(), nil); err != nil || len(batches) != 0 {
+		t.Errorf("of none: %v, %v", batches, err)
+	}
+}

@@ -9,7 +9,7 @@ import (
 
 // Metrics counts events by what became of them. It is safe for concurrent use.
 type Metrics struct {
-	accepted, duplicate, conflict, backlogFull, storageFull, memoryFull, invalid, unavailable, storageRefused prometheus.Counter
+	accepted, duplicate, conflict, backlogFull, storageFull, memoryFull, invalid, unavailable prometheus.Counter
 }
 
 // NewMetrics registers the counters with reg; nil counts unseen.
@@ -27,19 +27,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		memoryFull:  events.WithLabelValues("memory_full"),
 		invalid:     events.WithLabelValues("invalid"),
 		unavailable: events.WithLabelValues("unavailable"),
-		storageRefused: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_storage_refused_total",
-			Help: "Events refused since Redis had no memory left for their company.",
-		}),
 	}
 }
 
 func (m *Metrics) count(results []Result) {
 	for _, r := range results {
 		m.counter(r).Inc()
-		if errors.Is(r.Err, ErrStorageFull) {
-			m.storageRefused.Inc()
-		}
 	}
 }
 

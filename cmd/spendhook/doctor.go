@@ -54,7 +54,7 @@ func (c *doctorCmd) Run(ctx context.Context, term *console) error {
 	d := doctor{timeout: c.Timeout}
 	cfg, err := c.loadDaemon(map[string]string{})
 	if err != nil {
-		d.problem("configuration", err.Error(), "mend these settings: testdata/good/full.yml of package config explains each")
+		d.problem("configuration", err.Error(), "mend them in the configuration file, SPENDHOOK_* variables or flags; `spendhook config check` says when they are good")
 		if cfg, err = c.load(); err != nil {
 			return errors.Join(d.print(term, c.JSON), errDoctor)
 		}

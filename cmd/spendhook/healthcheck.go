@@ -1,18 +1,31 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 )
 
 type healthcheckCmd struct {
-	AdminListen string        `env:"SPENDHOOK_ADMIN_LISTEN" default:"127.0.0.1:9090" help:"Address of the daemon's admin listener."`
-	Timeout     time.Duration `default:"3s" help:"How long to wait for the answer."`
+	AdminListen  string        `env:"SPENDHOOK_ADMIN_LISTEN" default:"127.0.0.1:9090" help:"Address of the daemon's admin listener."`
+	WebConfig    string        `env:"SPENDHOOK_ADMIN_WEB_CONFIG_FILE" placeholder:"FILE" help:"The listener's admin_web_config_file: with TLS in it, the certificate it names must answer."`
+	User         string        `placeholder:"NAME" help:"Who asks, where the listener wants a password."`
+	PasswordFile string        `placeholder:"FILE" help:"File with the password."`
+	Cert         string        `placeholder:"FILE" help:"Certificate to show, where the listener wants one (PEM)."`
+	Key          string        `placeholder:"FILE" help:"Its key."`
+	Timeout      time.Duration `default:"3s" help:"How long to wait for the answer."`
 }
 
 // Run asks /readyz and fails with its reasons when the daemon is not ready.
@@ -23,12 +36,87 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *console) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	body, err := fetchReady(ctx, "http://"+address+"/readyz")
+	scheme, client := "http", http.DefaultClient
+	secure, err := c.tls()
+	if err != nil {
+		return err
+	}
+	if secure != nil {
+		transport := &http.Transport{TLSClientConfig: secure}
+		defer transport.CloseIdleConnections()
+		scheme, client = "https", &http.Client{Transport: transport}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+address+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	if c.User != "" {
+		password, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return fmt.Errorf("--password-file: %w", err)
+		}
+		req.SetBasicAuth(c.User, strings.TrimRight(string(password), "\r\n"))
+	}
+	body, err := fetchReady(client, req)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(term.out, "%s\n", body)
 	return err
+}
+
+// tls is nil when the listener is in clear. The certificate that its configuration names
+// is the only one that may answer, whatever names it has: it is this machine's own.
+func (c *healthcheckCmd) tls() (*tls.Config, error) {
+	if c.WebConfig == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.WebConfig)
+	var web struct {
+		TLS *struct {
+			CertFile string `yaml:"cert_file"`
+			Cert     string `yaml:"cert"`
+		} `yaml:"tls_server_config"`
+	}
+	if err == nil {
+		err = yaml.Unmarshal(text, &web)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--web-config: %w", err)
+	}
+	if web.TLS == nil {
+		return nil, nil
+	}
+	certificate := []byte(web.TLS.Cert)
+	if file := web.TLS.CertFile; file != "" {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(c.WebConfig), file)
+		}
+		if certificate, err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("cert_file of --web-config: %w", err)
+		}
+	}
+	block, _ := pem.Decode(certificate)
+	if block == nil {
+		return nil, errors.New("--web-config: the certificate is no PEM")
+	}
+	out := &tls.Config{
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection takes this one certificate
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
+				return errors.New("another certificate answers than --web-config names")
+			}
+			return nil
+		},
+	}
+	if c.Cert != "" {
+		own, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert: %w", err)
+		}
+		out.Certificates = []tls.Certificate{own}
+	}
+	return out, nil
 }
 
 // dialable turns a listen address into one that can be called: a listener on
@@ -44,18 +132,18 @@ func dialable(listen string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-func fetchReady(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
+func fetchReady(client *http.Client, req *http.Request) ([]byte, error) {
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, errors.New("the admin listener does not answer: " + err.Error())
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if err == nil && resp.StatusCode != http.StatusOK {
+	switch {
+	case err != nil:
+	case resp.StatusCode == http.StatusUnauthorized:
+		err = errors.New("the admin listener wants a password: give --user and --password-file")
+	case resp.StatusCode != http.StatusOK:
 		err = fmt.Errorf("not ready: %s", body)
 	}
 	return body, err

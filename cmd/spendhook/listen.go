@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,8 @@ type listenCmd struct {
 	After      *int64     `help:"With --forward-to: begin after the event of this number; 0 is the oldest (default: the events to come)."`
 
 	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
+	TLSCert    string        `placeholder:"FILE" help:"Certificate to serve https with (PEM)."`
+	TLSKey     string        `placeholder:"FILE" help:"Its key."`
 	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat it while a secret rotates. SPENDHOOK_SECRET is one itself."`
 	Status     int           `default:"204" help:"Status to answer a delivery with."`
 	Delay      time.Duration `help:"How long to let the sender wait for it."`
@@ -45,6 +48,9 @@ type listenCmd struct {
 func (c *listenCmd) Validate() error {
 	if c.Status < 200 || c.Status > 599 {
 		return errors.New("--status must be 200 to 599")
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return errors.New("--tls-cert and --tls-key go together")
 	}
 	if c.ForwardTo != "" {
 		return c.validateForward()
@@ -76,19 +82,39 @@ func (c *listenCmd) Run(ctx context.Context, term *console) error {
 		secrets: secrets, delay: c.Delay, left: c.Count, done: done,
 		verdict: c.verdict, print: printer(term.out, c.JSON),
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
+	listener, self, err := c.listen(ctx)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
-	fmt.Fprintf(term.err, "listening on http://%s\n", listener.Addr())
-	leave, err := c.join(ctx, r, "http://"+listener.Addr().String(), term)
+	fmt.Fprintf(term.err, "listening on %s\n", self)
+	leave, err := c.join(ctx, r, self, term)
 	if err != nil {
 		listener.Close()
 		return err
 	}
 	defer leave()
 	return r.serve(ctx, server, listener)
+}
+
+// listen returns the listener and its URL.
+func (c *listenCmd) listen(ctx context.Context) (l net.Listener, self string, err error) {
+	var config *tls.Config
+	if c.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return nil, "", err
+		}
+		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Addr)
+	if err != nil {
+		return nil, "", err
+	}
+	if config == nil {
+		return l, "http://" + l.Addr().String(), nil
+	}
+	return tls.NewListener(l, config), "https://" + l.Addr().String(), nil
 }
 
 // verdict plays the endpoint that the flags describe.

@@ -166,3 +166,23 @@ func TestListenAddressInUse(t *testing.T) {
 		t.Errorf("want one line, got:\n%s", r.stderr)
 	}
 }
+
+// A receiver on the network has https, which a daemon outside dev insists on.
+func TestListenServesHTTPS(t *testing.T) {
+	t.Parallel()
+	certs := newDevCerts(t)
+	url, _ := startListen(t, "--tls-cert", certs.path("server.pem"), "--tls-key", certs.path("server-key.pem"))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := certs.client(t).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if !strings.HasPrefix(url, "https://127.0.0.1:") || resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("%s: %s", url, resp.Status)
+	}
+	command(t, "", "listen", "--tls-cert", "server.pem").want(t, exitUsage, "", "go together")
+}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	mangokong "github.com/alecthomas/mango-kong"
 	kongcompletion "github.com/jotaen/kong-completion"
 
 	"spendhook/cmd/spendhook/remote"
@@ -66,7 +67,8 @@ type commands struct {
 	Completion  completionCmd  `cmd:"" help:"Print what a shell runs to complete commands." example:"source <(spendhook completion --code bash)"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 
-	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+	Man         mangokong.ManFlag `hidden:"" help:"Print the manual page."`
+	ShowVersion kong.VersionFlag  `name:"version" help:"Print the version."`
 }
 
 type completionCmd = kongcompletion.Completion

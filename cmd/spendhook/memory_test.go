@@ -177,7 +177,7 @@ func TestOneCompanyFillsRedis(t *testing.T) {
 	if kept := len(greedy.accepted) * 60_000; kept < redisMemory/5 || kept > redisMemory/2 {
 		t.Errorf("the company got %d bytes of %d", kept, redisMemory)
 	}
-	if metric(t, d, "spendhook_storage_refused_total") < 10 {
+	if metric(t, d, `spendhook_events_total{result="storage_full"}`) < 10 {
 		t.Error("nothing was counted as refused")
 	}
 	for i := range 20 {

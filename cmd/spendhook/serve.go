@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"spendhook/config"
@@ -59,9 +58,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	syscall.Umask(0o077) // SQLite and redis-server make files by themselves
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	}
+	defer tuneGC()()
 	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
@@ -76,10 +73,6 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	}
 	return d.wait(ctx)
 }
-
-// gcPercent is how much the heap grows between collections, in percent of what is
-// live. Most of a daemon's heap is short-lived, and little of it live.
-const gcPercent = 200
 
 // startError is nil for a daemon that was told to stop while it started.
 func startError(ctx context.Context, err error) error {

@@ -26,6 +26,7 @@ const (
 	JobCancel  JobKind = "CANCEL"  // end what is pending, its subscriber being deleted
 	JobDrop    JobKind = "DROP"    // end what a paused subscriber is owed, then resume it
 	JobRetry   JobKind = "RETRY"   // deliver again what a filter of deliveries lets through
+	JobErase   JobKind = "ERASE"   // remove what a company had
 )
 
 // JobStatus is where a job stands.
@@ -53,7 +54,7 @@ type Job struct {
 	Statuses       []delivery.Status `json:"statuses,omitempty"`
 	Retry          *delivery.Filter  `json:"retry,omitempty"` // what a RETRY is about
 	Examined       int64             `json:"examined"`        // deliveries and events looked at
-	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run
+	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run; of an ERASE, payloads erased
 	CreatedAt      time.Time         `json:"createdAt"`
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	FinishedAt     *time.Time        `json:"finishedAt,omitempty"`
@@ -267,6 +268,8 @@ func (s *Service) phases(k JobKind) []phase {
 		return []phase{s.dropWaiting, s.resume}
 	case JobRetry:
 		return []phase{s.retryMatching}
+	case JobErase:
+		return []phase{s.eraseSubscribers, s.eraseEvents, s.eraseDead, s.eraseJobs}
 	}
 	return nil
 }
@@ -419,22 +422,28 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stored, err := s.readable(ctx, missed)
+	batches, err := s.Events.Batches(ctx, missed)
 	if err != nil {
 		return "", err
 	}
 	var writes []delivery.Write
-	for _, e := range stored {
-		if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
-			continue
+	for _, batch := range batches {
+		stored, err := s.readable(ctx, batch)
+		if err != nil {
+			return "", err
 		}
-		if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
-			continue
+		for _, e := range stored {
+			if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
+				continue
+			}
+			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
+				continue
+			}
+			r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}
+			base := delivery.NewRecord(*e)
+			next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
+			writes = append(writes, writeOf(r, base, &next))
 		}
-		r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}
-		base := delivery.NewRecord(*e)
-		next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
-		writes = append(writes, writeOf(r, base, &next))
 	}
 	return next, s.redeliver(ctx, j, writes)
 }

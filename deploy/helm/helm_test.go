@@ -1,0 +1,297 @@
+// Package helm_test lints and renders the chart with many values, and decodes what comes
+// out as Kubernetes would.
+package helm_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"spendhook/deploy/internal/daemontest"
+)
+
+const least = `
+redis: {url: "redis://redis.internal:6379/0"}
+storage: {url: "postgres://user:password@postgres.internal/spendhook"}
+tls: {existingSecret: spendhook-tls}
+`
+
+const existing = `
+redis: {existingSecret: redis, existingSecretKey: address}
+storage: {existingSecret: database}
+encryption: {existingSecret: key}
+tls: {existingSecret: spendhook-tls, clientCASecret: clients, clientCAKey: clients.pem}
+`
+
+const everything = existing + `
+image: {repository: registry.example.com/spendhook, tag: v1.2.3, pullPolicy: Always, pullSecrets: [{name: registry}]}
+replicas: 5
+config:
+  log: {level: debug}
+  public_url: https://hooks.example.com
+  delivery: {attempt_timeout: 20s}
+service: {type: LoadBalancer, port: 8443, annotations: {example.com/internal: "true"}}
+serviceMonitor: {enabled: true, interval: 30s, labels: {release: prometheus}}
+prometheusRule: {enabled: true, runbooks: "https://wiki.example.com/runbooks"}
+networkPolicy:
+  enabled: true
+  from: [{namespaceSelector: {matchLabels: {team: payments}}}]
+  adminFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+  egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 6379}, {port: 5432}]}]
+serviceAccount: {annotations: {example.com/role: spendhook}}
+nodeSelector: {kubernetes.io/arch: arm64}
+tolerations: [{key: dedicated, operator: Exists}]
+affinity: {nodeAffinity: {}}
+podAnnotations: {example.com/log: "true"}
+`
+
+const proxies = `
+redis: {existingSecret: redis}
+storage: {existingSecret: database}
+encryption: {key: "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}
+tls: {clientCASecret: clients}
+config: {tls: {trusted_proxies: [10.0.0.0/8]}}
+migrations: {enabled: false}
+podDisruptionBudget: {enabled: false}
+resources: {}
+topologySpreadConstraints: []
+replicas: 1
+`
+
+// helm runs a command on the chart with these values.
+func helm(t *testing.T, values string, args ...string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*daemontest.Patience) // the first builds it
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "helm"}, append(args, "--values", file)...)...)
+	var out, errs strings.Builder // it remarks on the links to the rules
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String() + errs.String(), err
+	}
+	return out.String(), nil
+}
+
+// objects are what the chart makes, by kind and name.
+type objects map[string]any
+
+// render decodes strictly: a field that a kind does not have is an error.
+func render(t *testing.T, values string) objects {
+	t.Helper()
+	out, err := helm(t, values, "template", "hooks", "spendhook", "--namespace", "payments")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	kinds := map[string]func() any{
+		"Deployment": func() any { return &apps.Deployment{} }, "Service": func() any { return &core.Service{} },
+		"Secret": func() any { return &core.Secret{} }, "ConfigMap": func() any { return &core.ConfigMap{} },
+		"ServiceAccount": func() any { return &core.ServiceAccount{} }, "Job": func() any { return &batch.Job{} },
+		"PodDisruptionBudget": func() any { return &policy.PodDisruptionBudget{} },
+		"NetworkPolicy":       func() any { return &networking.NetworkPolicy{} },
+		"ServiceMonitor":      func() any { return &monitoring.ServiceMonitor{} },
+		"PrometheusRule":      func() any { return &monitoring.PrometheusRule{} },
+	}
+	found := objects{}
+	for document := range strings.SplitSeq("\n"+out, "\n---") {
+		var head struct {
+			meta.TypeMeta   `json:",inline"`
+			meta.ObjectMeta `json:"metadata"`
+		}
+		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+			t.Fatalf("%v in:\n%s", err, document)
+		}
+		if head.Kind == "" {
+			continue // comments alone
+		}
+		object := kinds[head.Kind]
+		if object == nil {
+			t.Fatalf("an object of the kind %s", head.Kind)
+		}
+		o := object()
+		if err := yaml.UnmarshalStrict([]byte(document), o); err != nil {
+			t.Errorf("%s %s: %v", head.Kind, head.Name, err)
+		}
+		found[head.Kind+" "+head.Name] = o
+	}
+	return found
+}
+
+func TestChart(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "spendhook")
+	daemontest.Build(t, binary)
+	for name, tc := range map[string]struct {
+		values  string
+		objects []string
+	}{
+		"least": {least, []string{
+			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Job hooks-spendhook-migration", "PodDisruptionBudget hooks-spendhook",
+			"Secret hooks-spendhook", "Secret hooks-spendhook-migration", "Service hooks-spendhook", "Service hooks-spendhook-admin",
+			"ServiceAccount hooks-spendhook",
+		}},
+		"existing secrets": {existing, []string{
+			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Job hooks-spendhook-migration", "PodDisruptionBudget hooks-spendhook",
+			"Service hooks-spendhook", "Service hooks-spendhook-admin", "ServiceAccount hooks-spendhook",
+		}},
+		"everything": {everything, []string{
+			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Job hooks-spendhook-migration", "NetworkPolicy hooks-spendhook",
+			"PodDisruptionBudget hooks-spendhook", "PrometheusRule hooks-spendhook", "Service hooks-spendhook", "Service hooks-spendhook-admin",
+			"ServiceAccount hooks-spendhook", "ServiceMonitor hooks-spendhook",
+		}},
+		"proxies": {proxies, []string{
+			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Secret hooks-spendhook", "Service hooks-spendhook",
+			"Service hooks-spendhook-admin", "ServiceAccount hooks-spendhook",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if out, err := helm(t, tc.values, "lint", "--strict", "spendhook"); err != nil {
+				t.Errorf("lint: %v\n%s", err, out)
+			}
+			found := render(t, tc.values)
+			var names []string
+			for name := range found {
+				names = append(names, name)
+			}
+			if slices.Sort(names); !slices.Equal(names, tc.objects) {
+				t.Errorf("objects:\n%v, want\n%v", names, tc.objects)
+			}
+			d := found["Deployment hooks-spendhook"].(*apps.Deployment)
+			checkPod(t, d.Spec.Template.Spec)
+			if job, ok := found["Job hooks-spendhook-migration"].(*batch.Job); ok {
+				checkPod(t, job.Spec.Template.Spec)
+			}
+			for key, value := range d.Spec.Selector.MatchLabels {
+				if d.Spec.Template.Labels[key] != value {
+					t.Errorf("the deployment does not select its pods by %s", key)
+				}
+			}
+			checkSettings(t, binary, d, found["ConfigMap hooks-spendhook"].(*core.ConfigMap).Data["spendhook.yml"])
+		})
+	}
+}
+
+// checkPod looks at what every pod must have.
+func checkPod(t *testing.T, pod core.PodSpec) {
+	t.Helper()
+	c := pod.Containers[0]
+	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks || *pod.AutomountServiceAccountToken || !*pod.SecurityContext.RunAsNonRoot ||
+		!*c.SecurityContext.ReadOnlyRootFilesystem || *c.SecurityContext.AllowPrivilegeEscalation {
+		t.Errorf("%s: %+v", c.Name, pod)
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, m := range c.VolumeMounts {
+		if !volumes[m.Name] {
+			t.Errorf("%s mounts %s, which is no volume", c.Name, m.Name)
+		}
+	}
+}
+
+// checkSettings has the daemon itself look at the settings that it would get.
+func checkSettings(t *testing.T, binary string, d *apps.Deployment, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	settings := filepath.Join(dir, "spendhook.yml")
+	for name, content := range map[string]string{
+		"spendhook.yml": text, "redis-url": "redis://redis.internal:6379/0", "storage-url": "postgres://user@postgres.internal/spendhook",
+		"encryption-key": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "config", "check", settings)
+	for _, v := range d.Spec.Template.Spec.Containers[0].Env {
+		if v.ValueFrom == nil {
+			cmd.Env = append(cmd.Env, v.Name+"="+strings.Replace(v.Value, "/etc/spendhook/secrets", dir, 1))
+		}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the settings: %v\n%s\n%s", err, out, text)
+	}
+}
+
+// The rules are those of deploy/monitoring, for the job that the service monitor makes.
+func TestChartRules(t *testing.T) {
+	found := render(t, everything)
+	rule := found["PrometheusRule hooks-spendhook"].(*monitoring.PrometheusRule)
+	count := 0
+	for _, file := range []string{"rules.yaml", "alerts.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../monitoring", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want monitoring.PrometheusRuleSpec
+		if err := yaml.Unmarshal(text, &want); err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range want.Groups {
+			got := rule.Spec.Groups[count]
+			count++
+			if got.Name != group.Name || len(got.Rules) != len(group.Rules) {
+				t.Errorf("group %s has %d rules, want %d of %s", got.Name, len(got.Rules), len(group.Rules), group.Name)
+				continue
+			}
+			for i := range group.Rules {
+				if base := group.Rules[i].Labels["base"]; base != "" {
+					group.Rules[i].Labels["base"] = "https://wiki.example.com/runbooks"
+				}
+				if a, b := fmt.Sprintf("%+v", got.Rules[i]), fmt.Sprintf("%+v", group.Rules[i]); a != b {
+					t.Errorf("rule %s, want %s", a, b)
+				}
+			}
+		}
+	}
+	if count != len(rule.Spec.Groups) {
+		t.Errorf("%d groups, want %d", len(rule.Spec.Groups), count)
+	}
+	monitor := found["ServiceMonitor hooks-spendhook"].(*monitoring.ServiceMonitor)
+	service := found["Service hooks-spendhook-admin"].(*core.Service)
+	if service.Labels[monitor.Spec.JobLabel] != "spendhook" {
+		t.Errorf("the job is %q", service.Labels[monitor.Spec.JobLabel])
+	}
+	for key, value := range monitor.Spec.Selector.MatchLabels {
+		if service.Labels[key] != value {
+			t.Errorf("the monitor does not select the service by %s", key)
+		}
+	}
+}
+
+func TestChartRefuses(t *testing.T) {
+	for values, want := range map[string]string{
+		"storage: {url: a}\ntls: {existingSecret: a}":  "set redis.url",
+		"redis: {url: a}\ntls: {existingSecret: a}":    "set storage.url",
+		"redis: {url: a}\nstorage: {url: a}":           "set tls.existingSecret",
+		least + "config: {listen: ':80'}":              "listen",
+		least + "config: {tls: {cert_file: a}}":        "cert_file",
+		least + "replica: 2":                           "replica",
+		least + "replicas: 0":                          "replicas",
+		least + "networkPolicy: {enable: true}":        "enable",
+		least + "image: {repository: ''}":              "repository",
+		least + "service: {type: ExternalName}":        "type",
+		least + "podDisruptionBudget: {minReplica: 1}": "minReplica",
+	} {
+		if out, err := helm(t, values, "template", "hooks", "spendhook"); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", values, err, out)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+{{- define "spendhook.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "spendhook.selector" -}}
+app.kubernetes.io/name: spendhook
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: daemon
+{{- end }}
+
+{{- define "spendhook.labels" -}}
+app.kubernetes.io/name: spendhook
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | trunc 63 | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "spendhook.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
+{{/* The own listener has certificates, or proxies end TLS in front of it. */}}
+{{- define "spendhook.proxies" -}}
+{{- with .Values.config.tls }}{{ if .trusted_proxies }}true{{ end }}{{ end }}
+{{- end }}
+
+{{- define "spendhook.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "spendhook.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* What is wrong with the values, beyond their schema. */}}
+{{- define "spendhook.check" -}}
+{{- if not (or .Values.redis.url .Values.redis.existingSecret) }}{{ fail "set redis.url or redis.existingSecret: the chart installs no Redis" }}{{ end }}
+{{- if not (or .Values.storage.url .Values.storage.existingSecret) }}{{ fail "set storage.url or storage.existingSecret: replicas share a PostgreSQL, which the chart does not install" }}{{ end }}
+{{- if not (or .Values.tls.existingSecret (include "spendhook.proxies" .)) }}{{ fail "set tls.existingSecret, or config.tls.trusted_proxies: the daemon serves nothing without mutual TLS" }}{{ end }}
+{{- end }}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Makes the user, and lets it read its settings. An upgrade restarts the service where it runs.
+set -e
+if command -v systemd-sysusers >/dev/null 2>&1; then
+	systemd-sysusers /usr/lib/sysusers.d/spendhook.conf
+elif ! getent passwd spendhook >/dev/null; then
+	useradd --system --user-group --home-dir /var/lib/spendhook --no-create-home --shell /usr/sbin/nologin spendhook
+fi
+chgrp spendhook /etc/spendhook
+for file in /etc/spendhook/spendhook.yml /etc/spendhook/environment; do
+	[ ! -e "$file" ] || chgrp spendhook "$file"
+done
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload
+	systemctl try-restart spendhook.service
+fi
