@@ -39,6 +39,7 @@ var actions = map[string]string{
 	"deleteEgressCertificate": "egress-certificate.delete",
 	"putEventType":            "event-type.put",
 	"deleteEventType":         "event-type.delete",
+	"eraseCompany":            "company.erase",
 	"replayEvent":             "event.replay",
 	"eraseEventPayload":       "event.erase",
 	"retryDelivery":           "delivery.retry",

@@ -50,7 +50,7 @@ var codes = []explained{
 	{"INTERNAL_ERROR", 500, "A fault of the daemon, or a stored record that is damaged.", "Send the request again. Give the operator the `requestId`: the log has the cause under it."},
 	{"INVALID", 0, "The value is not of the form that the message says.", "Send what the message says."},
 	{"JOB_FINISHED", 409, "The job has completed.", "Nothing: what it did is done."},
-	{"JOB_NOT_CANCELLABLE", 409, "The job is part of a change of a subscriber, which would otherwise stay half done.", "Wait for its end."},
+	{"JOB_NOT_CANCELLABLE", 409, "The job is part of a change of a subscriber, or erases a company, which would otherwise stay half done.", "Wait for its end."},
 	{"MALFORMED_BODY", 400, "The body is not one JSON value in UTF-8, or nests deeper than 64 levels.", "Encode it with a JSON library."},
 	{"MALFORMED_QUERY", 400, "The query is not well-formed: a `%` without two hexadecimal digits, or a semicolon.", "Encode it with a URL library."},
 	{"METHOD_NOT_ALLOWED", 405, "The path does not answer this method.", "Use one of `Allow`."},

@@ -82,6 +82,7 @@ type Redelivery interface {
 	Job(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 	Jobs(ctx context.Context, f redelivery.JobFilter) (redelivery.JobPage, error)
 	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
+	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
 }
 
 // Dispatcher explains, tests and reads feeds; it is *dispatcher.Dispatcher.

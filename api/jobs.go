@@ -154,6 +154,18 @@ func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPat
 	})
 }
 
+// EraseCompany is DELETE /api/v1/companies/{uuid}.
+func (s *server) EraseCompany(w http.ResponseWriter, r *http.Request, company gen.CompanyPath) {
+	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		if err := c.ofPlatform(); err != nil {
+			return reply{}, err
+		}
+		c.changes(company, "company", company.String())
+		job, err := s.opts.Redelivery.Erase(ctx, company)
+		return startedJob(job), err
+	})
+}
+
 // startedJob answers with a job: 200 when it is done already.
 func startedJob(job redelivery.Job) reply {
 	rep := reply{status: http.StatusAccepted, content: shownJob(job)}

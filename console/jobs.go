@@ -25,7 +25,7 @@ type jobsPage struct {
 
 var (
 	jobKinds = []string{
-		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobRelease), string(redelivery.JobDrop), string(redelivery.JobCancel),
+		string(redelivery.JobRetry), string(redelivery.JobRecover), string(redelivery.JobRelease), string(redelivery.JobDrop), string(redelivery.JobCancel), string(redelivery.JobErase),
 	}
 	jobStatuses = []string{
 		string(redelivery.JobQueued), string(redelivery.JobRunning), string(redelivery.JobCompleted), string(redelivery.JobCancelled),
@@ -210,6 +210,8 @@ func jobKindTitle(kind string) string {
 		return "Cancel what waits, and resume"
 	case redelivery.JobRetry:
 		return "Attempt deliveries again"
+	case redelivery.JobErase:
+		return "Erase the company"
 	}
 	return kind
 }

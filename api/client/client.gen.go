@@ -415,6 +415,7 @@ func (e HealthState) Valid() bool {
 const (
 	JobKindCANCEL  JobKind = "CANCEL"
 	JobKindDROP    JobKind = "DROP"
+	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
 	JobKindRETRY   JobKind = "RETRY"
@@ -426,6 +427,8 @@ func (e JobKind) Valid() bool {
 	case JobKindCANCEL:
 		return true
 	case JobKindDROP:
+		return true
+	case JobKindERASE:
 		return true
 	case JobKindRECOVER:
 		return true
@@ -799,8 +802,31 @@ type Attempt struct {
 	// StatusCode Absent when there was no answer.
 	StatusCode *int `json:"statusCode,omitempty"`
 
+	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+	Timing AttemptTiming `json:"timing"`
+
 	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
 	TraceID *string `json:"traceId,omitempty"`
+}
+
+// AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+type AttemptTiming struct {
+	// BodyMs From the first byte to the end of the answer.
+	BodyMs json.Number `json:"bodyMs"`
+
+	// ConnectMs TCP.
+	ConnectMs json.Number `json:"connectMs"`
+
+	// ConnectionMs Waiting for a connection beyond the next three.
+	ConnectionMs json.Number `json:"connectionMs"`
+	DNSMs        json.Number `json:"dnsMs"`
+
+	// FirstByteMs From the connection to the first byte of the answer.
+	FirstByteMs json.Number `json:"firstByteMs"`
+	TLSMs       json.Number `json:"tlsMs"`
+
+	// WaitedMs The waits before the attempt by their reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Those below a millisecond are left out.
+	WaitedMs map[string]int64 `json:"waitedMs"`
 }
 
 // AuditActor defines model for AuditActor.
@@ -1460,9 +1486,10 @@ type Job struct {
 	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
 	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
 	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+	// ERASE removes what a company had.
 	Kind JobKind `json:"kind"`
 
-	// Redelivered Deliveries changed, or that a dry run would change.
+	// Redelivered Deliveries changed, or that a dry run would change; of an ERASE, payloads that were removed.
 	Redelivered int64 `json:"redelivered"`
 
 	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
@@ -1480,6 +1507,7 @@ type Job struct {
 // JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
 // deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
 // of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+// ERASE removes what a company had.
 type JobKind string
 
 // JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
@@ -1954,7 +1982,7 @@ type SubscriberWithSecret struct {
 // SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
-// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503},"delivered":false,"eventId":"test_8f3a"}
+// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}}},"delivered":false,"eventId":"test_8f3a"}
 type TestResult struct {
 	Attempt   Attempt `json:"attempt"`
 	Delivered bool    `json:"delivered"`
@@ -2005,6 +2033,9 @@ type CardJobPath = openapi_types.UUID
 
 // CardPath defines model for CardPath.
 type CardPath = openapi_types.UUID
+
+// CompanyPath defines model for CompanyPath.
+type CompanyPath = openapi_types.UUID
 
 // CompanyUUID defines model for CompanyUuid.
 type CompanyUUID = openapi_types.UUID
@@ -2915,6 +2946,25 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// EraseCompany Erase what a company had until now
+	//
+	// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
+	// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
+	// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
+	// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
+	// It goes on after a crash, and waits for attempts that are under way.
+	//
+	// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
+	// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
+	// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
+	// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+	//
+	// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
+	// the job can be watched.
+	//
+	// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
+	EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CreateConsoleLinkWithBody Make a link into the web console
 	//
 	// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
@@ -3720,6 +3770,35 @@ func (c *Client) GetWebhookKeys(ctx context.Context, companyUUID openapi_types.U
 // Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseCompany Erase what a company had until now
+//
+// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
+// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
+// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
+// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
+// It goes on after a crash, and waits for attempts that are under way.
+//
+// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
+// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
+// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
+// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+//
+// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
+// the job can be watched.
+//
+// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
+func (c *Client) EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseCompanyRequest(c.Server, uuid)
 	if err != nil {
 		return nil, err
 	}
@@ -5469,6 +5548,40 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewEraseCompanyRequest constructs an http.Request for the EraseCompany method
+func NewEraseCompanyRequest(server string, uuid CompanyPath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/companies/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -10306,6 +10419,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
 
+	// EraseCompanyWithResponse Erase what a company had until now
+	//
+	// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
+	// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
+	// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
+	// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
+	// It goes on after a crash, and waits for attempts that are under way.
+	//
+	// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
+	// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
+	// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
+	// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+	//
+	// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
+	// the job can be watched.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
+	EraseCompanyWithResponse(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*EraseCompanyResponse, error)
+
 	// CreateConsoleLinkWithBodyWithResponse Make a link into the web console
 	//
 	// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
@@ -11247,6 +11381,37 @@ func (r ListAuditResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EraseCompanyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Job
+}
+
+// Status returns HTTPResponse.Status
+func (r EraseCompanyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EraseCompanyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EraseCompanyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -13192,6 +13357,33 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 	return ParseListAuditResponse(rsp)
 }
 
+// EraseCompanyWithResponse Erase what a company had until now
+//
+// Starts a job that removes, in this order: the subscribers of the company with their secrets, and its egress
+// certificate; what is pending, which is cancelled; the payloads of its events, with what receivers answered;
+// its other jobs. Of each event its id stays, with its type, its times, its number and a digest, so
+// that it is not processed again, until `events.retention` is over. It cannot be undone, and the job cannot be cancelled.
+// It goes on after a crash, and waits for attempts that are under way.
+//
+// It is about what was accepted, and which subscribers were created, before the call: the company may go on, and
+// its access tokens stay valid. Erase it again after the last event of a company that leaves. What an
+// `Idempotency-Key` has kept goes by itself within 24 hours. The audit log stays, and so do the public key of
+// `v1a` signatures with its private half, and what the spend API shows, whose source is another system.
+//
+// The token needs the scope `platform`, and is tied to no company. With the job's company in `companyUuid`
+// the job can be watched.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
+func (c *ClientWithResponses) EraseCompanyWithResponse(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*EraseCompanyResponse, error) {
+	rsp, err := c.EraseCompany(ctx, uuid, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEraseCompanyResponse(rsp)
+}
+
 // CreateConsoleLinkWithBodyWithResponse Make a link into the web console
 //
 // The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
@@ -14583,6 +14775,32 @@ func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
 
 	case rsp.StatusCode == 200:
 		// Content-type (application/x-ndjson) unsupported
+
+	}
+
+	return response, nil
+}
+
+// ParseEraseCompanyResponse parses an HTTP response from a EraseCompanyWithResponse call
+func ParseEraseCompanyResponse(rsp *http.Response) (*EraseCompanyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EraseCompanyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
 
 	}
 

@@ -433,6 +433,7 @@ func (e HealthState) Valid() bool {
 const (
 	JobKindCANCEL  JobKind = "CANCEL"
 	JobKindDROP    JobKind = "DROP"
+	JobKindERASE   JobKind = "ERASE"
 	JobKindRECOVER JobKind = "RECOVER"
 	JobKindRELEASE JobKind = "RELEASE"
 	JobKindRETRY   JobKind = "RETRY"
@@ -444,6 +445,8 @@ func (e JobKind) Valid() bool {
 	case JobKindCANCEL:
 		return true
 	case JobKindDROP:
+		return true
+	case JobKindERASE:
 		return true
 	case JobKindRECOVER:
 		return true
@@ -847,8 +850,31 @@ type Attempt struct {
 	// StatusCode Absent when there was no answer.
 	StatusCode *int `json:"statusCode,omitempty"`
 
+	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+	Timing AttemptTiming `json:"timing"`
+
 	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
 	TraceID string `json:"traceId,omitempty"`
+}
+
+// AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+type AttemptTiming struct {
+	// BodyMs From the first byte to the end of the answer.
+	BodyMs float64 `json:"bodyMs"`
+
+	// ConnectMs TCP.
+	ConnectMs float64 `json:"connectMs"`
+
+	// ConnectionMs Waiting for a connection beyond the next three.
+	ConnectionMs float64 `json:"connectionMs"`
+	DNSMs        float64 `json:"dnsMs"`
+
+	// FirstByteMs From the connection to the first byte of the answer.
+	FirstByteMs float64 `json:"firstByteMs"`
+	TLSMs       float64 `json:"tlsMs"`
+
+	// WaitedMs The waits before the attempt by their reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Those below a millisecond are left out.
+	WaitedMs map[string]int64 `json:"waitedMs"`
 }
 
 // AuditActor defines model for AuditActor.
@@ -1528,9 +1554,10 @@ type Job struct {
 	// Kind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
 	// deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
 	// of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+	// ERASE removes what a company had.
 	Kind JobKind `json:"kind"`
 
-	// Redelivered Deliveries changed, or that a dry run would change.
+	// Redelivered Deliveries changed, or that a dry run would change; of an ERASE, payloads that were removed.
 	Redelivered int64 `json:"redelivered"`
 
 	// Retry Example: {"dryRun":true,"errorClass":["timeout","connect"],"from":"2026-11-19T00:00:00Z","status":["DEAD"]}
@@ -1548,6 +1575,7 @@ type Job struct {
 // JobKind RECOVER delivers again what failed, and what was never sent, to a subscriber. RETRY attempts the
 // deliveries again that pass a filter. DROP ends what waits for a paused subscriber, RELEASE lets go
 // of what was held while one was disabled, CANCEL ends what is pending for one that was deleted.
+// ERASE removes what a company had.
 type JobKind string
 
 // JobList Example: {"content":[{"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.000Z","dryRun":false,"examined":0,"kind":"RETRY","redelivered":0,"status":"QUEUED","updatedAt":"2026-11-20T19:00:00.000Z","uuid":"c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"}]}
@@ -2052,7 +2080,7 @@ type SubscriberWithSecret struct {
 // SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
-// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503},"delivered":false,"eventId":"test_8f3a"}
+// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}}},"delivered":false,"eventId":"test_8f3a"}
 type TestResult struct {
 	Attempt   Attempt `json:"attempt"`
 	Delivered bool    `json:"delivered"`
@@ -2118,6 +2146,9 @@ type CardJobPath = openapi_types.UUID
 
 // CardPath defines model for CardPath.
 type CardPath = openapi_types.UUID
+
+// CompanyPath defines model for CompanyPath.
+type CompanyPath = openapi_types.UUID
 
 // CompanyUUID defines model for CompanyUuid.
 type CompanyUUID = openapi_types.UUID
@@ -3181,6 +3212,9 @@ type ServerInterface interface {
 	// ListAudit List changes, the newest first
 	// (GET /api/v1/audit)
 	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
+	// EraseCompany Erase what a company had until now
+	// (DELETE /api/v1/companies/{uuid})
+	EraseCompany(w http.ResponseWriter, r *http.Request, uuid CompanyPath)
 	// CreateConsoleLink Make a link into the web console
 	// (POST /api/v1/console-links)
 	CreateConsoleLink(w http.ResponseWriter, r *http.Request, params CreateConsoleLinkParams)
@@ -3542,6 +3576,32 @@ func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListAudit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// EraseCompany operation middleware
+func (siw *ServerInterfaceWrapper) EraseCompany(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "uuid" -------------
+	var uuid CompanyPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uuid", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EraseCompany(w, r, uuid)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7306,6 +7366,8 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.GetEventType).Methods(http.MethodGet)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/event-types/{name}", wrapper.PutEventType).Methods(http.MethodPut)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/companies/{uuid}", wrapper.EraseCompany).Methods(http.MethodDelete)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet)
 

@@ -134,6 +134,17 @@ func TestResourceCommands(t *testing.T) {
 	d.cli(t, "", "subscriber", "get", id).want(t, exitNotFound, "", "404")
 	d.cli(t, "", "certificate", "get").want(t, exitNotFound, "", "NO_EGRESS_CERTIFICATE")
 
+	ok("DELETE "+d.api+"/api/v1/events/evt_1/payload", "event", "erase", "evt_1", "--dry-run")
+	ok("erased evt_1", "event", "erase", "evt_1", "--yes")
+	d.cli(t, "", "event", "get", "evt_1").want(t, exitNotFound, "", "EVENT_COMPACTED")
+	whole := []string{"company", "erase", developerCompany.String()}
+	d.cli(t, "", whole[0], whole[1:]...).want(t, exitUsage, "", "--yes")
+	d.cli(t, "", whole[0], append(whole[1:], "--yes")...).want(t, exitNotAllowed, "", "INSUFFICIENT_SCOPE")
+	asOperator("ERASE", append(whole, "--yes", "-o", "json")...)
+	eventually(t, patience, "it is erased", func() bool {
+		return strings.Contains(d.cli(t, "", "job", "list", "--kind", "ERASE").stdout, "COMPLETED")
+	})
+
 	asOperator("subscriber.create", "audit", "list", "--action", "subscriber", "--since", "1h")
 	asOperator("", "quarantine", "list", "-o", "name")
 	reader := command(t, "", "token", "--data-dir", h.dir, "--scope", "events:read", "--company", developerCompany.String()).stdout

@@ -93,3 +93,29 @@ func TestEraseOfACompany(t *testing.T) {
 	}
 	s.wantStates(t, map[string]events.State{"e": events.Settled})
 }
+
+// Of many, what is open stays, and so does what cannot be read, unless that is to go, too.
+func TestEraseAll(t *testing.T) {
+	t.Parallel()
+	s := newSettled(t, redistest.New(t))
+	s.accept(t, "it", "settled", "before", "ready", "damaged")
+	for _, id := range []string{"settled", "before"} {
+		s.write(t, delivery.Write{Event: s.ref(id), Matched: true})
+	}
+	if err := s.deliveries.Erase(t.Context(), s.ref("before")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Set(t.Context(), events.EventKey(s.ref("damaged")), "?", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	all := []events.Ref{s.ref("settled"), s.ref("before"), s.ref("ready"), s.ref("damaged"), s.ref("unknown")}
+	if erased, open, err := s.deliveries.EraseAll(t.Context(), all, false); erased != 1 || open != 2 || err != nil {
+		t.Errorf("%d erased, %d open, %v", erased, open, err)
+	}
+	if erased, open, err := s.deliveries.EraseAll(t.Context(), all, true); erased != 1 || open != 1 || err != nil {
+		t.Errorf("then %d erased, %d open, %v", erased, open, err)
+	}
+	if n := s.client.Exists(t.Context(), events.EventKey(s.ref("damaged"))).Val(); n != 0 {
+		t.Error("what cannot be read is left")
+	}
+}

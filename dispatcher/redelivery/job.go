@@ -26,6 +26,7 @@ const (
 	JobCancel  JobKind = "CANCEL"  // end what is pending, its subscriber being deleted
 	JobDrop    JobKind = "DROP"    // end what a paused subscriber is owed, then resume it
 	JobRetry   JobKind = "RETRY"   // deliver again what a filter of deliveries lets through
+	JobErase   JobKind = "ERASE"   // remove what a company had
 )
 
 // JobStatus is where a job stands.
@@ -53,7 +54,7 @@ type Job struct {
 	Statuses       []delivery.Status `json:"statuses,omitempty"`
 	Retry          *delivery.Filter  `json:"retry,omitempty"` // what a RETRY is about
 	Examined       int64             `json:"examined"`        // deliveries and events looked at
-	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run
+	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run; of an ERASE, payloads erased
 	CreatedAt      time.Time         `json:"createdAt"`
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	FinishedAt     *time.Time        `json:"finishedAt,omitempty"`
@@ -267,6 +268,8 @@ func (s *Service) phases(k JobKind) []phase {
 		return []phase{s.dropWaiting, s.resume}
 	case JobRetry:
 		return []phase{s.retryMatching}
+	case JobErase:
+		return []phase{s.eraseSubscribers, s.eraseEvents, s.eraseDead, s.eraseJobs}
 	}
 	return nil
 }

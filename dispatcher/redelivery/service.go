@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/subscribers"
 )
@@ -22,6 +23,9 @@ type Queue interface {
 	// EndJob ends a replica's work on a job, which is served again after a delay
 	// unless that is negative.
 	EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error
+	// Quarantined lists what could not be read; ForgetQuarantined drops an entry.
+	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
+	ForgetQuarantined(ctx context.Context, e workqueue.Quarantined) error
 }
 
 // Options configures a Service; all are required.

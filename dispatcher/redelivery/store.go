@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -47,8 +48,9 @@ var (
 	ErrTooManyJobs = errors.New("too many jobs of the company are not finished")
 	// ErrFinished says that a job has completed.
 	ErrFinished = errors.New("the job has completed")
-	// ErrNotCancellable says that a job is part of a change of a subscriber.
-	ErrNotCancellable = errors.New("the job is part of a change of a subscriber")
+	// ErrNotCancellable says that a job is part of a change of a subscriber, or erases a
+	// company.
+	ErrNotCancellable = errors.New("the job is part of a change that was answered")
 )
 
 // docs/redis.md lists type, writer and time to live of each key.
@@ -77,7 +79,7 @@ func (s *Service) add(ctx context.Context, j Job, after time.Duration) error {
 	switch j.Kind {
 	case JobRecover, JobRetry, JobDrop:
 		most = maxWaiting
-	case JobCancel:
+	case JobCancel, JobErase:
 		most = maxDeleting
 	case JobRelease:
 	}
@@ -149,6 +151,40 @@ func (s *Service) forget(ctx context.Context, company, id uuid.UUID) error {
 	pipe.ZRem(ctx, jobsKey(company), id.String())
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("forget job: %w", err)
+	}
+	return nil
+}
+
+// others are the company's jobs that were started before one, or in the same millisecond.
+func (s *Service) others(ctx context.Context, j *Job) ([]uuid.UUID, error) {
+	ids, err := s.Client.ZRangeByScore(ctx, jobsKey(j.CompanyUUID), &redis.ZRangeBy{
+		Min: "-inf", Max: strconv.FormatInt(j.CreatedAt.UnixMilli(), 10),
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	others := make([]uuid.UUID, 0, len(ids))
+	for _, text := range ids {
+		if id, err := uuid.Parse(text); err == nil && id != j.UUID {
+			others = append(others, id)
+		}
+	}
+	return others, nil
+}
+
+// forgetAll drops jobs that are finished, or not kept any more.
+func (s *Service) forgetAll(ctx context.Context, company uuid.UUID, ids []uuid.UUID) error {
+	pipe := s.Client.Pipeline()
+	for _, id := range ids {
+		pipe.Unlink(ctx, jobKey(company, id))
+		pipe.SRem(ctx, activeKey(company), id.String())
+		pipe.ZRem(ctx, jobsKey(company), id.String())
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("forget jobs: %w", err)
 	}
 	return nil
 }
@@ -261,7 +297,7 @@ func (s *Service) Cancel(ctx context.Context, company, id uuid.UUID) (Job, error
 		switch {
 		case err != nil, j.Status == JobCancelled:
 			return j, err
-		case j.Kind == JobRelease, j.Kind == JobCancel:
+		case j.Kind == JobRelease, j.Kind == JobCancel, j.Kind == JobErase:
 			return j, ErrNotCancellable
 		case j.Status == JobCompleted:
 			return j, ErrFinished

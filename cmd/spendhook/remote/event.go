@@ -25,6 +25,7 @@ type eventCmd struct {
 	Explain    eventExplainCmd    `cmd:"" help:"Say, for every subscriber, what became of an event." example:"spendhook event explain pay-4711"`
 	Feed       eventFeedCmd       `cmd:"" help:"Read the events that a subscriber gets, in their order." example:"spendhook event feed 0b9d1f7e-5b7c-4c0a-9a45-1d2e3f405162 --follow -o json"`
 	Replay     eventReplayCmd     `cmd:"" help:"Deliver an event again." example:"spendhook event replay pay-4711"`
+	Erase      eventEraseCmd      `cmd:"" help:"Remove the payload of a settled event, and what receivers answered." example:"spendhook event erase pay-4711 --yes"`
 }
 
 type eventSendCmd struct {
@@ -185,4 +186,18 @@ func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
 		return errors.New("no subscriber wants this event; see 'spendhook event explain " + c.ID + "'")
 	}
 	return s.output.printList(s.term.Out, deliveryTable, scheduled)
+}
+
+type eventEraseCmd struct {
+	careful
+	ID string `arg:"" name:"id" help:"The event."`
+}
+
+// Run erases it.
+func (c *eventEraseCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Remove the payload of %s, for ever? Its id stays known.", c.ID); err != nil {
+		return err
+	}
+	resp, err := s.EraseEventPayload(ctx, c.ID, fields[client.EraseEventPayloadParams](s))
+	return s.tell(resp, err, "erased %s", c.ID)
 }

@@ -79,7 +79,7 @@ func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
 type jobListCmd struct {
 	listing
 	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs about this subscriber alone."`
-	Kind           []string   `help:"RETRY, RECOVER, RELEASE, CANCEL or DROP; may repeat."`
+	Kind           []string   `help:"RETRY, RECOVER, RELEASE, CANCEL, DROP or ERASE; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
 

@@ -19,6 +19,7 @@ type Commands struct {
 	Subscriber    subscriberCmd    `cmd:"" help:"Who wants which events, and where."`
 	Event         eventCmd         `cmd:"" help:"Send events, find them, deliver them again."`
 	EventType     eventTypeCmd     `cmd:"" help:"The known event types."`
+	Company       companyCmd       `cmd:"" help:"All that a company has."`
 	Delivery      deliveryCmd      `cmd:"" help:"One event on its way to one subscriber."`
 	Job           jobCmd           `cmd:"" help:"What takes longer than a request: recoveries, bulk creations of cards."`
 	Card          cardCmd          `cmd:"" help:"Payment cards."`

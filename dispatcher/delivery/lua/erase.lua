@@ -2,17 +2,24 @@
 -- header, a digest and a stub are kept. Its deliveries go too, with what receivers
 -- answered, also dead ones and those that a disabled subscriber was to have.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 company, 3 event id
--- Returns ERASED, also when it was before; UNKNOWN; or OPEN when the event is not settled
+-- ARGV: 1 key prefix, 2 company, 3 event id, 4 '1' when an event goes whole that cannot be
+--   read
+-- Returns ERASED; GONE when it was before; UNKNOWN; or OPEN when the event is not settled
 -- or cannot be read.
 local P, company, id = ARGV[1], ARGV[2], ARGV[3]
 check({P})
 local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
 local value, fields = redis.pcall('GET', event), redis.pcall('HGETALL', deliveries)
 if not value then return 'UNKNOWN' end
-if type(value) ~= 'string' or #value < HEADER or fields.err then return 'OPEN' end
+local readable = type(value) == 'string' and #value >= HEADER and not fields.err
+if not readable and ARGV[4] == '1' then
+  redis.call('UNLINK', event, deliveries)
+  redis.call('ZREM', P .. 'ei:' .. company, id)
+  return 'ERASED'
+end
+if not readable then return 'OPEN' end
 local state = string.sub(value, 1, 1)
-if state == COMPACTED then return 'ERASED' end
+if state == COMPACTED then return 'GONE' end
 if state ~= SETTLED then return 'OPEN' end
 
 local subs = {}

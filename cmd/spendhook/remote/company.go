@@ -1,0 +1,42 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+type companyCmd struct {
+	group
+
+	Erase companyEraseCmd `cmd:"" help:"Remove what a company had until now: subscribers, secrets, payloads, answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+}
+
+type companyEraseCmd struct {
+	careful
+	UUID uuid.UUID `arg:"" name:"uuid" help:"The company."`
+	Wait bool      `help:"Show the progress until it is done (scope deliveries:read)."`
+}
+
+// Run starts the job that does it.
+func (c *companyEraseCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Remove all subscribers, secrets, payloads and answers of company %s, for ever?", c.UUID); err != nil {
+		return err
+	}
+	text, err := answered(s.EraseCompany(ctx, c.UUID))
+	if err != nil {
+		return err
+	}
+	var job client.Job
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	if !c.Wait {
+		return s.output.print(s.term.Out, text)
+	}
+	s.connection.CompanyUUID = &c.UUID
+	return s.await(ctx, deliveryJob(s, job.UUID))
+}

@@ -1,0 +1,196 @@
+package dispatcher
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+	"spendhook/subscribers"
+)
+
+// everything is what Redis holds, by key, as text.
+func (h *harness) everything() map[string]string {
+	h.t.Helper()
+	keys, err := keysOf(h.t.Context(), h.client, "sh:*")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, key := range keys {
+		switch h.client.Type(h.t.Context(), key).Val() {
+		case "string":
+			all[key] = h.client.Get(h.t.Context(), key).Val()
+		case "hash":
+			all[key] = fmt.Sprint(h.client.HGetAll(h.t.Context(), key).Val())
+		case "zset":
+			all[key] = fmt.Sprint(h.client.ZRange(h.t.Context(), key, 0, -1).Val())
+		case "set":
+			all[key] = fmt.Sprint(h.client.SMembers(h.t.Context(), key).Val())
+		case "list":
+			all[key] = fmt.Sprint(h.client.LRange(h.t.Context(), key, 0, -1).Val())
+		}
+	}
+	return all
+}
+
+// emitPrivate accepts n events of a company with a text that is found again.
+func (h *harness) emitPrivate(company uuid.UUID, n int, kind, private string) (ids []string) {
+	h.t.Helper()
+	batch := make([]events.Event, n)
+	for i := range batch {
+		h.seq++
+		batch[i] = events.Event{
+			ID: fmt.Sprint("private-", h.seq), CompanyUUID: company, Type: kind, Timestamp: time.Now(),
+			Metadata: []byte(`{"of":"` + private + `"}`),
+		}
+		ids = append(ids, batch[i].ID)
+	}
+	results, err := h.publisher.Accept(h.t.Context(), batch)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			h.t.Fatal(r.Err)
+		}
+	}
+	return ids
+}
+
+const (
+	payloadText = "Ann Smith, 4711 EUR"
+	answerText  = "thank you, Ann"
+)
+
+// A company in every state is erased: nothing of what it sent, or was answered, is left,
+// none of its subscribers, and no work; ids stay known. Another company keeps all.
+func TestEraseCompany(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	good := receive(t, nil)
+	bad := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = w.Write([]byte(answerText))
+	})
+	delivered, dead := h.subscribeTo(h.company, good.URL+"/a", "A"), h.subscribeTo(h.company, bad.URL, "B")
+	disabled, paused, ordered := h.subscribeTo(h.company, good.URL+"/d", "D"), h.subscribeTo(h.company, good.URL+"/p", "P"), h.subscribeTo(h.company, bad.URL+"/o", "O")
+	h.enable(disabled, false)
+	h.update(ordered, subscribers.Settings{Ordered: new(true)})
+	if err := h.service.Pause(t.Context(), h.company, paused.UUID); err != nil {
+		t.Fatal(err)
+	}
+	other := uuid.New()
+	others := h.subscribeTo(other, good.URL+"/x", "A")
+	var ids []string
+	for _, kind := range []string{"A", "B", "D", "P", "O", "NOBODYS"} {
+		ids = append(ids, h.emitPrivate(h.company, 3, kind, payloadText)...)
+	}
+	ids = append(ids, h.emitPrivate(h.company, 600, "P", payloadText)...)
+	theirs := h.emitPrivate(other, 2, "A", "Bob")
+	h.reachAll(ids[:3], delivered, delivery.StatusDelivered)
+	h.reachAll(ids[3:6], dead, delivery.StatusDead)
+	h.reachAll(theirs, others, delivery.StatusDelivered)
+	h.becomes(ids[len(ids)-1], paused, "pending", func(d delivery.Delivery) bool { return d.Status.Live() })
+	old, err := h.redelivery.Recover(t.Context(), redelivery.RecoverRequest{Company: h.company, Subscriber: dead.UUID, Since: time.Now(), DryRun: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.completes(old.UUID)
+	gone := uuid.New()
+	for _, e := range []workqueue.Quarantined{
+		{Company: h.company, EventID: ids[0], Subscriber: &gone}, {Company: h.company, Subscriber: &disabled.UUID}, {Company: other, Subscriber: &others.UUID},
+	} {
+		if err := h.client.ZAdd(t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: 1, Member: e.Member()}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	job, err := h.redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.redelivery.Cancel(t.Context(), h.company, job.UUID); !errors.Is(err, redelivery.ErrNotCancellable) {
+		t.Errorf("cancelled: %v", err)
+	}
+	job = h.completes(job.UUID)
+	if job.Kind != redelivery.JobErase || job.Status != redelivery.JobCompleted || job.Redelivered != int64(len(ids)) {
+		t.Errorf("%+v, of %d events", job, len(ids))
+	}
+	h.settled()
+	for key, text := range h.everything() {
+		for _, private := range []string{payloadText, answerText, delivered.UUID.String() + ":{", old.UUID.String()} {
+			if strings.Contains(text, private) || strings.Contains(key, old.UUID.String()) {
+				t.Errorf("%s has %q", key, text)
+			}
+		}
+		if strings.HasSuffix(key, "}:s:"+h.company.String()) && strings.Contains(text, good.URL) {
+			t.Errorf("%s is left: %s", key, text)
+		}
+	}
+	if page, err := h.Quarantined(t.Context(), workqueue.QuarantineFilter{}); err != nil || len(page.Items) != 1 {
+		t.Errorf("in quarantine: %+v, %v", page, err)
+	}
+	if list, total, err := h.opts.Subscribers.List(t.Context(), subscribers.Filter{Company: &h.company, Size: 100}); err != nil || total != 0 {
+		t.Errorf("%d subscribers are left, %v: %+v", total, err, list)
+	}
+	results, err := h.publisher.Accept(t.Context(), []events.Event{{ID: ids[0], CompanyUUID: h.company, Type: "A", Timestamp: time.Now(), Metadata: []byte(`{"of":"another"}`)}})
+	if err != nil || !errors.Is(results[0].Err, events.ErrConflict) {
+		t.Errorf("an erased id with other content: %+v, %v", results, err)
+	}
+	if e, err := h.opts.Events.Get(t.Context(), events.Ref{Company: other, ID: theirs[0]}); err != nil || !strings.Contains(string(e.Body), "Bob") {
+		t.Errorf("another company's: %+v, %v", e, err)
+	}
+
+	// The company goes on.
+	again := h.subscribeTo(h.company, good.URL+"/again", "A")
+	h.reachAll(h.emitPrivate(h.company, 1, "A", "more"), again, delivery.StatusDelivered)
+}
+
+// What is in flight ends before it is erased, and a replica that is lost in the middle is
+// followed by another.
+func TestEraseOutlivesAReplica(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, nil)
+	gate := make(chan struct{})
+	slow := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate })
+	h.subscribe(slow.URL)
+	h.start()
+	ids := h.emitPrivate(h.company, 1, "PAYMENT_PAID", payloadText)
+	eventually(t, func() bool { return slow.count() == 1 }, func() string { return "the attempt is under way" })
+	ids = append(ids, h.emitPrivate(h.company, 1500, "NOBODYS", payloadText)...)
+	job, err := h.redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { // it waits at the first page, for the attempt
+		j, err := h.redelivery.Job(t.Context(), h.company, job.UUID)
+		return err == nil && j.Phase == 1 && j.Redelivered > 0
+	}, func() string { return "the job has begun" })
+	next := build(t, client, nil)
+	next.company = h.company
+	next.start()
+	h.stop(time.Millisecond) // its attempt is cut off, and its notes are taken over
+	close(gate)
+	if job = next.completes(job.UUID); job.Status != redelivery.JobCompleted || job.Redelivered != int64(len(ids)) {
+		t.Errorf("%+v, of %d events", job, len(ids))
+	}
+	next.settled()
+	for key, text := range next.everything() {
+		if strings.Contains(text, payloadText) {
+			t.Errorf("%s is left", key)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package redelivery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/subscribers"
+)
+
+// Erase starts a job that removes what a company had until now: its subscribers with
+// their secrets, its egress certificate, what is pending, the payloads of its events with
+// what receivers answered, and its other jobs. Ids, digests and numbers of events stay,
+// and what the company does from now on. ErrTooManyJobs.
+func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
+	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Until: s.Now().UTC().Truncate(time.Millisecond)})
+}
+
+// eraseSubscribers removes the subscribers, each with a job of its own that cancels what
+// is pending for it. Other jobs would make deliveries again: they end first.
+func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
+	if err := s.cancelOthers(ctx, j); err != nil {
+		return "", err
+	}
+	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
+	if err != nil {
+		return "", err
+	}
+	removal := subscribers.NewService(s.Subscribers, s)
+	for _, sub := range subs {
+		if sub.CreatedAt.After(j.Until) {
+			continue
+		}
+		j.Examined++
+		if err := removal.Delete(ctx, j.CompanyUUID, sub.UUID); err != nil && !errors.Is(err, subscribers.ErrNotFound) {
+			return "", err
+		}
+	}
+	err = s.Subscribers.RemoveCertificate(ctx, j.CompanyUUID)
+	if errors.Is(err, subscribers.ErrNoCertificate) {
+		err = nil
+	}
+	return "", err
+}
+
+// cancelOthers ends the company's jobs that are older than this one and can be ended.
+func (s *Service) cancelOthers(ctx context.Context, j *Job) error {
+	others, err := s.others(ctx, j)
+	for _, other := range others {
+		_, failed := s.Cancel(ctx, j.CompanyUUID, other)
+		if !errors.Is(failed, ErrNotCancellable) && !errors.Is(failed, ErrFinished) && !errors.Is(failed, delivery.ErrNotFound) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// forceAfter is when what cannot be read is erased that is not in quarantine: until then
+// it may come there, where it is counted.
+const forceAfter = time.Minute
+
+// eraseEvents erases a page of events, the oldest first. While one of them is open it
+// stays at the page: what is pending ends first, by the jobs of the subscribers, by the
+// attempts under way, or by being matched with nobody.
+func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
+	if err := s.dropQuarantined(ctx, j); err != nil {
+		return "", err
+	}
+	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), j.Until, j.Cursor, jobPage)
+	if err != nil {
+		return "", err
+	}
+	refs := make([]events.Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = events.Ref{Company: j.CompanyUUID, ID: id}
+	}
+	return next, s.eraseAll(ctx, j, refs)
+}
+
+// eraseAll returns errHeld when some of the events are open.
+func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error {
+	erased, open, err := s.Deliveries.EraseAll(ctx, refs, s.Now().Sub(j.CreatedAt) > forceAfter)
+	j.Examined += int64(erased)
+	j.Redelivered += int64(erased)
+	if err == nil && open > 0 {
+		return errHeld
+	}
+	return err
+}
+
+// dropQuarantined gives up what of the company could not be read; subscribers of it are
+// removed already.
+func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
+	page, err := s.Queue.Quarantined(ctx, workqueue.QuarantineFilter{Company: &j.CompanyUUID, Size: 100})
+	if err != nil {
+		return err
+	}
+	for _, e := range page.Items {
+		if e.EventID == "" {
+			err = s.Queue.ForgetQuarantined(ctx, e)
+		} else {
+			err = s.Deliveries.DropQuarantined(ctx, e)
+		}
+		if err != nil && !errors.Is(err, workqueue.ErrNotQuarantined) && !errors.Is(err, delivery.ErrInFlight) {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseDead erases the events of dead letters, which are kept for longer than the index
+// has the events.
+func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
+	page, err := s.Deliveries.List(ctx, delivery.Filter{
+		Company: &j.CompanyUUID, Statuses: []delivery.Status{delivery.StatusDead}, To: &j.Until, Cursor: j.Cursor, Size: jobPage,
+	})
+	if err != nil {
+		return "", err
+	}
+	refs := make([]events.Ref, 0, len(page.Items))
+	for i := range page.Items {
+		refs = append(refs, page.Items[i].Ref.Ref)
+	}
+	return page.Next, s.eraseAll(ctx, j, refs)
+}
+
+// eraseJobs waits for the end of the company's other jobs, and forgets them.
+func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
+	others, err := s.others(ctx, j)
+	if err != nil {
+		return "", err
+	}
+	for _, id := range others {
+		other, err := s.Job(ctx, j.CompanyUUID, id)
+		if err == nil && !other.finished() {
+			return "", errHeld
+		}
+		if err != nil && !errors.Is(err, delivery.ErrNotFound) {
+			return "", err
+		}
+	}
+	return "", s.forgetAll(ctx, j.CompanyUUID, others)
+}
