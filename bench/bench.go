@@ -81,6 +81,7 @@ func scenarios() []scenario {
 		{"lostqueue", "everything of asynq is deleted", lostqueue},
 		{"guess", "client secrets are guessed", guess},
 		{"hostile", "one company attacks with its own token, another one is timed", hostile},
+		{"observe", "what metrics and traces cost", observe},
 		{"spend", "the spend API on SQLite, then on PostgreSQL", spend},
 		{"reimbursements", "pages of reimbursements on PostgreSQL, of a company and of all", reimbursements},
 	}

@@ -33,9 +33,10 @@ type daemonOptions struct {
 	program, dir, id, redis string
 	storage                 string // a database's URL; empty: SQLite in the data directory
 	settings                string
-	more                    string // further lines of it
-	address                 string // of the API; empty: a free port
-	ca                      string // file of the authority that receivers' certificates are trusted by
+	more                    string   // further lines of it
+	address                 string   // of the API; empty: a free port
+	variables               []string // of its environment, besides our own
+	ca                      string   // file of the authority that receivers' certificates are trusted by
 }
 
 func (o daemonOptions) config() string { return o.dataDir() + ".yml" }
@@ -100,7 +101,7 @@ func (o daemonOptions) configure() (string, error) {
 // environment has what the configuration cannot say. A setting that the
 // program does not know is ignored there, as in a program of an earlier day.
 func (o daemonOptions) environment() []string {
-	env := append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000")
+	env := append(append(os.Environ(), "SPENDHOOK_LIMITS_COMPANY_BACKLOG=1000000000"), o.variables...)
 	if o.ca != "" {
 		env = append(env, "SSL_CERT_FILE="+o.ca)
 	}

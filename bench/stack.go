@@ -31,6 +31,8 @@ type stackOptions struct {
 	other    bool // a second receiver, in a process of its own
 	masters  int  // of a Redis Cluster; 0: one server
 
+	environment []string // of the daemons, besides our own
+
 	bareHosts int // endpoints that the bare loop goes to; 0: one
 }
 
@@ -85,7 +87,7 @@ func (s *stack) addReplicas(ctx context.Context, n int) error {
 	for i := len(s.daemons); i < n; i++ {
 		d, err := startDaemon(ctx, daemonOptions{
 			program: s.settings.Spendhook, dir: s.dir, id: fmt.Sprintf("daemon%d", i), redis: redisURL(s.masters),
-			settings: s.options.delivery, more: s.options.more, ca: s.certificate.ca,
+			settings: s.options.delivery, more: s.options.more, ca: s.certificate.ca, variables: s.options.environment,
 		})
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ func OfRequest(r *http.Request) Parent {
 	if own := OfSpan(trace.SpanFromContext(r.Context())); own.Recorded {
 		return own
 	}
-	return ofContext(caller(context.Background(), r.Header))
+	return ofContext(caller(context.Background(), r.Header)) //nolint:contextcheck // the request's own span is not the caller's
 }
 
 // OfSpan is the zero Parent unless the span is recorded.

@@ -80,7 +80,7 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	if err := check(); err != nil {
 		return nil, err
 	}
-	report(o.Logger)
+	report(o.Logger) //nolint:contextcheck // problems outlive the call
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -28,6 +29,16 @@ func TestDashboardsAreCurrent(t *testing.T) {
 		}
 		if read(t, b.path()) != string(text) {
 			t.Errorf("%s is not what boards.go says: run make generate", b.path())
+		}
+	}
+}
+
+// Grafana's schema knows every field of what is imported.
+func TestDashboardsFitTheSchema(t *testing.T) {
+	for _, b := range boards {
+		var board dashboard.Dashboard
+		if err := board.UnmarshalJSONStrict([]byte(read(t, b.path()))); err != nil {
+			t.Errorf("%s: %v", b.path(), err)
 		}
 	}
 }
