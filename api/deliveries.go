@@ -125,11 +125,23 @@ func shownAttempt(a delivery.Attempt, headers map[string]string) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	shown := gen.Attempt{
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
-		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers,
+		ResponseBody: strings.ToValidUTF8(string(a.ResponseBody), "\uFFFD"), RequestHeaders: headers, Timing: shownTiming(a),
 		TraceID: a.TraceID(),
 	}
 	if a.StatusCode != 0 {
 		shown.StatusCode = &a.StatusCode
 	}
 	return shown
+}
+
+func shownTiming(a delivery.Attempt) gen.AttemptTiming {
+	ms := func(us int64) float64 { return float64(us) / 1000 }
+	t := gen.AttemptTiming{
+		WaitedMs: a.Waited, ConnectionMs: ms(a.WaitForConnection()),
+		DNSMs: ms(a.Timing[0]), ConnectMs: ms(a.Timing[1]), TLSMs: ms(a.Timing[2]), FirstByteMs: ms(a.Timing[3]), BodyMs: ms(a.Timing[4]),
+	}
+	if t.WaitedMs == nil {
+		t.WaitedMs = map[string]int64{}
+	}
+	return t
 }

@@ -28,6 +28,7 @@ type Options struct {
 	Redelivery  Redelivery
 	Dispatcher  Dispatcher
 	Traffic     Traffic
+	Tail        Tail
 	CardJobs    CardJobs
 	System      System
 	Audit       Audit
@@ -135,7 +136,10 @@ func (s *server) routes() {
 	s.page("GET /console/events/{company}/{id}/body", readEvents, s.eventBody)
 	s.page("GET /console/deliveries", readDeliveries, s.deliveries)
 	s.page("GET /console/deliveries/{id}", readDeliveries, s.delivery)
+	s.page("GET /console/deliveries/{id}/body", readDeliveries, s.deliveryBody)
 	s.page("GET /console/dead", readDeliveries, s.dead)
+	s.page("GET /console/tail", readDeliveries, s.tail)
+	s.mux.HandleFunc("GET /console/tail/stream", s.tailStream)
 	s.page("GET /console/jobs", readDeliveries, s.jobs)
 	s.page("GET /console/jobs/{uuid}", anyone, s.job)
 	s.page("GET /console/audit", operator, s.audit)
@@ -155,6 +159,7 @@ func (s *server) routes() {
 	s.change("POST /console/subscribers/{uuid}/test", writeSubscribers, s.testSubscriber)
 	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, s.recover)
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, s.replay)
+	s.change("POST /console/deliveries/{id}/verify", readDeliveries, s.verify)
 	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, s.retry)
 	s.change("POST /console/deliveries/retry", writeDeliveries, s.retrySelected)
 	s.change("POST /console/deliveries/retry-all", writeDeliveries, s.countMatching)

@@ -2,12 +2,14 @@ package console
 
 import (
 	"context"
-	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
-	"spendhook/events"
+	"spendhook/internal/invalid"
 	"spendhook/subscribers"
 )
 
@@ -125,10 +127,20 @@ func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([
 type deliveryPage struct {
 	deliveryRow
 
-	Sequence int64
+	Sent     *dispatcher.Sent // nil when it is not known any more, or not to be shown
+	Attempts []attemptRow
+	Checked  *check
 }
 
-func (s *server) delivery(ctx context.Context, v *visit) error {
+// check is what came of the check of a signature.
+type check struct {
+	Timestamp, Signature string
+	Matches              bool
+}
+
+func (s *server) delivery(ctx context.Context, v *visit) error { return s.showDelivery(ctx, v, nil) }
+
+func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) error {
 	company, err := v.oneCompany()
 	if err != nil {
 		return err
@@ -141,13 +153,78 @@ func (s *server) delivery(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	page := deliveryPage{deliveryRow: rows[0]}
-	switch stored, err := s.opts.Events.Get(ctx, found.Ref.Ref); {
+	page := deliveryPage{deliveryRow: rows[0], Checked: checked}
+	switch sent, err := s.opts.Dispatcher.Sent(ctx, company, found.PublicID()); {
 	case err == nil:
-		page.Sequence = stored.Sequence
-	case !errors.Is(err, events.ErrNotFound):
+		page.Sent = &sent
+	case s.unavailable(err):
 		return err
+	}
+	for i := len(found.Attempts) - 1; i >= 0; i-- {
+		page.Attempts = append(page.Attempts, newAttemptRow(found.Attempts[i], delivery.RequestHeaders(found.ID, found.Attempts, i)))
 	}
 	v.show("delivery", "Delivery of "+found.EventType, &page) // its methods need an address
 	return nil
+}
+
+// Curl sends again what the attempts sent, unsigned.
+func (p *deliveryPage) Curl() string {
+	if p.Sent == nil {
+		return ""
+	}
+	data := "@" + p.ID + ".json"
+	if len(p.Sent.Body) <= 4<<10 {
+		data = string(p.Sent.Body)
+	}
+	text := "curl -i -X POST " + shellQuote(p.Sent.URL) + " \\\n  -H " + shellQuote("Content-Type: "+p.Sent.ContentType) +
+		" \\\n  -H " + shellQuote("webhook-id: "+p.ID)
+	if p.Sent.Sequence > 0 {
+		text += " \\\n  -H " + shellQuote("webhook-sequence: "+strconv.FormatInt(p.Sent.Sequence, 10))
+	}
+	return text + " \\\n  --data-binary " + shellQuote(data)
+}
+
+// deliveryBody gives the very bytes that the attempts send.
+func (s *server) deliveryBody(ctx context.Context, v *visit) error {
+	company, err := v.oneCompany()
+	if err != nil {
+		return err
+	}
+	if !v.session.May(readEvents) {
+		return errForbidden
+	}
+	sent, err := s.opts.Dispatcher.Sent(ctx, company, v.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	v.download(sent.EventID+".json", sent.Body)
+	return nil
+}
+
+// download gives bytes to be kept as a file, whatever they are.
+func (v *visit) download(name string, body []byte) {
+	h := v.w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = v.w.Write(body)
+}
+
+// verify checks a signature that a receiver has got. It changes nothing.
+func (s *server) verify(ctx context.Context, v *visit) error {
+	company, err := v.oneCompany()
+	if err != nil {
+		return err
+	}
+	c := check{Timestamp: strings.TrimSpace(v.r.PostFormValue("timestamp")), Signature: strings.TrimSpace(v.r.PostFormValue("signature"))}
+	at, err := strconv.ParseInt(c.Timestamp, 10, 64)
+	if err != nil || len(c.Signature) > 4<<10 {
+		var problems invalid.Error
+		problems.Add("webhook-timestamp", "INVALID", "must be the number that the receiver got in this header")
+		return problems.OrNil()
+	}
+	if c.Matches, err = s.opts.Dispatcher.VerifySignature(ctx, company, v.r.PathValue("id"), at, c.Signature); err != nil {
+		return err
+	}
+	return s.showDelivery(ctx, v, &c)
 }

@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -79,6 +80,8 @@ type Redelivery interface {
 type Dispatcher interface {
 	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
+	Sent(ctx context.Context, company uuid.UUID, id string) (dispatcher.Sent, error)
+	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
 	Backlog(ctx context.Context) (workqueue.Backlog, error)
 	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
 	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
@@ -92,6 +95,11 @@ type Traffic interface {
 	Subscriber(ctx context.Context, company, subscriber uuid.UUID) (traffic.Series, error)
 	LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]traffic.Point, error)
 	Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []traffic.Ranked, err error)
+}
+
+// Tail is *tail.Tail.
+type Tail interface {
+	Watch(company *uuid.UUID, keep func(tail.Entry) bool) (*tail.Viewer, error)
 }
 
 // CardJobs is *cards.Store; storage.ErrNotFound when there is no such job.

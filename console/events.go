@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -197,10 +196,6 @@ func (s *server) eventBody(ctx context.Context, v *visit) error {
 	if stored.State == events.Compacted {
 		return events.ErrCompacted
 	}
-	h := v.w.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", `attachment; filename="`+ref.ID+`.json"`)
-	h.Set("Content-Length", strconv.Itoa(len(stored.Body)))
-	_, _ = v.w.Write(stored.Body)
+	v.download(ref.ID+".json", stored.Body)
 	return nil
 }

@@ -70,6 +70,8 @@ func shortDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0 s"
+	case d > 0 && d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 1, 64) + " ms"
 	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
 	case d < 10*time.Second:

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/internal/cursor"
@@ -49,6 +50,7 @@ var known = []struct {
 	{events.ErrCompacted, http.StatusGone, "The payload is not kept any more", "The event settled long ago. Its id stays known; its source can tell what was in it."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "It was deleted, or never was."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
+	{subscribers.ErrLocked, http.StatusConflict, "The secrets do not open", "The subscriber's secrets are sealed under a key that the daemon does not have. Its log says more."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "Somebody has changed the subscriber meanwhile. Load the page again and see what it says now."},
 	{delivery.ErrNotFound, http.StatusNotFound, "There is no such thing", "It is past its retention, or never was."},
 	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is under way. It may well succeed."},
@@ -57,6 +59,7 @@ var known = []struct {
 	{redelivery.ErrFinished, http.StatusConflict, "Nothing was changed", "The job has completed meanwhile."},
 	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "The job is part of a change of a subscriber; it goes on to its end."},
 	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "Too many jobs of the company are under way. Wait until some have ended, or cancel some."},
+	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many look", "As many look at the live tail as may. Close another one."},
 	{dispatcher.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "It is not in the quarantine", "Somebody has retried or dropped it meanwhile."},
 	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "It is past its retention, or never was."},

@@ -68,14 +68,16 @@ const maxEndpointPause = 15 * time.Minute
 // its place until the recorder has taken that: what is sent but not recorded is
 // repeated after a crash, so there must never be more of it than places.
 func (d *Dispatcher) attempt(w *work) {
-	d.metrics.waited(w, d.opts.Now())
+	waited := d.metrics.waited(w, d.opts.Now())
 	res := webhook.Result{Class: webhook.ClassAborted}
 	if !w.outlived() {
 		res = d.post(w)
 	}
 	pause := min(res.RetryAfter, maxEndpointPause)
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return delivery.Decide(r, resultOf(res), d.opts.Policy, now, d.opts.Jitter)
+		result := resultOf(res)
+		result.Waited = waited
+		return delivery.Decide(r, result, d.opts.Policy, now, d.opts.Jitter)
 	}})
 	d.leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
@@ -108,7 +110,8 @@ func resultOf(res webhook.Result) delivery.Result {
 	r := delivery.Result{
 		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
 		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
-		Sent: res.Sent,
+		Sent:   res.Sent,
+		Timing: delivery.NewTiming(res.Timing.DNS, res.Timing.Connect, res.Timing.TLS, res.Timing.FirstByte, res.Timing.Body),
 	}
 	switch {
 	case res.Class == webhook.ClassAborted:

@@ -20,6 +20,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
@@ -50,6 +51,9 @@ type Options struct {
 	// Counted is told of every attempt that was recorded; it must return at once.
 	// nil: nobody is.
 	Counted func(traffic.Attempt)
+
+	// Tail shows attempts to whoever looks; nil: to nobody.
+	Tail *tail.Tail
 
 	// Queue tunes the work queue; what it shares with these Options is set by New.
 	Queue workqueue.Options

@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
@@ -136,6 +137,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 		d.metrics.written(o, d.heldBy)
 		d.logAttempt(ctx, o)
 		d.count(o)
+		d.show(o)
 		if o.result != nil && o.result.StatusCode == http.StatusGone {
 			d.gone(ctx, o)
 		}
@@ -170,6 +172,18 @@ func (d *Dispatcher) count(o *outcome) {
 	d.opts.Counted(traffic.Attempt{
 		Company: o.ref.Company, Subscriber: o.ref.Subscriber, StatusCode: o.result.StatusCode, Success: o.result.Success(),
 		Dead: o.next.Status == delivery.StatusDead, Duration: o.result.Duration,
+	})
+}
+
+// show shows an attempt to whoever looks.
+func (d *Dispatcher) show(o *outcome) {
+	if o.result == nil || o.result.Aborted() || d.opts.Tail == nil || !d.opts.Tail.Watched(o.ref.Company) {
+		return
+	}
+	d.opts.Tail.Add(tail.Entry{
+		At: o.result.StartedAt.UnixMilli(), Company: o.ref.Company, EventID: o.ref.ID, EventType: o.next.EventType,
+		Subscriber: o.ref.Subscriber, Name: o.to.sub.Name, Number: o.next.Count, StatusCode: o.result.StatusCode,
+		Error: string(o.result.Class), DurationMs: o.result.Duration.Milliseconds(), Status: string(o.next.Status),
 	})
 }
 

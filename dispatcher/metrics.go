@@ -136,12 +136,16 @@ const (
 	waitSchedule = "schedule"
 )
 
-// waited observes how long a delivery waited whose attempt begins.
-func (m *metrics) waited(w *work, now time.Time) {
+// waited observes how long a delivery waited whose attempt begins, and returns it.
+func (m *metrics) waited(w *work, now time.Time) (waited delivery.Waited) {
+	observe := func(reason string, d time.Duration) {
+		m.wait.WithLabelValues(reason).Observe(max(0, d.Seconds()))
+		waited.Add(reason, d)
+	}
 	if w.event != nil {
-		m.wait.WithLabelValues(waitQueue).Observe(max(0, w.entered.Sub(w.accepted).Seconds()))
-		m.wait.WithLabelValues(waitLimit).Observe(max(0, now.Sub(w.entered).Seconds()))
-		return
+		observe(waitQueue, w.entered.Sub(w.accepted))
+		observe(waitLimit, now.Sub(w.entered))
+		return waited
 	}
 	reason := waitSchedule
 	switch w.base.Reason {
@@ -156,7 +160,8 @@ func (m *metrics) waited(w *work, now time.Time) {
 	case delivery.ReasonUnreachable:
 		reason = waitBreaker
 	}
-	m.wait.WithLabelValues(reason).Observe(max(0, now.Sub(time.UnixMilli(w.base.Updated)).Seconds()))
+	observe(reason, now.Sub(time.UnixMilli(w.base.Updated)))
+	return waited
 }
 
 // What held a delivery between the acceptance of its event and its success.

@@ -802,8 +802,31 @@ type Attempt struct {
 	// StatusCode Absent when there was no answer.
 	StatusCode *int `json:"statusCode,omitempty"`
 
+	// Timing How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+	Timing AttemptTiming `json:"timing"`
+
 	// TraceID The trace that the attempt is part of, as in the `traceparent` it was sent with. Absent when the event was sent in no trace, or in one that is not recorded.
 	TraceID *string `json:"traceId,omitempty"`
+}
+
+// AttemptTiming How long the delivery waited before the attempt, and the parts of the attempt. What did not happen, such as a handshake on a connection that is kept alive, took 0.
+type AttemptTiming struct {
+	// BodyMs From the first byte to the end of the answer.
+	BodyMs json.Number `json:"bodyMs"`
+
+	// ConnectMs TCP.
+	ConnectMs json.Number `json:"connectMs"`
+
+	// ConnectionMs Waiting for a connection beyond the next three.
+	ConnectionMs json.Number `json:"connectionMs"`
+	DNSMs        json.Number `json:"dnsMs"`
+
+	// FirstByteMs From the connection to the first byte of the answer.
+	FirstByteMs json.Number `json:"firstByteMs"`
+	TLSMs       json.Number `json:"tlsMs"`
+
+	// WaitedMs The waits before the attempt by their reason: `queue`, `endpoint_limit`, `host_limit`, `rate_limit`, `paused`, `breaker` or `schedule`. Those below a millisecond are left out.
+	WaitedMs map[string]int64 `json:"waitedMs"`
 }
 
 // AuditActor defines model for AuditActor.
@@ -1959,7 +1982,7 @@ type SubscriberWithSecret struct {
 // SubscriberWithSecretPausedReason `DEAD`: a delivery died, and `onDead` is `pause`.
 type SubscriberWithSecretPausedReason string
 
-// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503},"delivered":false,"eventId":"test_8f3a"}
+// TestResult Example: {"attempt":{"durationMs":38,"error":"http_5xx","number":1,"requestHeaders":{"user-agent":"spendhook/1.0.0","webhook-id":"evt_01J9ZK3V5Q","webhook-timestamp":"1795201200"},"responseBody":"down for maintenance","startedAt":"2026-11-20T19:00:00.412Z","statusCode":503,"timing":{"bodyMs":0.203,"connectMs":8.41,"connectionMs":0,"dnsMs":1.204,"firstByteMs":15.92,"tlsMs":12.137,"waitedMs":{"queue":3}}},"delivered":false,"eventId":"test_8f3a"}
 type TestResult struct {
 	Attempt   Attempt `json:"attempt"`
 	Delivered bool    `json:"delivered"`

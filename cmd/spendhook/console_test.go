@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -269,8 +273,8 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit",
 		"/console/events", "/console/events/" + ours + "/evt_ours", "/console/events/" + ours + "/evt_ours/body", "/console/events/" + theirs + "/evt_ours",
 		"/console/events?id=evt_ours", "/console/deliveries", "/console/deliveries?subscriber=" + w.failing, "/console/dead",
-		"/console/deliveries/evt_ours." + w.failing, "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
-		"/console/jobs", "/console/jobs?subscriber=" + w.failing,
+		"/console/deliveries/evt_ours." + w.failing, "/console/deliveries/evt_ours." + w.failing + "/body", "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
+		"/console/jobs", "/console/jobs?subscriber=" + w.failing, "/console/tail",
 	} {
 		for _, query := range []string{"", "company=" + ours, "company=" + strings.ToUpper(ours), "company=", "company=" + theirs + "&company=" + ours} {
 			path := base
@@ -293,6 +297,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/subscribers/" + w.failing + "/rotate-secret":                 {},
 		"/console/deliveries/evt_ours." + w.failing + "/retry":                 {},
 		"/console/deliveries/evt_ours." + w.failing + "/retry?company=" + ours: {},
+		"/console/deliveries/evt_ours." + w.failing + "/verify":                {"timestamp": {"1"}, "signature": {"v1,AAAA"}},
 		"/console/deliveries/retry":                                            {"id": {ours + "/evt_ours." + w.failing}},
 		"/console/events/" + ours + "/evt_ours/replay":                         {},
 		"/console/quarantine/drop":                                             {"of": {ours}, "id": {"evt_ours"}},
@@ -462,5 +467,154 @@ func TestConsoleRetriesAllThatMatch(t *testing.T) {
 	}
 	if w.came.Load() != 2 {
 		t.Errorf("%d were sent", w.came.Load())
+	}
+}
+
+// TestConsoleTail: attempts come to a browser that looks, those that it asked for, of its
+// company alone; and the stream ends with the session.
+func TestConsoleTail(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.failing = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID")
+	w.well = w.subscribe("Warehouse", "/well/warehouse", "PAYMENT_PAID")
+	v, stranger := newVisitor(t, w.daemon.api), newVisitor(t, w.daemon.api)
+	if status, _, _ := stranger.get("/console/tail/stream"); status != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", status)
+	}
+	v.enter(w.daemon.consoleLink(t))
+	stranger.enter(w.linkFor(uuid.NewString()))
+	if status, _, _ := stranger.get("/console/tail/stream?company=" + developerCompany.String()); status != http.StatusNotFound {
+		t.Errorf("another company's: %d", status)
+	}
+	failures, others := v.stream(t, "?result=failed"), stranger.stream(t, "")
+	failures.says(t, "event: open")
+	others.says(t, "event: open")
+	for i := 0; !failures.has("the receiver failed"); i++ { // the replica learns within a second that somebody looks
+		w.emit(fmt.Sprintf("evt_%d", i), "PAYMENT_PAID", nil)
+		waitABit(t)
+	}
+	if failures.has("Warehouse") {
+		t.Error("it shows what was delivered")
+	}
+	if others.has("evt_") {
+		t.Error("it shows another company's attempts")
+	}
+	token := v.token()
+	v.post("/console/leave", url.Values{"token": {token}})
+	failures.says(t, "event: ended")
+}
+
+// stream is what a server sends as events.
+type stream struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (v *visitor) stream(t *testing.T, query string) *stream {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/console/tail/stream"+query, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := v.http.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("the stream: %v %+v", err, resp)
+	}
+	s := &stream{}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		buffer := make([]byte, 4096)
+		for {
+			n, err := resp.Body.Read(buffer)
+			s.mu.Lock()
+			s.text.Write(buffer[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		reading.Wait()
+		resp.Body.Close()
+	})
+	return s
+}
+
+func (s *stream) has(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), text)
+}
+
+func (s *stream) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, browserPatience, "the stream says "+text, func() bool { return s.has(text) })
+}
+
+// TestConsoleShowsAnAttemptInParts, and checks a signature that its receiver has got.
+func TestConsoleShowsAnAttemptInParts(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	var headers atomic.Pointer[http.Header]
+	var body atomic.Pointer[[]byte]
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		got, _ := io.ReadAll(r.Body)
+		header := r.Header.Clone()
+		body.Store(&got)
+		headers.Store(&header)
+		rw.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(receiver.Close)
+	w.receiver = receiver.URL
+	id := w.subscribe("Ledger", "/well", "PAYMENT_PAID")
+	w.emit("evt_1", "PAYMENT_PAID", map[string]any{"amount": "1.00"})
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t, "--read-only"))
+	path, page := "/console/deliveries/evt_1."+id, ""
+	eventually(t, browserPatience, "it is delivered", func() bool {
+		_, _, page = v.get(path)
+		return strings.Contains(page, "Waiting for the answer")
+	})
+	if !strings.Contains(page, "TCP") || !strings.Contains(page, "webhook-signature: [redacted]") {
+		t.Errorf("the page: %s", page)
+	}
+	var shown struct {
+		Attempts []struct {
+			Timing struct {
+				ConnectMs   float64          `json:"connectMs"`
+				FirstByteMs float64          `json:"firstByteMs"`
+				WaitedMs    map[string]int64 `json:"waitedMs"`
+			} `json:"timing"`
+		} `json:"attempts"`
+	}
+	w.daemon.read(t, "/api/v1/deliveries/evt_1."+id, &shown)
+	if len(shown.Attempts) != 1 || shown.Attempts[0].Timing.ConnectMs <= 0 || shown.Attempts[0].Timing.FirstByteMs <= 0 || shown.Attempts[0].Timing.WaitedMs == nil {
+		t.Errorf("the API: %+v", shown)
+	}
+	if status, header, got := v.get(path + "/body"); status != http.StatusOK || got != string(*body.Load()) || !strings.Contains(header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("the bytes: %d %s, were %s", status, got, *body.Load())
+	}
+	got, token := *headers.Load(), v.token()
+	verdict := func(timestamp, signature string) string {
+		t.Helper()
+		_, _, page := v.post(path+"/verify", url.Values{"token": {token}, "timestamp": {timestamp}, "signature": {signature}})
+		return page
+	}
+	if page := verdict(got.Get("webhook-timestamp"), got.Get("webhook-signature")); !strings.Contains(page, "It matches") {
+		t.Errorf("the signature that was sent: %s", page)
+	}
+	for _, wrong := range []string{"v1,AAAA", strings.ToLower(got.Get("webhook-signature"))} {
+		if page := verdict(got.Get("webhook-timestamp"), wrong); !strings.Contains(page, "It does not match") {
+			t.Errorf("%s: %s", wrong, page)
+		}
+	}
+	if page := verdict("1", got.Get("webhook-signature")); !strings.Contains(page, "It does not match") {
+		t.Errorf("another time: %s", page)
+	}
+	if page := verdict("soon", "v1,AAAA"); !strings.Contains(page, "must be the number") {
+		t.Errorf("no time: %s", page)
 	}
 }

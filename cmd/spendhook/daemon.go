@@ -20,6 +20,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -80,6 +81,7 @@ type daemon struct {
 	sessions    *session.Store // of the console
 	traffic     *traffic.Store
 	counter     *traffic.Counter
+	tail        *tail.Tail
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics

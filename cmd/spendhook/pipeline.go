@@ -14,6 +14,7 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
@@ -79,7 +80,7 @@ func (d *daemon) openStores(context.Context) error {
 // openPipeline starts what turns an accepted event into deliveries. Stopping,
 // the workers end first, so that what they raise themselves is still accepted.
 func (d *daemon) openPipeline(ctx context.Context) (err error) {
-	d.countTraffic(ctx)
+	d.watchTraffic(ctx)
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
 		return err
 	}
@@ -130,22 +131,24 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		SignEd25519: d.cfg.Delivery.SignEd25519,
 		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted: d.counter.Attempted, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+		Counted: d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 }
 
-// countTraffic starts to count for the charts of the console. Stopping, it writes what
-// the workers counted last.
-func (d *daemon) countTraffic(ctx context.Context) {
+// watchTraffic starts to count for the charts of the console, and to show what somebody
+// looks at. Stopping, it writes what the workers counted last.
+func (d *daemon) watchTraffic(ctx context.Context) {
 	d.traffic = traffic.NewStore(d.redis.Client(), nil)
 	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
 		backlog, err := d.dispatcher.Backlog(ctx)
 		return backlog.Pending, err
 	}})
+	d.tail = tail.New(d.redis.Client(), d.log)
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { d.counter.Run(ctx) })
-	d.stop.add("traffic counter", func(context.Context) error {
+	running.Go(func() { d.tail.Run(ctx) })
+	d.stop.add("traffic", func(context.Context) error {
 		end()
 		running.Wait()
 		return nil
@@ -204,6 +207,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	})
 	d.stop.add("waiting readers", func(context.Context) error {
 		d.dispatcher.EndWaits()
+		d.tail.Close()
 		return nil
 	})
 	d.stop.add("readiness", func(context.Context) error {

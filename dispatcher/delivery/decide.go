@@ -15,6 +15,8 @@ type Result struct {
 	Duration   time.Duration
 	RetryAfter time.Duration // how long the receiver asked to wait; 0: it did not
 	Sent       http.Header   // what the request was made with; nil when none was
+	Waited     Waited
+	Timing     Timing
 }
 
 // Outcome says what an attempt means for its delivery.

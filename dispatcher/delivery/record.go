@@ -46,6 +46,8 @@ type Attempt struct {
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
 	Sent         string `json:"h,omitempty"` // its headers, as sentOf has them; empty: as the next attempt
+	Waited       Waited `json:"w,omitempty"`
+	Timing       Timing `json:"p,omitzero"`
 	Trace        string `json:"x,omitempty"` // the traceparent it was sent with; empty: none
 
 	Unknown jsontext.Value `json:",embed"` // as of a Record
@@ -139,7 +141,7 @@ func (r *Record) log(res Result) {
 func NewAttempt(number int, res Result) Attempt {
 	a := Attempt{
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
-		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent),
+		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent), Waited: res.Waited, Timing: res.Timing,
 	}
 	if trace := res.Sent[headerTrace]; len(trace) == 1 { //nolint:staticcheck // it is sent in lower case
 		a.Trace = trace[0]

@@ -79,7 +79,8 @@ func (c ErrorClass) Unreachable() bool {
 type Result struct {
 	StartedAt    time.Time
 	Duration     time.Duration // until the answer was read, or the failure
-	StatusCode   int           // 0 when no answer came
+	Timing       Timing
+	StatusCode   int // 0 when no answer came
 	Class        ErrorClass
 	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
 	Sent         http.Header   // what the request was made with, secrets included; nil when none was

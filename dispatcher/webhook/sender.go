@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -118,7 +119,9 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
 	defer cancel()
 	pool := s.transports.of(r)
-	ctx, connected := pool.dials.track(ctx)
+	watch := &stopwatch{now: s.now}
+	ctx, hooks := watch.trace(ctx)
+	ctx, connected := pool.dials.track(httptrace.WithClientTrace(ctx, hooks))
 	// Not http.Client: it would follow redirects.
 	req := s.request(ctx, r, started.Unix())
 	res.Sent = req.Header
@@ -129,7 +132,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 	} else {
 		s.readAnswer(ctx, resp, r.Headers, &res)
 	}
-	res.Duration = s.now().Sub(started)
+	res.Duration, res.Timing = s.now().Sub(started), watch.stop()
 	return res
 }
 

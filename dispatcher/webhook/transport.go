@@ -97,6 +97,7 @@ type dialer struct {
 	egress.Dialer
 	tls   *tls.Config
 	dials *dials
+	now   func() time.Time
 }
 
 func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
@@ -116,6 +117,7 @@ func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
 		Dialer: egress.Dialer{Guard: o.Guard, Proxy: o.Proxy, Timeout: o.ConnectTimeout},
 		tls:    config,
 		dials:  newDials(),
+		now:    o.Now,
 	}
 }
 
@@ -151,7 +153,10 @@ func (d *dialer) handshake(ctx context.Context, network, address string) (net.Co
 	conn := tls.Client(raw, config)
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
+	began := d.now()
+	err = conn.HandshakeContext(ctx)
+	shook(ctx, d.now().Sub(began))
+	if err != nil {
 		raw.Close()
 		return nil, &handshakeError{err}
 	}

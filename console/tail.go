@@ -1,0 +1,182 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/console/session"
+	"spendhook/dispatcher/tail"
+)
+
+// tailPage is the page of the live tail, whose rows come by its stream.
+type tailPage struct {
+	Stream string // its address
+}
+
+// tail shows attempts as they are recorded.
+func (s *server) tail(_ context.Context, v *visit) error {
+	company, err := v.company()
+	if err != nil {
+		return err
+	}
+	if _, err := v.subscriberAsked(company); err != nil {
+		return err
+	}
+	stream := *v.r.URL
+	stream.Path += "/stream"
+	v.show("tail", "Live tail", tailPage{stream.RequestURI()})
+	return nil
+}
+
+const (
+	// checkEvery is how often it is asked whether the session of a stream holds.
+	checkEvery = 10 * time.Second
+	// writePatience is how long a browser may take to take something.
+	writePatience = 10 * time.Second
+
+	// streamLife ends a stream in time, for example before its replica is replaced; the
+	// browser begins another.
+	streamLife = 10 * time.Minute
+)
+
+// tailStream sends what the tail shows as server-sent events, until the session ends.
+func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
+	v := &visit{w: w, r: r, server: s}
+	defer v.recover()
+	viewer, err := s.beginStream(v)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	defer viewer.Leave()
+	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
+	defer cancel()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // for nginx in front
+	out := http.NewResponseController(w)
+	send := func(kind string, data any) bool {
+		text, err := json.Marshal(data)
+		if err != nil {
+			return false
+		}
+		_ = out.SetWriteDeadline(s.opts.Now().Add(writePatience)) // else the server's holds
+		if _, err = w.Write([]byte("event: " + kind + "\ndata: " + string(text) + "\n\n")); err != nil {
+			return false
+		}
+		return out.Flush() == nil
+	}
+	if !send("open", struct{}{}) {
+		return
+	}
+	for checked := s.opts.Now(); ctx.Err() == nil; {
+		rows, dropped, err := nextRows(ctx, viewer)
+		if now := s.opts.Now(); now.Sub(checked) >= checkEvery {
+			if checked = now; !s.holds(ctx, r) {
+				send("ended", struct{}{})
+				return
+			}
+		}
+		kind := "rows"
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			kind, err = "idle", nil
+		}
+		if err != nil || !send(kind, tailRows{rows, dropped}) {
+			return
+		}
+	}
+}
+
+// beginStream lets the visitor in and begins the view that the query asks for.
+func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
+	ctx, cancel := context.WithTimeout(v.r.Context(), s.opts.Timeout)
+	defer cancel()
+	if err := s.letIn(ctx, v, func(g *session.Grant) bool { return g.May(readDeliveries) }); err != nil {
+		return nil, err
+	}
+	company, err := v.company()
+	if err != nil {
+		return nil, err
+	}
+	keep, err := v.tailFilter(company)
+	if err != nil {
+		return nil, err
+	}
+	return s.opts.Tail.Watch(company, keep)
+}
+
+// tailFilter says which attempts the query asks for.
+func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
+	event, result := v.text("event"), v.choice("result", "failed", "delivered")
+	subscriber, err := v.subscriberAsked(company)
+	return func(e tail.Entry) bool {
+		failed := e.Status != "DELIVERED"
+		return (event == "" || e.EventType == event) && (subscriber == nil || e.Subscriber == *subscriber) &&
+			(result == "" || failed == (result == "failed"))
+	}, err
+}
+
+// holds reports whether the session of a stream has not ended. A Redis that is away
+// ends none.
+func (s *server) holds(ctx context.Context, r *http.Request) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	looked := r.Clone(ctx)
+	looked.Header.Set("X-Refresh", "1") // it is no use of the session
+	_, _, err := s.enter(ctx, looked)
+	return err == nil || s.unavailable(err)
+}
+
+// tailRows is what the script of the page is sent.
+type tailRows struct {
+	Rows    []tailRow `json:"rows"`
+	Dropped int       `json:"dropped"`
+}
+
+// tailRow is an attempt, in words.
+type tailRow struct {
+	At         time.Time `json:"at"`
+	Company    string    `json:"company"`
+	Type       string    `json:"type"`
+	Event      string    `json:"event"`
+	Subscriber string    `json:"subscriber"`
+	Path       string    `json:"path"` // of the delivery's page
+	Answer     string    `json:"answer"`
+	Took       string    `json:"took"`
+	Number     int       `json:"number"`
+	Status     string    `json:"status"`
+	Tone       string    `json:"tone"`
+}
+
+// nextRows waits for entries, at most checkEvery, and then for what comes with them.
+func nextRows(ctx context.Context, viewer *tail.Viewer) (rows []tailRow, dropped int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkEvery)
+	defer cancel()
+	entries, dropped, err := viewer.Next(ctx)
+	for _, e := range slices.Backward(entries) {
+		rows = append(rows, newTailRow(e))
+	}
+	return rows, dropped, err
+}
+
+func newTailRow(e tail.Entry) tailRow {
+	status := statusOf(e.Status)
+	row := tailRow{
+		At: time.UnixMilli(e.At).UTC(), Company: e.Company.String(), Type: e.EventType, Event: e.EventID, Subscriber: e.Name,
+		Path: "/console/deliveries/" + e.EventID + "." + e.Subscriber.String(), Took: shortDuration(time.Duration(e.DurationMs) * time.Millisecond),
+		Number: e.Number, Status: status.Text, Tone: status.Tone,
+	}
+	if e.StatusCode != 0 {
+		row.Answer = number(e.StatusCode)
+	}
+	if e.Error != "" {
+		row.Answer += " " + classOf(e.Error)
+	}
+	return row
+}

@@ -1,0 +1,67 @@
+package console
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"spendhook/dispatcher/delivery"
+)
+
+// attemptRow is an attempt with its parts.
+type attemptRow struct {
+	delivery.Attempt
+
+	Headers []header
+	Waits   []wait
+	Parts   []part
+	Total   int64 // µs that the parts take, 1 at least
+}
+
+type header struct{ Name, Value string }
+
+// wait is what a delivery waited for before an attempt.
+type wait struct {
+	For string
+	How time.Duration
+}
+
+// part is a stretch of an attempt.
+type part struct {
+	Name, Class string
+	From, Took  int64 // µs
+}
+
+// Time is how long the part took.
+func (p part) Time() time.Duration { return time.Duration(p.Took) * time.Microsecond }
+
+var partNames = []struct{ name, class string }{
+	{"Waiting for a connection", "p-wait"}, {"Name resolution", "p-dns"}, {"TCP", "p-tcp"}, {"TLS", "p-tls"}, {"Waiting for the answer", "p-first"}, {"Reading the answer", "p-body"},
+}
+
+var waitNames = map[string]string{
+	"queue": "its turn", "endpoint_limit": "a place of its endpoint", "host_limit": "a place of its host", "rate_limit": "its rate",
+	"paused": "the end of a pause", "breaker": "an endpoint out of reach", "schedule": "the schedule of retries",
+}
+
+func newAttemptRow(a delivery.Attempt, headers map[string]string) attemptRow {
+	row := attemptRow{Attempt: a}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		row.Headers = append(row.Headers, header{name, headers[name]})
+	}
+	for _, reason := range slices.Sorted(maps.Keys(a.Waited)) {
+		name := waitNames[reason]
+		if name == "" {
+			name = reason
+		}
+		row.Waits = append(row.Waits, wait{name, time.Duration(a.Waited[reason]) * time.Millisecond})
+	}
+	for i, took := range append([]int64{a.WaitForConnection()}, a.Timing[:]...) {
+		if took > 0 {
+			row.Parts = append(row.Parts, part{partNames[i].name, partNames[i].class, row.Total, took})
+			row.Total += took
+		}
+	}
+	row.Total = max(1, row.Total)
+	return row
+}

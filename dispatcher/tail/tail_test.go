@@ -1,0 +1,164 @@
+package tail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/redistest"
+)
+
+const patience = 30 * time.Second
+
+// replica runs a Tail until the test ends.
+func replica(t *testing.T, client redis.UniversalClient) *Tail {
+	t.Helper()
+	tail := New(client, slog.New(slog.DiscardHandler))
+	ctx, end := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { tail.Run(ctx) })
+	t.Cleanup(func() {
+		end()
+		running.Wait()
+		tail.Close()
+	})
+	return tail
+}
+
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !so(); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+	}
+}
+
+func everything(Entry) bool { return true }
+
+func watch(t *testing.T, tail *Tail, company *uuid.UUID, keep func(Entry) bool) *Viewer {
+	t.Helper()
+	v, err := tail.Watch(company, keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Leave)
+	return v
+}
+
+func next(t *testing.T, v *Viewer) ([]Entry, int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	entries, dropped, err := v.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries, dropped
+}
+
+// TestWhatOneReplicaDoesAnotherShows: to whoever looks at the company, and at all; and
+// when nobody looks any more, nothing is written.
+func TestWhatOneReplicaDoesAnotherShows(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	a, b := replica(t, client), replica(t, client)
+	company, other := uuid.New(), uuid.New()
+	if a.Watched(company) {
+		t.Error("somebody looks already")
+	}
+	failures := watch(t, b, &company, func(e Entry) bool { return e.Error != "" })
+	all := watch(t, b, nil, everything)
+	eventually(t, "both are known", func() bool { return a.Watched(company) && a.Watched(other) })
+	for i := range 4 {
+		e := Entry{Company: company, EventID: fmt.Sprint(i)}
+		if i == 2 {
+			e.Error = "timeout"
+		}
+		a.Add(e)
+	}
+	a.Add(Entry{Company: other, EventID: "other", Error: "dns"})
+	if got, dropped := next(t, failures); len(got) != 1 || got[0].EventID != "2" || dropped != 0 {
+		t.Errorf("the failures of the company: %+v, %d dropped", got, dropped)
+	}
+	var seen []Entry
+	eventually(t, "all are seen", func() bool {
+		got, _ := next(t, all)
+		seen = append(seen, got...)
+		return len(seen) == 5
+	})
+	failures.Leave()
+	all.Leave()
+	eventually(t, "nobody looks", func() bool { return !a.Watched(company) && !a.Watched(other) })
+	a.Add(Entry{Company: company})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.gathered) != 0 {
+		t.Error("it is gathered for nobody")
+	}
+}
+
+// TestAFloodIsDroppedAndCounted, on its way and at a viewer that does not read.
+func TestAFloodIsDroppedAndCounted(t *testing.T) {
+	t.Parallel()
+	tail := replica(t, redistest.New(t))
+	company := uuid.New()
+	slow := watch(t, tail, &company, everything)
+	eventually(t, "it is known", func() bool { return tail.Watched(company) })
+	const sent = 20 * maxWritten
+	for range sent {
+		tail.Add(Entry{Company: company})
+	}
+	shown, lost := 0, 0
+	eventually(t, "all are shown or counted", func() bool {
+		got, dropped := next(t, slow)
+		shown, lost = shown+len(got), lost+dropped
+		return shown+lost == sent
+	})
+	if shown == 0 || lost == 0 {
+		t.Errorf("%d shown, %d dropped", shown, lost)
+	}
+	for range 2 * maxWaiting {
+		slow.offer(batch{Entries: []Entry{{}}})
+	}
+	if got, dropped := next(t, slow); len(got) != maxWaiting || dropped != maxWaiting {
+		t.Errorf("of a viewer that does not read %d wait, %d were dropped", len(got), dropped)
+	}
+}
+
+// TestViewersAreBounded: those of a company, those of all; and closing lets them go.
+func TestViewersAreBounded(t *testing.T) {
+	t.Parallel()
+	tail := replica(t, redistest.New(t))
+	company := uuid.New()
+	var last *Viewer
+	for range maxOfCompany {
+		last = watch(t, tail, &company, everything)
+	}
+	if _, err := tail.Watch(&company, everything); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one more of the company: %v", err)
+	}
+	for tail.viewers < maxViewers {
+		watch(t, tail, new(uuid.New()), everything)
+	}
+	if _, err := tail.Watch(new(uuid.New()), everything); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one more: %v", err)
+	}
+	last.Leave()
+	watch(t, tail, &company, everything)
+	tail.Close()
+	if _, _, err := last.Next(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
+	}
+}

@@ -1,0 +1,94 @@
+package webhook
+
+import (
+	"context"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+// Timing is how long the parts of an attempt took; what did not happen took 0. What is
+// left of the attempt's duration was spent waiting for a connection.
+type Timing struct {
+	DNS       time.Duration // name resolution
+	Connect   time.Duration // TCP
+	TLS       time.Duration // the handshake
+	FirstByte time.Duration // from the connection to the first byte of the answer
+	Body      time.Duration // from there to the end of the answer
+}
+
+// stopwatch times one attempt. A dial that net/http began for it may go on when it has
+// ended, so its methods are safe for concurrent use, and stop keeps what was seen.
+type stopwatch struct {
+	now func() time.Time
+
+	mu                                  sync.Mutex
+	stopped                             bool
+	resolving, connecting, began, first time.Time
+	resolved, connected, shaken         time.Duration
+}
+
+type stopwatchKey struct{}
+
+// trace returns the context of an attempt that is timed, and hooks that time it.
+func (s *stopwatch) trace(ctx context.Context) (context.Context, *httptrace.ClientTrace) {
+	return context.WithValue(ctx, stopwatchKey{}, s), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			s.note(func(now time.Time) {
+				s.began, s.first = now, time.Time{}
+				if info.Reused { // a dial that was begun is for others
+					s.resolved, s.connected, s.shaken = 0, 0, 0
+				}
+			})
+		},
+		DNSStart: func(httptrace.DNSStartInfo) { s.note(func(now time.Time) { s.resolving = now }) },
+		DNSDone: func(httptrace.DNSDoneInfo) {
+			s.note(func(now time.Time) { s.resolved = now.Sub(s.resolving) })
+		},
+		ConnectStart: func(string, string) {
+			s.note(func(now time.Time) {
+				if s.connecting.IsZero() { // several addresses may be tried at once
+					s.connecting = now
+				}
+			})
+		},
+		ConnectDone: func(string, string, error) {
+			s.note(func(now time.Time) { s.connected = now.Sub(s.connecting) })
+		},
+		GotFirstResponseByte: func() { s.note(func(now time.Time) { s.first = now }) },
+	}
+}
+
+// note changes what is known before the attempt has ended.
+func (s *stopwatch) note(change func(now time.Time)) {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		change(now)
+	}
+}
+
+// shook notes a TLS handshake for the attempt that a dial is for, if there is one.
+func shook(ctx context.Context, took time.Duration) {
+	if s, ok := ctx.Value(stopwatchKey{}).(*stopwatch); ok {
+		s.note(func(time.Time) { s.shaken = took })
+	}
+}
+
+// stop ends the attempt and tells its parts.
+func (s *stopwatch) stop() Timing {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	t := Timing{DNS: s.resolved, Connect: s.connected, TLS: s.shaken}
+	switch {
+	case s.began.IsZero():
+	case s.first.IsZero():
+		t.FirstByte = now.Sub(s.began)
+	default:
+		t.FirstByte, t.Body = s.first.Sub(s.began), now.Sub(s.first)
+	}
+	return t
+}
