@@ -79,7 +79,7 @@ func newReader(t *testing.T, h installation, d *running) *documentReader {
 		"SPENDHOOK_CONFIG="+filepath.Join(h.dir, "config.yml"), "SPENDHOOK_DEV=true",
 		"SPENDHOOK_URL="+d.api, "SPENDHOOK_TOKEN="+d.token, "TOKEN="+d.token,
 		"OPERATOR_TOKEN="+strings.TrimSpace(command(t, "", "token", "--data-dir", h.dir, "--scope", "operator platform").stdout),
-		"PLATFORM_TOKEN="+strings.TrimSpace(command(t, "", "token", "--data-dir", h.dir, "--scope", "platform events:read").stdout),
+		"PLATFORM_TOKEN="+strings.TrimSpace(command(t, "", "token", "--data-dir", h.dir, "--scope", "platform events:read deliveries:read").stdout),
 		"CLIENT_ID="+client.ID, "CLIENT_SECRET="+client.Secret,
 		"COMPANY="+developerCompany.String(), "UUID="+sub, "USER_UUID="+annUUID, "CARD="+cardUUID)
 	w.try(t, "certificates", "spendhook certs dev && cp spendhook-certs/client.pem till.pem")
