@@ -91,7 +91,8 @@ func setupTwo(t *testing.T) *twoCompanies {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
-		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: auth.NewClients(store, nil)})
+		clients := auth.NewClients(store, nil)
+		o.Clients, o.Tokens = clients, auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: clients})
 		*o = withSpend(store, *o)
 	})
 	w.keys = keys
@@ -109,6 +110,11 @@ func setupTwo(t *testing.T) *twoCompanies {
 	w.receiver = receiver.URL
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
 	w.certify(w.acme)
+	client, _, err := w.options.Clients.Create(t.Context(), auth.NewClient{Name: "acme's", Company: &w.acme.company, Scopes: []string{"events:read"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.acme.things["client"] = client.ID
 	return w
 }
 

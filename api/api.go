@@ -46,10 +46,11 @@ type Options struct {
 	// Console answers below /console; nil has nothing there.
 	Console http.Handler
 
-	// Keys sign the access tokens that Tokens issues to clients. Both are nil
+	// Keys sign the access tokens that Tokens issues to Clients. They are nil
 	// when only the tokens of other issuers are accepted.
-	Keys   *auth.Keys
-	Tokens Tokens
+	Keys    *auth.Keys
+	Tokens  Tokens
+	Clients Clients
 
 	// PublicURL is the base address at which clients reach this API; links
 	// within bodies begin with it.

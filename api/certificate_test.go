@@ -56,7 +56,7 @@ func from(address string) option {
 func certificateSwitches() map[string]bool {
 	return map[string]bool{
 		"subscribers": true, "reimbursements": true,
-		"events": false, "deliveries": false, "cards": false, "locations": false, "billing": false, "audit": false, "console": false,
+		"events": false, "deliveries": false, "cards": false, "locations": false, "billing": false, "audit": false, "clients": false, "console": false,
 	}
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/ed25519"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
@@ -52,6 +53,17 @@ type Publisher interface {
 type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f events.Filter) (events.Page, error)
+}
+
+// Clients is *auth.Clients.
+type Clients interface {
+	List(ctx context.Context, at string, size int) (auth.ClientPage, error)
+	Get(ctx context.Context, id string) (auth.Client, error)
+	Create(ctx context.Context, n auth.NewClient) (client auth.Client, secret string, err error)
+	RotateSecret(ctx context.Context, id string, overlap time.Duration) (client auth.Client, secret string, err error)
+	SetCertificates(ctx context.Context, id string, list []string) (auth.Client, error)
+	SetDisabled(ctx context.Context, id string, disabled bool) (auth.Client, error)
+	Delete(ctx context.Context, id string) error
 }
 
 // EventTypes is *eventtype.Store.

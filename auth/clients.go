@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
 )
@@ -118,13 +119,13 @@ func (n NewClient) check() error {
 		problems.Add("name", "INVALID", "must be 1 to %d bytes of text", maxName)
 	}
 	if len(n.Scopes) == 0 {
-		problems.Add("scope", "REQUIRED", "at least one is needed")
+		problems.Add("scopes", "REQUIRED", "at least one is needed")
 	}
 	if err := checkScopes(n.Scopes); err != nil {
-		problems.Add("scope", "INVALID", "%s", err)
+		problems.Add("scopes", "INVALID", "%s", err)
 	}
 	if n.Company != nil && (slices.Contains(n.Scopes, scopePlatform) || slices.Contains(n.Scopes, scopeOperator)) {
-		problems.Add("scope", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", scopePlatform, scopeOperator)
+		problems.Add("scopes", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", scopePlatform, scopeOperator)
 	}
 	checkCertificates(problems, n.Certificates, !n.NoSecret)
 	return problems.OrNil()
@@ -132,15 +133,15 @@ func (n NewClient) check() error {
 
 func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 	if len(list) > maxCertificates {
-		problems.Add("certificate", "TOO_MANY", "at most %d", maxCertificates)
+		problems.Add("certificates", "TOO_MANY", "at most %d", maxCertificates)
 	}
 	for _, print := range list {
 		if !thumbprints.MatchString(print) {
-			problems.Add("certificate", "INVALID", "must be an x5t#S256 thumbprint, 43 characters of base64url")
+			problems.Add("certificates", "INVALID", "must be an x5t#S256 thumbprint, 43 characters of base64url")
 		}
 	}
 	if !hasSecret && len(list) == 0 {
-		problems.Add("certificate", "REQUIRED", "a client without a secret needs one")
+		problems.Add("certificates", "REQUIRED", "a client without a secret needs one")
 	}
 }
 
@@ -231,6 +232,39 @@ func (c *Clients) Delete(ctx context.Context, id string) error {
 // Get reads a client, or returns storage.ErrNotFound.
 func (c *Clients) Get(ctx context.Context, id string) (Client, error) {
 	return c.rows.read(ctx, id)
+}
+
+// ClientPage is a part of the list of clients.
+type ClientPage struct {
+	Items []Client
+	Next  string // where the list goes on; "" at its end
+}
+
+// clientPlace is where a list goes on.
+type clientPlace struct {
+	CreatedAt int64
+	ID        string
+}
+
+const clientList = "clients"
+
+// List reads a page of at most size clients, the first created first, from a place that
+// the page before it named, or from the first. cursor.ErrBad for a place of another list.
+func (c *Clients) List(ctx context.Context, at string, size int) (ClientPage, error) {
+	var place clientPlace
+	var after *Client
+	if err := cursor.Decode(at, clientList, nil, &place); err != nil {
+		return ClientPage{}, err
+	}
+	if at != "" {
+		after = &Client{ID: place.ID, CreatedAt: time.UnixMilli(place.CreatedAt)}
+	}
+	list, err := c.rows.list(ctx, after, size+1)
+	if err != nil || len(list) <= size {
+		return ClientPage{Items: list}, err
+	}
+	last := list[size-1]
+	return ClientPage{Items: list[:size], Next: cursor.Encode(clientList, nil, clientPlace{last.CreatedAt.UnixMilli(), last.ID})}, nil
 }
 
 // Each calls do for every client, the first created first, until it errs.

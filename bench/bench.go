@@ -59,6 +59,8 @@ func scenarios() []scenario {
 		shape{name: "batch", companies: 1, fanOut: 1, batch: 100, goal: 0.45}.scenario("arrays of 100 events, one subscriber"),
 		shape{name: "fanout", companies: 1, fanOut: 10, batch: 1, goal: 0.60}.scenario("one event a request, 10 subscribers"),
 		shape{name: "ports", companies: 256, fanOut: 1, batch: 1}.scenario("one event a request, 256 companies with a subscriber each on 256 ports"),
+		{"filters", "10 subscribers with filters, of which 5 match, against 5 without", filters},
+		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},
 		{"latency", "200 events/s, one subscriber; then idle", latency},
 		{"failing", "a receiver that fails half of the attempts", failing},
 		{"isolation", "10 subscribers, some of them sick", isolation10},

@@ -188,11 +188,19 @@ func (d *daemon) profile(ctx context.Context, length time.Duration, file string)
 type subscription struct {
 	company          int
 	name, url, event string
+	filter           string // "": none
+	perSecond, burst int    // its rate; 0: none
 }
 
 // subscribe registers a subscriber and returns its id.
 func (d *daemon) subscribe(ctx context.Context, s subscription) (id string, err error) {
 	in := map[string]any{"companyUuid": company(s.company), "name": s.name, "callbackUrl": s.url, "events": []string{s.event}}
+	if s.filter != "" {
+		in["filter"] = s.filter
+	}
+	if s.perSecond > 0 {
+		in["rateLimit"] = map[string]int{"perSecond": s.perSecond, "burst": s.burst}
+	}
 	var out struct {
 		UUID string `json:"uuid"`
 	}

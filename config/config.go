@@ -231,12 +231,14 @@ type clientCertificates struct {
 	Locations      string `yaml:"locations"`
 	Billing        string `yaml:"billing"`
 	Audit          string `yaml:"audit"`
+	Clients        string `yaml:"clients"`
 }
 
 func (c clientCertificates) byGroup() map[string]string {
 	return map[string]string{
 		"subscribers": c.Subscribers, "reimbursements": c.Reimbursements, "events": c.Events,
 		"deliveries": c.Deliveries, "cards": c.Cards, "locations": c.Locations, "billing": c.Billing, "audit": c.Audit,
+		"clients": c.Clients,
 	}
 }
 
@@ -284,7 +286,7 @@ func defaults() Config {
 		},
 		TLS: TLS{ProxyHeader: "client-cert", ClientCertificates: clientCertificates{
 			Subscribers: required, Reimbursements: required,
-			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional,
+			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional, Clients: optional,
 		}},
 		Console: console{ClientCertificates: optional},
 		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},

@@ -327,7 +327,7 @@ func TestCertificateRequired(t *testing.T) {
 	}
 	want := map[string]bool{
 		"subscribers": true, "reimbursements": true, "cards": true,
-		"events": false, "deliveries": false, "locations": false, "billing": false, "audit": false, "console": false,
+		"events": false, "deliveries": false, "locations": false, "billing": false, "audit": false, "clients": false, "console": false,
 	}
 	if diff := cmp.Diff(want, proxied.CertificateRequired()); diff != "" {
 		t.Error(diff)

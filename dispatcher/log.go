@@ -29,7 +29,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 	if o.to.url != nil {
 		attrs = append(attrs, slog.String("server.address", o.to.url.Hostname()), slog.String("server.port", o.to.port()))
 	}
-	if sent := o.result.Sent[tracing.Header]; len(sent) == 1 {
+	if sent := o.result.Sent[tracing.Header]; len(sent) == 1 { //nolint:staticcheck // it is sent in lower case
 		attrs = append(attrs, slog.String("trace_id", tracing.TraceIDOf(sent[0])))
 	}
 	if o.result.StatusCode != 0 {

@@ -1588,6 +1588,93 @@ type Merchant struct {
 // Example: 1500.5
 type Money = json.Number
 
+// OAuthClient Example: {"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}
+type OAuthClient struct {
+	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	Certificates []string `json:"certificates"`
+	ClientID     string   `json:"clientId"`
+
+	// CompanyUUID The company that it is tied to; absent when it may name any.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	CreatedAt   time.Time           `json:"createdAt"`
+	Disabled    bool                `json:"disabled"`
+
+	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	HasSecret bool `json:"hasSecret"`
+
+	// LastUsedAt To the minute; absent when it never was.
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+	Name       string     `json:"name"`
+
+	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
+	Scopes         []string   `json:"scopes"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+}
+
+// OAuthClientInput defines model for OAuthClientInput.
+type OAuthClientInput struct {
+	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	Certificates *[]string `json:"certificates,omitempty"`
+
+	// CompanyUUID The company that it is tied to. Without it, it may name any.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	Name        string              `json:"name"`
+
+	// NoSecret It authenticates by a certificate alone.
+	NoSecret *bool    `json:"noSecret,omitempty"`
+	Scopes   []string `json:"scopes"`
+}
+
+// OAuthClientList Example: {"content":[{"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}]}
+type OAuthClientList struct {
+	Content []OAuthClient `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor *string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
+// OAuthClientRotation defines model for OAuthClientRotation.
+type OAuthClientRotation struct {
+	OverlapSeconds *int `json:"overlapSeconds,omitempty"`
+}
+
+// OAuthClientUpdate defines model for OAuthClientUpdate.
+type OAuthClientUpdate struct {
+	Certificates *[]string `json:"certificates,omitempty"`
+	Disabled     *bool     `json:"disabled,omitempty"`
+}
+
+// OAuthClientWithSecret defines model for OAuthClientWithSecret.
+type OAuthClientWithSecret struct {
+	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	Certificates []string `json:"certificates"`
+	ClientID     string   `json:"clientId"`
+
+	// ClientSecret Shown here and never again; absent of a client without one.
+	ClientSecret *string `json:"clientSecret,omitempty"`
+
+	// CompanyUUID The company that it is tied to; absent when it may name any.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	CreatedAt   time.Time           `json:"createdAt"`
+	Disabled    bool                `json:"disabled"`
+
+	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	HasSecret bool `json:"hasSecret"`
+
+	// LastUsedAt To the minute; absent when it never was.
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+	Name       string     `json:"name"`
+
+	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
+	Scopes         []string   `json:"scopes"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+}
+
 // OnDead What becomes of an ordered subscriber when a delivery died: the next one goes out (the default), or the subscriber is paused.
 type OnDead string
 
@@ -2034,6 +2121,9 @@ type CardJobPath = openapi_types.UUID
 // CardPath defines model for CardPath.
 type CardPath = openapi_types.UUID
 
+// ClientPath defines model for ClientPath.
+type ClientPath = string
+
 // CompanyPath defines model for CompanyPath.
 type CompanyPath = openapi_types.UUID
 
@@ -2398,6 +2488,33 @@ type ListLocationsV1Params struct {
 type GetLocationV1Params struct {
 	// CompanyUUID The company, when the token does not carry it.
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
+}
+
+// ListClientsParams defines parameters for ListClients.
+type ListClientsParams struct {
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// CreateClientParams defines parameters for CreateClient.
+type CreateClientParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RotateClientSecretParams defines parameters for RotateClientSecret.
+type RotateClientSecretParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // ListQuarantineParams defines parameters for ListQuarantine.
@@ -2800,6 +2917,15 @@ type IngestEventsJSONRequestBody = IngestEventsJSONBody
 
 // ReplayEventJSONRequestBody defines body for ReplayEvent for application/json ContentType.
 type ReplayEventJSONRequestBody = ReplayRequest
+
+// CreateClientJSONRequestBody defines body for CreateClient for application/json ContentType.
+type CreateClientJSONRequestBody = OAuthClientInput
+
+// UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
+type UpdateClientJSONRequestBody = OAuthClientUpdate
+
+// RotateClientSecretJSONRequestBody defines body for RotateClientSecret for application/json ContentType.
+type RotateClientSecretJSONRequestBody = OAuthClientRotation
 
 // CreateSubscriberJSONRequestBody defines body for CreateSubscriber for application/json ContentType.
 type CreateSubscriberJSONRequestBody = SubscriberCreate
@@ -3300,6 +3426,84 @@ type ClientInterface interface {
 	//
 	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
 	GetLocationV1(ctx context.Context, uuid LocationPath, params *GetLocationV1Params, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListClients List the OAuth clients, the first created first
+	//
+	// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
+	// where the daemon issues no tokens itself.
+	//
+	// Corresponds with GET /api/v1/oauth-clients (the `ListClients` operationId).
+	ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateClientWithBody Create an OAuth client
+	//
+	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+	// `operator` are not for a client of a company.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+	CreateClientWithBody(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateClient Create an OAuth client
+	//
+	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+	// `operator` are not for a client of a company.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+	CreateClient(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteClient Delete an OAuth client
+	//
+	// The tokens that it has are refused within seconds.
+	//
+	// Corresponds with DELETE /api/v1/oauth-clients/{clientId} (the `DeleteClient` operationId).
+	DeleteClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetClient Read an OAuth client
+	//
+	// Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
+	GetClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateClientWithBody Disable or enable an OAuth client, or change its certificates
+	//
+	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+	UpdateClientWithBody(ctx context.Context, clientID ClientPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateClient Disable or enable an OAuth client, or change its certificates
+	//
+	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+	UpdateClient(ctx context.Context, clientID ClientPath, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateClientSecretWithBody Give an OAuth client a new secret
+	//
+	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+	RotateClientSecretWithBody(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateClientSecret Give an OAuth client a new secret
+	//
+	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+	RotateClientSecret(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListQuarantine List what could not be read
 	//
@@ -4453,6 +4657,174 @@ func (c *Client) ListLocationsV1(ctx context.Context, params *ListLocationsV1Par
 // Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
 func (c *Client) GetLocationV1(ctx context.Context, uuid LocationPath, params *GetLocationV1Params, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLocationV1Request(c.Server, uuid, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListClients List the OAuth clients, the first created first
+//
+// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
+// where the daemon issues no tokens itself.
+//
+// Corresponds with GET /api/v1/oauth-clients (the `ListClients` operationId).
+func (c *Client) ListClients(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListClientsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateClientWithBody Create an OAuth client
+//
+// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+// `operator` are not for a client of a company.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+func (c *Client) CreateClientWithBody(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClientRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateClient Create an OAuth client
+//
+// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+// `operator` are not for a client of a company.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+func (c *Client) CreateClient(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateClientRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteClient Delete an OAuth client
+//
+// The tokens that it has are refused within seconds.
+//
+// Corresponds with DELETE /api/v1/oauth-clients/{clientId} (the `DeleteClient` operationId).
+func (c *Client) DeleteClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteClientRequest(c.Server, clientID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetClient Read an OAuth client
+//
+// Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
+func (c *Client) GetClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClientRequest(c.Server, clientID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateClientWithBody Disable or enable an OAuth client, or change its certificates
+//
+// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+func (c *Client) UpdateClientWithBody(ctx context.Context, clientID ClientPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateClientRequestWithBody(c.Server, clientID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateClient Disable or enable an OAuth client, or change its certificates
+//
+// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+func (c *Client) UpdateClient(ctx context.Context, clientID ClientPath, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateClientRequest(c.Server, clientID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateClientSecretWithBody Give an OAuth client a new secret
+//
+// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+func (c *Client) RotateClientSecretWithBody(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateClientSecretRequestWithBody(c.Server, clientID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateClientSecret Give an OAuth client a new secret
+//
+// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+func (c *Client) RotateClientSecret(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateClientSecretRequest(c.Server, clientID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7548,6 +7920,304 @@ func NewGetLocationV1Request(server string, uuid LocationPath, params *GetLocati
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListClientsRequest constructs an http.Request for the ListClients method
+func NewListClientsRequest(server string, params *ListClientsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/oauth-clients")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Size != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "size", *params.Size, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateClientRequest calls the generic CreateClient builder with application/json body
+func NewCreateClientRequest(server string, params *CreateClientParams, body CreateClientJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateClientRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateClientRequestWithBody constructs an http.Request for the CreateClient method, with any body, and a specified content type
+func NewCreateClientRequestWithBody(server string, params *CreateClientParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/oauth-clients")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteClientRequest constructs an http.Request for the DeleteClient method
+func NewDeleteClientRequest(server string, clientID ClientPath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "clientId", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/oauth-clients/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetClientRequest constructs an http.Request for the GetClient method
+func NewGetClientRequest(server string, clientID ClientPath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "clientId", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/oauth-clients/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUpdateClientRequest calls the generic UpdateClient builder with application/json body
+func NewUpdateClientRequest(server string, clientID ClientPath, body UpdateClientJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateClientRequestWithBody(server, clientID, "application/json", bodyReader)
+}
+
+// NewUpdateClientRequestWithBody constructs an http.Request for the UpdateClient method, with any body, and a specified content type
+func NewUpdateClientRequestWithBody(server string, clientID ClientPath, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "clientId", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/oauth-clients/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRotateClientSecretRequest calls the generic RotateClientSecret builder with application/json body
+func NewRotateClientSecretRequest(server string, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRotateClientSecretRequestWithBody(server, clientID, params, "application/json", bodyReader)
+}
+
+// NewRotateClientSecretRequestWithBody constructs an http.Request for the RotateClientSecret method, with any body, and a specified content type
+func NewRotateClientSecretRequestWithBody(server string, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "clientId", clientID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/oauth-clients/%s/rotate-secret", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -10816,6 +11486,90 @@ type ClientWithResponsesInterface interface {
 	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
 	GetLocationV1WithResponse(ctx context.Context, uuid LocationPath, params *GetLocationV1Params, reqEditors ...RequestEditorFn) (*GetLocationV1Response, error)
 
+	// ListClientsWithResponse List the OAuth clients, the first created first
+	//
+	// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
+	// where the daemon issues no tokens itself.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/oauth-clients (the `ListClients` operationId).
+	ListClientsWithResponse(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*ListClientsResponse, error)
+
+	// CreateClientWithBodyWithResponse Create an OAuth client
+	//
+	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+	// `operator` are not for a client of a company.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+	CreateClientWithBodyWithResponse(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClientResponse, error)
+
+	// CreateClientWithResponse Create an OAuth client
+	//
+	// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+	// `operator` are not for a client of a company.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+	CreateClientWithResponse(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClientResponse, error)
+
+	// DeleteClientWithResponse Delete an OAuth client
+	//
+	// The tokens that it has are refused within seconds.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/oauth-clients/{clientId} (the `DeleteClient` operationId).
+	DeleteClientWithResponse(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*DeleteClientResponse, error)
+
+	// GetClientWithResponse Read an OAuth client
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
+	GetClientWithResponse(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*GetClientResponse, error)
+
+	// UpdateClientWithBodyWithResponse Disable or enable an OAuth client, or change its certificates
+	//
+	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+	UpdateClientWithBodyWithResponse(ctx context.Context, clientID ClientPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
+
+	// UpdateClientWithResponse Disable or enable an OAuth client, or change its certificates
+	//
+	// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+	// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+	UpdateClientWithResponse(ctx context.Context, clientID ClientPath, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error)
+
+	// RotateClientSecretWithBodyWithResponse Give an OAuth client a new secret
+	//
+	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+	RotateClientSecretWithBodyWithResponse(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateClientSecretResponse, error)
+
+	// RotateClientSecretWithResponse Give an OAuth client a new secret
+	//
+	// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+	RotateClientSecretWithResponse(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateClientSecretResponse, error)
+
 	// ListQuarantineWithResponse List what could not be read
 	//
 	// Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
@@ -12242,6 +12996,197 @@ func (r GetLocationV1Response) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetLocationV1Response) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListClientsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OAuthClientList
+}
+
+// Status returns HTTPResponse.Status
+func (r ListClientsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListClientsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListClientsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *OAuthClientWithSecret
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// DeleteClientResponse204Headers the declared response headers of an HTTP 204 response for DeleteClient
+type DeleteClientResponse204Headers struct {
+	XRequestID string
+}
+
+type DeleteClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// Headers204 the parsed response headers for an HTTP 204 response
+	Headers204 *DeleteClientResponse204Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OAuthClient
+}
+
+// Status returns HTTPResponse.Status
+func (r GetClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UpdateClientResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OAuthClient
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateClientResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateClientResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateClientResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateClientSecretResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OAuthClientWithSecret
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateClientSecretResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateClientSecretResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateClientSecretResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -13952,6 +14897,144 @@ func (c *ClientWithResponses) GetLocationV1WithResponse(ctx context.Context, uui
 	return ParseGetLocationV1Response(rsp)
 }
 
+// ListClientsWithResponse List the OAuth clients, the first created first
+//
+// For all operations about clients the token needs the scopes `operator` and `platform`, and is tied to no company. They answer 404
+// where the daemon issues no tokens itself.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/oauth-clients (the `ListClients` operationId).
+func (c *ClientWithResponses) ListClientsWithResponse(ctx context.Context, params *ListClientsParams, reqEditors ...RequestEditorFn) (*ListClientsResponse, error) {
+	rsp, err := c.ListClients(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListClientsResponse(rsp)
+}
+
+// CreateClientWithBodyWithResponse Create an OAuth client
+//
+// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+// `operator` are not for a client of a company.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+func (c *ClientWithResponses) CreateClientWithBodyWithResponse(ctx context.Context, params *CreateClientParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateClientResponse, error) {
+	rsp, err := c.CreateClientWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateClientResponse(rsp)
+}
+
+// CreateClientWithResponse Create an OAuth client
+//
+// Its secret is in this answer only. A client gets no scope that the token of the request lacks; `platform` and
+// `operator` are not for a client of a company.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/oauth-clients (the `CreateClient` operationId).
+func (c *ClientWithResponses) CreateClientWithResponse(ctx context.Context, params *CreateClientParams, body CreateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateClientResponse, error) {
+	rsp, err := c.CreateClient(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateClientResponse(rsp)
+}
+
+// DeleteClientWithResponse Delete an OAuth client
+//
+// The tokens that it has are refused within seconds.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/oauth-clients/{clientId} (the `DeleteClient` operationId).
+func (c *ClientWithResponses) DeleteClientWithResponse(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*DeleteClientResponse, error) {
+	rsp, err := c.DeleteClient(ctx, clientID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteClientResponse(rsp)
+}
+
+// GetClientWithResponse Read an OAuth client
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
+func (c *ClientWithResponses) GetClientWithResponse(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*GetClientResponse, error) {
+	rsp, err := c.GetClient(ctx, clientID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetClientResponse(rsp)
+}
+
+// UpdateClientWithBodyWithResponse Disable or enable an OAuth client, or change its certificates
+//
+// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+func (c *ClientWithResponses) UpdateClientWithBodyWithResponse(ctx context.Context, clientID ClientPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error) {
+	rsp, err := c.UpdateClientWithBody(ctx, clientID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateClientResponse(rsp)
+}
+
+// UpdateClientWithResponse Disable or enable an OAuth client, or change its certificates
+//
+// A client that is disabled gets no token, and the tokens that it has are refused within seconds. `certificates`
+// replaces the list of those that it may present; with an empty one it may present any, or none, and needs its secret.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/oauth-clients/{clientId} (the `UpdateClient` operationId).
+func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clientID ClientPath, body UpdateClientJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateClientResponse, error) {
+	rsp, err := c.UpdateClient(ctx, clientID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateClientResponse(rsp)
+}
+
+// RotateClientSecretWithBodyWithResponse Give an OAuth client a new secret
+//
+// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+func (c *ClientWithResponses) RotateClientSecretWithBodyWithResponse(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RotateClientSecretResponse, error) {
+	rsp, err := c.RotateClientSecretWithBody(ctx, clientID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateClientSecretResponse(rsp)
+}
+
+// RotateClientSecretWithResponse Give an OAuth client a new secret
+//
+// The new secret is in this answer only. The old one is good for `overlapSeconds` more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/oauth-clients/{clientId}/rotate-secret (the `RotateClientSecret` operationId).
+func (c *ClientWithResponses) RotateClientSecretWithResponse(ctx context.Context, clientID ClientPath, params *RotateClientSecretParams, body RotateClientSecretJSONRequestBody, reqEditors ...RequestEditorFn) (*RotateClientSecretResponse, error) {
+	rsp, err := c.RotateClientSecret(ctx, clientID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateClientSecretResponse(rsp)
+}
+
 // ListQuarantineWithResponse List what could not be read
 //
 // Events, deliveries and subscribers whose stored form is damaged. Each was put aside when it was
@@ -15499,6 +16582,165 @@ func ParseGetLocationV1Response(rsp *http.Response) (*GetLocationV1Response, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Location
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListClientsResponse parses an HTTP response from a ListClientsWithResponse call
+func ParseListClientsResponse(rsp *http.Response) (*ListClientsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListClientsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OAuthClientList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateClientResponse parses an HTTP response from a CreateClientWithResponse call
+func ParseCreateClientResponse(rsp *http.Response) (*CreateClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest OAuthClientWithSecret
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteClientResponse parses an HTTP response from a DeleteClientWithResponse call
+func ParseDeleteClientResponse(rsp *http.Response) (*DeleteClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		var headers DeleteClientResponse204Headers
+		if values := rsp.Header.Values("X-Request-Id"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "X-Request-Id", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.XRequestID = value
+		}
+		response.Headers204 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetClientResponse parses an HTTP response from a GetClientWithResponse call
+func ParseGetClientResponse(rsp *http.Response) (*GetClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OAuthClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUpdateClientResponse parses an HTTP response from a UpdateClientWithResponse call
+func ParseUpdateClientResponse(rsp *http.Response) (*UpdateClientResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateClientResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OAuthClient
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateClientSecretResponse parses an HTTP response from a RotateClientSecretWithResponse call
+func ParseRotateClientSecretResponse(rsp *http.Response) (*RotateClientSecretResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateClientSecretResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OAuthClientWithSecret
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

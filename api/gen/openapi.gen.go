@@ -1656,6 +1656,93 @@ type Merchant struct {
 // Example: 1500.5
 type Money = jsontext.Value
 
+// OAuthClient Example: {"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}
+type OAuthClient struct {
+	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	Certificates []string `json:"certificates"`
+	ClientID     string   `json:"clientId"`
+
+	// CompanyUUID The company that it is tied to; absent when it may name any.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	CreatedAt   time.Time           `json:"createdAt"`
+	Disabled    bool                `json:"disabled"`
+
+	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	HasSecret bool `json:"hasSecret"`
+
+	// LastUsedAt To the minute; absent when it never was.
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+	Name       string     `json:"name"`
+
+	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
+	Scopes         []string   `json:"scopes"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+}
+
+// OAuthClientInput defines model for OAuthClientInput.
+type OAuthClientInput struct {
+	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	Certificates *[]string `json:"certificates,omitempty"`
+
+	// CompanyUUID The company that it is tied to. Without it, it may name any.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	Name        string              `json:"name"`
+
+	// NoSecret It authenticates by a certificate alone.
+	NoSecret *bool    `json:"noSecret,omitempty"`
+	Scopes   []string `json:"scopes"`
+}
+
+// OAuthClientList Example: {"content":[{"certificates":[],"clientId":"shc_df359699887e0c772d5757c5","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","disabled":false,"hasSecret":true,"name":"ledger","scopes":["deliveries:read","events:write"],"updatedAt":"2026-11-20T19:00:00.412Z"}]}
+type OAuthClientList struct {
+	Content []OAuthClient `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True when the page ends before it is full although the list goes on: it has as many bytes as a page may have (4 MiB), or as much was looked at as one request may look at. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
+}
+
+// OAuthClientRotation defines model for OAuthClientRotation.
+type OAuthClientRotation struct {
+	OverlapSeconds *int `json:"overlapSeconds,omitempty"`
+}
+
+// OAuthClientUpdate defines model for OAuthClientUpdate.
+type OAuthClientUpdate struct {
+	Certificates *[]string `json:"certificates,omitempty"`
+	Disabled     *bool     `json:"disabled,omitempty"`
+}
+
+// OAuthClientWithSecret defines model for OAuthClientWithSecret.
+type OAuthClientWithSecret struct {
+	// Certificates The `x5t#S256` of the certificates of which it must present one.
+	Certificates []string `json:"certificates"`
+	ClientID     string   `json:"clientId"`
+
+	// ClientSecret Shown here and never again; absent of a client without one.
+	ClientSecret string `json:"clientSecret,omitempty"`
+
+	// CompanyUUID The company that it is tied to; absent when it may name any.
+	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
+	CreatedAt   time.Time           `json:"createdAt"`
+	Disabled    bool                `json:"disabled"`
+
+	// HasSecret Whether it has a secret; else it authenticates by a certificate alone.
+	HasSecret bool `json:"hasSecret"`
+
+	// LastUsedAt To the minute; absent when it never was.
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+	Name       string     `json:"name"`
+
+	// OldSecretUntil Until when the secret before a rotation is good; absent when there is none.
+	OldSecretUntil *time.Time `json:"oldSecretUntil,omitempty"`
+	Scopes         []string   `json:"scopes"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+}
+
 // OAuthError defines model for OAuthError.
 type OAuthError struct {
 	Error            OAuthErrorError `json:"error"`
@@ -2147,6 +2234,9 @@ type CardJobPath = openapi_types.UUID
 // CardPath defines model for CardPath.
 type CardPath = openapi_types.UUID
 
+// ClientPath defines model for ClientPath.
+type ClientPath = string
+
 // CompanyPath defines model for CompanyPath.
 type CompanyPath = openapi_types.UUID
 
@@ -2592,6 +2682,33 @@ type GetLocationV1Params struct {
 	CompanyUUID *CompanyUUID `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// ListClientsParams defines parameters for ListClients.
+type ListClientsParams struct {
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. More than 100 is taken as 100, as `X-Page-Size` and the links then say.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
+// CreateClientParams defines parameters for CreateClient.
+type CreateClientParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
+// RotateClientSecretParams defines parameters for RotateClientSecret.
+type RotateClientSecretParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters. For 24 hours the same key with the same request is
+	// answered with the stored answer, under a request id of its own; with another request, 422. Only 2xx
+	// answers are stored: what failed may be tried again with the same key. In place of an answer of more than
+	// 64 KiB, what is at its `Location` is read again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+}
+
 // ListQuarantineParams defines parameters for ListQuarantine.
 type ListQuarantineParams struct {
 	// CompanyUUID The company, when the token does not carry it.
@@ -3017,6 +3134,15 @@ type ReplayEventJSONRequestBody = ReplayRequest
 // CancelJobJSONRequestBody defines body for CancelJob for application/json ContentType.
 type CancelJobJSONRequestBody = CompanyScope
 
+// CreateClientJSONRequestBody defines body for CreateClient for application/json ContentType.
+type CreateClientJSONRequestBody = OAuthClientInput
+
+// UpdateClientJSONRequestBody defines body for UpdateClient for application/json ContentType.
+type UpdateClientJSONRequestBody = OAuthClientUpdate
+
+// RotateClientSecretJSONRequestBody defines body for RotateClientSecret for application/json ContentType.
+type RotateClientSecretJSONRequestBody = OAuthClientRotation
+
 // RetryQuarantinedJSONRequestBody defines body for RetryQuarantined for application/json ContentType.
 type RetryQuarantinedJSONRequestBody = CompanyScope
 
@@ -3297,6 +3423,24 @@ type ServerInterface interface {
 	//
 	// Deprecated: this operation has been marked as deprecated upstream, but no `x-deprecated-reason` was set
 	GetLocationV1(w http.ResponseWriter, r *http.Request, uuid LocationPath, params GetLocationV1Params)
+	// ListClients List the OAuth clients, the first created first
+	// (GET /api/v1/oauth-clients)
+	ListClients(w http.ResponseWriter, r *http.Request, params ListClientsParams)
+	// CreateClient Create an OAuth client
+	// (POST /api/v1/oauth-clients)
+	CreateClient(w http.ResponseWriter, r *http.Request, params CreateClientParams)
+	// DeleteClient Delete an OAuth client
+	// (DELETE /api/v1/oauth-clients/{clientId})
+	DeleteClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
+	// GetClient Read an OAuth client
+	// (GET /api/v1/oauth-clients/{clientId})
+	GetClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
+	// UpdateClient Disable or enable an OAuth client, or change its certificates
+	// (PATCH /api/v1/oauth-clients/{clientId})
+	UpdateClient(w http.ResponseWriter, r *http.Request, clientID ClientPath)
+	// RotateClientSecret Give an OAuth client a new secret
+	// (POST /api/v1/oauth-clients/{clientId}/rotate-secret)
+	RotateClientSecret(w http.ResponseWriter, r *http.Request, clientID ClientPath, params RotateClientSecretParams)
 	// ListQuarantine List what could not be read
 	// (GET /api/v1/quarantine)
 	ListQuarantine(w http.ResponseWriter, r *http.Request, params ListQuarantineParams)
@@ -5096,6 +5240,221 @@ func (siw *ServerInterfaceWrapper) GetLocationV1(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetLocationV1(w, r, uuid, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListClients operation middleware
+func (siw *ServerInterfaceWrapper) ListClients(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListClientsParams
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "size", r.URL.Query(), &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "size"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "size", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListClients(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateClient operation middleware
+func (siw *ServerInterfaceWrapper) CreateClient(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateClientParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateClient(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteClient operation middleware
+func (siw *ServerInterfaceWrapper) DeleteClient(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clientId" -------------
+	var clientID ClientPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteClient(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetClient operation middleware
+func (siw *ServerInterfaceWrapper) GetClient(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clientId" -------------
+	var clientID ClientPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClient(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UpdateClient operation middleware
+func (siw *ServerInterfaceWrapper) UpdateClient(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clientId" -------------
+	var clientID ClientPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UpdateClient(w, r, clientID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RotateClientSecret operation middleware
+func (siw *ServerInterfaceWrapper) RotateClientSecret(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "clientId" -------------
+	var clientID ClientPath
+
+	err = runtime.BindStyledParameterWithOptions("simple", "clientId", mux.Vars(r)["clientId"], &clientID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "clientId", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RotateClientSecretParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RotateClientSecret(w, r, clientID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7422,6 +7781,18 @@ func HandlerWithOptions(si ServerInterface, options GorillaServerOptions) http.H
 	r.HandleFunc(options.BaseURL+"/api/v1/quarantine/{id}/retry", wrapper.RetryQuarantined).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/audit", wrapper.ListAudit).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients", wrapper.ListClients).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients", wrapper.CreateClient).Methods(http.MethodPost)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}", wrapper.DeleteClient).Methods(http.MethodDelete)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}", wrapper.GetClient).Methods(http.MethodGet)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}", wrapper.UpdateClient).Methods(http.MethodPatch)
+
+	r.HandleFunc(options.BaseURL+"/api/v1/oauth-clients/{clientId}/rotate-secret", wrapper.RotateClientSecret).Methods(http.MethodPost)
 
 	r.HandleFunc(options.BaseURL+"/api/v1/console-links", wrapper.CreateConsoleLink).Methods(http.MethodPost)
 

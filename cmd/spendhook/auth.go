@@ -42,6 +42,7 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 			return err
 		}
 		clients := auth.NewClients(d.storage, nil)
+		d.clients = clients
 		options.Keys, options.Clients = d.keys, clients
 		d.tokens = auth.NewEndpoint(auth.EndpointOptions{
 			Keys: d.keys, Clients: clients, Limiter: d.limiter, Logger: d.log, Metrics: metrics,
@@ -85,6 +86,14 @@ func (d *daemon) tokenEndpoint() api.Tokens {
 		return nil
 	}
 	return d.tokens
+}
+
+// oauthClients is nil, and not a nil *auth.Clients, without them.
+func (d *daemon) oauthClients() api.Clients {
+	if d.clients == nil {
+		return nil
+	}
+	return d.clients
 }
 
 // openAuthTools opens what the commands about keys and clients work on, beside

@@ -76,6 +76,7 @@ type daemon struct {
 	verifier    *auth.Verifier
 	keys        *auth.Keys // nil without the built-in issuer, as tokens is
 	tokens      *auth.Endpoint
+	clients     *auth.Clients
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console

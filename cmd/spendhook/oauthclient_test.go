@@ -219,11 +219,11 @@ func TestClientCommandsSayWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	create := []string{"client", "create", "--name", "n"}
-	h.auth(t, append(create, "--scope", "events:all")...).want(t, exitFailure, "", "scope: unknown scope")
+	h.auth(t, append(create, "--scope", "events:all")...).want(t, exitFailure, "", "scopes: unknown scope")
 	h.auth(t, append(create, "--scope", "platform", "--company", developerCompany.String())...).want(t, exitFailure, "", "beyond one company")
 	h.auth(t, append(create, "--scope", "platform", "--certificate", broken)...).want(t, exitFailure, "", "is not a PEM certificate")
 	h.auth(t, append(create, "--scope", "platform", "--certificate", "none.pem")...).want(t, exitFailure, "", "none.pem")
-	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificate: a client without a secret needs one")
+	h.auth(t, append(create, "--scope", "platform", "--no-secret")...).want(t, exitFailure, "", "certificates: a client without a secret needs one")
 	h.auth(t, "client", "list").want(t, exitOK, "CLIENT", "")
 	h.auth(t, append(create, "--scope", "platform", "--no-secret", "--certificate", strings.Repeat("A", 43))...).want(t, exitOK, "client id", "it may name any")
 	h.auth(t, "client", "rotate-secret", "x").want(t, exitFailure, "", "there is no client")

@@ -4,10 +4,10 @@ package helm_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -255,8 +255,8 @@ func TestChartRules(t *testing.T) {
 				if base := group.Rules[i].Labels["base"]; base != "" {
 					group.Rules[i].Labels["base"] = "https://wiki.example.com/runbooks"
 				}
-				if a, b := fmt.Sprintf("%+v", got.Rules[i]), fmt.Sprintf("%+v", group.Rules[i]); a != b {
-					t.Errorf("rule %s, want %s", a, b)
+				if !reflect.DeepEqual(got.Rules[i], group.Rules[i]) {
+					t.Errorf("rule %d of group %s is not that of %s", i, group.Name, file)
 				}
 			}
 		}

@@ -143,7 +143,7 @@ func NewAttempt(number int, res Result) Attempt {
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
 		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent), Waited: res.Waited, Timing: res.Timing,
 	}
-	if trace := res.Sent[headerTrace]; len(trace) == 1 {
+	if trace := res.Sent[headerTrace]; len(trace) == 1 { //nolint:staticcheck // it is sent in lower case
 		a.Trace = trace[0]
 	}
 	if res.Outcome != Succeeded {

@@ -3,13 +3,15 @@ package tracing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Header is where a request says which trace it is part of (W3C Trace Context).
+// Header is where a request says which trace it is part of (W3C Trace Context), in lower
+// case as that wants it sent.
 const Header = "traceparent"
 
 // maxHeader is the most that is read of a traceparent, in bytes: one has 55, and a
@@ -66,9 +68,7 @@ func (p Parent) Traceparent() string {
 	if p.IsZero() {
 		return ""
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(p.Context(context.Background()), carrier)
-	return carrier[Header]
+	return fmt.Sprintf("00-%s-%s-%s", p.TraceID, p.SpanID, p.Flags)
 }
 
 // TraceIDOf is the trace of a traceparent that Traceparent returned; "" of "".

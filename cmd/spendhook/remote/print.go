@@ -87,7 +87,7 @@ func between(i int) string {
 
 // nameOf is what tells one thing from others of its kind.
 func nameOf(n node) string {
-	for _, path := range []string{"uuid", "id", "eventId", "subscriberUuid", "statementUuid", "companyUuid"} {
+	for _, path := range []string{"uuid", "id", "clientId", "eventId", "subscriberUuid", "statementUuid", "companyUuid"} {
 		if name := n.at(path); name != "" {
 			return name
 		}

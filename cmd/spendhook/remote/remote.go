@@ -28,6 +28,7 @@ type Commands struct {
 	Statement     statementCmd     `cmd:"" help:"Billing statements."`
 	Certificate   certificateCmd   `cmd:"" help:"The client certificate that receivers are shown."`
 	Quarantine    quarantineCmd    `cmd:"" help:"What could not be read (scope operator)."`
+	OAuthClient   oauthClientCmd   `cmd:"" name:"oauth-client" help:"The OAuth clients of a daemon (scopes operator and platform)."`
 	Audit         auditCmd         `cmd:"" help:"Who changed what (scope operator)."`
 	Login         loginCmd         `cmd:"" help:"Keep the credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
 	Profile       profileCmd       `cmd:"" help:"The profiles that login has made."`

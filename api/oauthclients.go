@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"spendhook/api/gen"
+	"spendhook/auth"
+	"spendhook/storage"
+)
+
+// ListClients is GET /api/v1/oauth-clients.
+func (s *server) ListClients(w http.ResponseWriter, r *http.Request, p gen.ListClientsParams) {
+	s.aboutClients(w, r, func(ctx context.Context, _ *caller) (reply, error) {
+		size := or(p.Size, defaultSize)
+		page, err := s.opts.Clients.List(ctx, text(p.Cursor), size)
+		if err != nil {
+			return reply{}, err
+		}
+		return byCursor(r, size, page.Items, page.Next, shownClient), nil
+	})
+}
+
+// GetClient is GET /api/v1/oauth-clients/{clientId}.
+func (s *server) GetClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
+	s.aboutClients(w, r, func(ctx context.Context, _ *caller) (reply, error) {
+		client, err := s.opts.Clients.Get(ctx, id)
+		return ok(shownClient(client)), err
+	})
+}
+
+// CreateClient is POST /api/v1/oauth-clients.
+func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.CreateClientParams) {
+	s.onceAboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.OAuthClientInput](r)
+		if err != nil {
+			return reply{}, err
+		}
+		if err := authorize(c, in.Scopes); err != nil {
+			return reply{}, newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
+				with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
+		}
+		client, secret, err := s.opts.Clients.Create(ctx, auth.NewClient{
+			Name: in.Name, Company: in.CompanyUUID, Scopes: in.Scopes, Certificates: or(in.Certificates, nil), NoSecret: or(in.NoSecret, false),
+		})
+		c.changesConsole(in.CompanyUUID, "client", client.ID)
+		if err != nil {
+			return reply{}, err
+		}
+		created := reply{status: http.StatusCreated, content: shownNewClient(client, secret), secret: true}
+		return created.with("Location", "/api/v1/oauth-clients/"+client.ID), nil
+	})
+}
+
+// UpdateClient is PATCH /api/v1/oauth-clients/{clientId}.
+func (s *server) UpdateClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
+	s.aboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[gen.OAuthClientUpdate](r)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changesAll("client", id)
+		client, err := s.opts.Clients.Get(ctx, id)
+		if err == nil && in.Certificates != nil {
+			client, err = s.opts.Clients.SetCertificates(ctx, id, *in.Certificates)
+		}
+		if err == nil && in.Disabled != nil {
+			client, err = s.opts.Clients.SetDisabled(ctx, id, *in.Disabled)
+		}
+		return ok(shownClient(client)), err
+	})
+}
+
+// RotateClientSecret is POST /api/v1/oauth-clients/{clientId}/rotate-secret.
+func (s *server) RotateClientSecret(w http.ResponseWriter, r *http.Request, id gen.ClientPath, _ gen.RotateClientSecretParams) {
+	s.onceAboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decodeOptional[gen.OAuthClientRotation](r)
+		if err != nil {
+			return reply{}, err
+		}
+		c.changesAll("client", id)
+		client, secret, err := s.opts.Clients.RotateSecret(ctx, id, time.Duration(or(in.OverlapSeconds, defaultOverlap))*time.Second)
+		return reply{status: http.StatusOK, content: shownNewClient(client, secret), secret: true}, err
+	})
+}
+
+// defaultOverlap is in seconds.
+const defaultOverlap = 86400
+
+// DeleteClient is DELETE /api/v1/oauth-clients/{clientId}.
+func (s *server) DeleteClient(w http.ResponseWriter, r *http.Request, id gen.ClientPath) {
+	s.aboutClients(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		c.changesAll("client", id)
+		return noContent(), s.opts.Clients.Delete(ctx, id)
+	})
+}
+
+// aboutClients does what concerns the clients of all companies.
+func (s *server) aboutClients(w http.ResponseWriter, r *http.Request, do func(context.Context, *caller) (reply, error)) {
+	if s.opts.Clients == nil { // another issuer has them
+		s.notFound(w, r)
+		return
+	}
+	s.do(w, r, ofPlatform(do))
+}
+
+// onceAboutClients is aboutClients for a request that may have an Idempotency-Key.
+func (s *server) onceAboutClients(w http.ResponseWriter, r *http.Request, do func(context.Context, *caller) (reply, error)) {
+	if s.opts.Clients == nil {
+		s.notFound(w, r)
+		return
+	}
+	s.once(w, r, ofPlatform(do))
+}
+
+// ofPlatform does what a token of a company may not, and names what is not found.
+func ofPlatform(do func(context.Context, *caller) (reply, error)) func(context.Context, *caller) (reply, error) {
+	return func(ctx context.Context, c *caller) (reply, error) {
+		if err := c.ofPlatform(); err != nil {
+			return reply{}, err
+		}
+		rep, err := do(ctx, c)
+		if errors.Is(err, storage.ErrNotFound) {
+			err = newProblem(http.StatusNotFound, "NOT_FOUND", "There is no such client.")
+		}
+		return rep, err
+	}
+}
+
+func shownClient(c auth.Client) gen.OAuthClient {
+	shown := gen.OAuthClient{
+		ClientID: c.ID, Name: c.Name, CompanyUUID: c.Company,
+		Scopes: slices.Concat([]string{}, c.Scopes), Certificates: slices.Concat([]string{}, c.Certificates),
+		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
+		CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt, LastUsedAt: c.LastUsedAt,
+	}
+	if c.OldSecretHash != "" {
+		shown.OldSecretUntil = &c.OldSecretUntil
+	}
+	return shown
+}
+
+func shownNewClient(c auth.Client, secret string) gen.OAuthClientWithSecret {
+	s := shownClient(c)
+	return gen.OAuthClientWithSecret{
+		ClientID: s.ClientID, ClientSecret: secret, Name: s.Name, CompanyUUID: s.CompanyUUID, Scopes: s.Scopes, Certificates: s.Certificates,
+		HasSecret: s.HasSecret, OldSecretUntil: s.OldSecretUntil, Disabled: s.Disabled,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, LastUsedAt: s.LastUsedAt,
+	}
+}

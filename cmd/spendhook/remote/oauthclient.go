@@ -1,0 +1,110 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/api/client"
+)
+
+type oauthClientCmd struct {
+	group
+
+	List         oauthClientListCmd   `cmd:"" help:"List the clients, the first created first." example:"spendhook oauth-client list --all"`
+	Get          oauthClientGetCmd    `cmd:"" help:"Show a client." example:"spendhook oauth-client get shc_df359699887e0c772d5757c5"`
+	Create       oauthClientCreateCmd `cmd:"" help:"Create a client. Its secret is printed once." example:"spendhook oauth-client create --name ledger --for-company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --scope events:write"`
+	Update       oauthClientUpdateCmd `cmd:"" help:"Disable or enable a client, or change its certificates." example:"spendhook oauth-client update shc_df359699887e0c772d5757c5 --disabled"`
+	RotateSecret oauthClientRotateCmd `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while." example:"spendhook oauth-client rotate-secret shc_df359699887e0c772d5757c5 --overlap 1h"`
+	Delete       oauthClientDeleteCmd `cmd:"" help:"Delete a client; the tokens it has stop within seconds." example:"spendhook oauth-client delete shc_df359699887e0c772d5757c5 --yes"`
+}
+
+type oauthClientListCmd struct{ listing }
+
+// Run lists them.
+func (c *oauthClientListCmd) Run(ctx context.Context, s *session) error {
+	t := table{{"CLIENT", "clientId"}, {"NAME", "name"}, {"COMPANY", "companyUuid"}, {"DISABLED", "disabled"}, {"LAST USED", "lastUsedAt"}, {"SCOPES", "scopes"}}
+	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
+		return s.ListClients(ctx, fields[client.ListClientsParams](s, at))
+	})
+}
+
+// oneOAuthClient is the argument of a command about one.
+type oneOAuthClient struct {
+	ID string `arg:"" name:"client-id" help:"The client."`
+}
+
+type oauthClientGetCmd struct{ oneOAuthClient }
+
+// Run shows it.
+func (c *oauthClientGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetClient(ctx, c.ID))
+}
+
+type oauthClientCreateCmd struct {
+	careful      `local:""`
+	Name         string     `required:"" help:"What the client is, for people."`
+	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to; without it, it may name any."`
+	Scopes       []string   `name:"scope" required:"" help:"Scope that its tokens may have; may repeat."`
+	Certificates []string   `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that it may present; may repeat."`
+	NoSecret     bool       `help:"It authenticates by certificate only."`
+}
+
+// Run prints it, with its secret.
+func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	body := fields[client.OAuthClientInput](s, *c)
+	body.CompanyUUID = c.ForCompany // and not that of the profile
+	return s.show(s.CreateClient(ctx, &client.CreateClientParams{}, *body))
+}
+
+type oauthClientUpdateCmd struct {
+	careful `local:""`
+	oneOAuthClient
+	Disabled     *bool     `negatable:"" help:"Give it no more tokens; --no-disabled enables it again."`
+	Certificates *[]string `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that it may present; may repeat. Those that are not named, it no longer may."`
+}
+
+// Run prints it, changed.
+func (c *oauthClientUpdateCmd) Run(ctx context.Context, s *session) error {
+	if c.Disabled == nil && c.Certificates == nil {
+		return UsageError("--disabled, --no-disabled or --certificate is needed")
+	}
+	if err := s.mind(c.careful, ""); err != nil {
+		return err
+	}
+	return s.show(s.UpdateClient(ctx, c.ID, client.OAuthClientUpdate{Disabled: c.Disabled, Certificates: c.Certificates}))
+}
+
+type oauthClientRotateCmd struct {
+	careful
+	oneOAuthClient
+	Overlap time.Duration `default:"24h" help:"How long the old secret is good beside the new one."`
+}
+
+// Run prints it, with its new secret.
+func (c *oauthClientRotateCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Give client %s a new secret?", c.ID); err != nil {
+		return err
+	}
+	seconds := int(c.Overlap.Seconds())
+	return s.show(s.RotateClientSecret(ctx, c.ID, &client.RotateClientSecretParams{}, client.OAuthClientRotation{OverlapSeconds: &seconds}))
+}
+
+type oauthClientDeleteCmd struct {
+	careful
+	oneOAuthClient
+}
+
+// Run deletes it.
+func (c *oauthClientDeleteCmd) Run(ctx context.Context, s *session) error {
+	if err := s.mind(c.careful, "Delete client %s, whose tokens then stop?", c.ID); err != nil {
+		return err
+	}
+	resp, err := s.DeleteClient(ctx, c.ID)
+	return s.tell(resp, err, "deleted")
+}
