@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -160,8 +161,8 @@ func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) err
 	case s.unavailable(err):
 		return err
 	}
-	for i := len(found.Attempts) - 1; i >= 0; i-- {
-		page.Attempts = append(page.Attempts, newAttemptRow(found.Attempts[i], delivery.RequestHeaders(found.ID, found.Attempts, i)))
+	for i, a := range slices.Backward(found.Attempts) {
+		page.Attempts = append(page.Attempts, newAttemptRow(a, delivery.RequestHeaders(found.ID, found.Attempts, i)))
 	}
 	v.show("delivery", "Delivery of "+found.EventType, &page) // its methods need an address
 	return nil

@@ -48,8 +48,8 @@ func (d *Dispatcher) VerifySignature(ctx context.Context, company uuid.UUID, id 
 	if r.Locked != nil {
 		return false, r.Locked
 	}
-	for _, ours := range strings.Fields(r.Signed(time.Unix(timestamp, 0))[webhook.HeaderSignature]) {
-		for _, theirs := range strings.Fields(header) {
+	for ours := range strings.FieldsSeq(r.Signed(time.Unix(timestamp, 0))[webhook.HeaderSignature]) {
+		for theirs := range strings.FieldsSeq(header) {
 			if subtle.ConstantTimeCompare([]byte(ours), []byte(theirs)) == 1 {
 				return true, nil
 			}

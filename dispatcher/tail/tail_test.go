@@ -3,8 +3,8 @@ package tail
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -82,7 +82,7 @@ func TestWhatOneReplicaDoesAnotherShows(t *testing.T) {
 	all := watch(t, b, nil, everything)
 	eventually(t, "both are known", func() bool { return a.Watched(company) && a.Watched(other) })
 	for i := range 4 {
-		e := Entry{Company: company, EventID: fmt.Sprint(i)}
+		e := Entry{Company: company, EventID: strconv.Itoa(i)}
 		if i == 2 {
 			e.Error = "timeout"
 		}
