@@ -70,7 +70,7 @@ test-alerts: ## Make each outage and see that exactly its alert is told, and end
 	$(GO) test -tags alerts -parallel 6 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
 
 .PHONY: test-examples
-test-examples: ## Deliver to the receivers of examples/ (needs node, python3 and java; build tag examples)
+test-examples: ## Deliver to the receivers of examples/, run the shell blocks of the documents (needs node, python3, java; build tag examples)
 	@scripts/ensure redis
 	@scripts/ensure node
 	@scripts/ensure python

@@ -228,11 +228,10 @@ func (b *browser) goes(text string) {
 	b.arrives("the page after " + text)
 }
 
-// enter opens a session by the link that the daemon's command prints, with more of
-// its flags.
-func (b *browser) enter(r *running, flags ...string) {
+// enter opens a session by the link that the daemon's command prints.
+func (b *browser) enter(r *running) {
 	b.t.Helper()
-	b.visit(strings.TrimPrefix(r.consoleLink(b.t, flags...), b.base))
+	b.visit(strings.TrimPrefix(r.consoleLink(b.t), b.base))
 	b.goes("Open the console")
 	b.says("Overview")
 }
