@@ -22,7 +22,7 @@ func (s *server) funcs() template.FuncMap {
 		"numi":     number[int],
 		"bytes":    byteCount,
 		"short":    shortDuration,
-		"ms":       func(n int64) string { return shortDuration(time.Duration(n) * time.Millisecond) },
+		"ms":       wholeMillis,
 		"mstime":   func(ms int64) time.Time { return time.UnixMilli(ms).UTC() },
 		"time":     timeTag,
 		"timep":    func(t *time.Time) template.HTML { return timeTag(*t) },
@@ -63,6 +63,14 @@ func byteCount(n int64) string {
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// wholeMillis is a duration that is known to the millisecond.
+func wholeMillis(n int64) string {
+	if n < 10 {
+		return strconv.FormatInt(n, 10) + " ms"
+	}
+	return shortDuration(time.Duration(n) * time.Millisecond)
 }
 
 // shortDuration is a duration for people, of two units at most.
