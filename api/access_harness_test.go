@@ -91,8 +91,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
-		clients := auth.NewClients(store, nil)
-		o.Clients, o.Tokens = clients, auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: clients})
+		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: auth.NewClients(store, nil)})
 		*o = withSpend(store, *o)
 	})
 	w.keys = keys

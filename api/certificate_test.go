@@ -88,7 +88,7 @@ func concrete(route string) string {
 	for _, name := range []string{"uuid", "jobUuid", "companyUuid"} {
 		route = strings.ReplaceAll(route, "{"+name+"}", uuid.NewString())
 	}
-	route = strings.NewReplacer("{month}", "7", "{year}", "2026").Replace(route)
+	route = strings.NewReplacer("{name}", "A", "{clientId}", "shc_1", "{month}", "7", "{year}", "2026").Replace(route)
 	return strings.ReplaceAll(route, "{id}", "evt_1."+uuid.NewString())
 }
 
@@ -111,11 +111,12 @@ func TestCertificateIsRequiredByGroup(t *testing.T) {
 			}
 			need := strings.HasPrefix(route, "/api/v1/subscribers") || route == "/api/v1/egress-certificate" || strings.HasPrefix(route, "/api/v3/reimbursements") ||
 				route == "/api/v1/console-links" // the token's scopes reach subscribers
-			a := h.call(method, concrete(route), "")
+			right := bearer(h.tokenFor(op))
+			a := h.call(method, concrete(route), "", right)
 			if refused := a.Code == http.StatusForbidden && a.problem().Code == "CLIENT_CERTIFICATE_REQUIRED"; refused != need {
 				t.Errorf("%s %s without a certificate: %d", method, route, a.Code)
 			}
-			if a := h.call(method, concrete(route), "", with); a.Code == http.StatusForbidden || a.Code == http.StatusUnauthorized {
+			if a := h.call(method, concrete(route), "", right, with); a.Code == http.StatusForbidden || a.Code == http.StatusUnauthorized {
 				t.Errorf("%s %s with one: %d %s", method, route, a.Code, a.Body)
 			}
 			h.call(method, concrete(route), "", noToken).want(http.StatusUnauthorized, "TOKEN_REQUIRED")

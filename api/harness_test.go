@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,6 +140,7 @@ func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []car
 
 func withSpend(db *storage.DB, o Options) Options {
 	store := cards.New(cards.Options{DB: db})
+	o.Clients = auth.NewClients(db, nil)
 	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, spend.New(db), submitter{store}, "https://api.spendhook.test/"
 	return o
 }
@@ -153,6 +155,18 @@ func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) 
 		defer cancel()
 		d.Stop(ctx)
 	})
+}
+
+// ofAll reports whether an operation is about what belongs to no company.
+func (o *operation) ofAll() bool { return slices.Contains(o.scopes, "platform") }
+
+// tokenFor is one that may do the operation.
+func (h *harness) tokenFor(o *operation) string {
+	h.t.Helper()
+	if o.ofAll() {
+		return h.mint(nil, allScopes+" platform")
+	}
+	return h.mint(&h.company, allScopes)
 }
 
 // routes are the operations of the document.

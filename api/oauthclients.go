@@ -39,6 +39,9 @@ func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.Crea
 		if err != nil {
 			return reply{}, err
 		}
+		if n := len(in.Scopes); n == 0 || n > maxClientScopes {
+			return reply{}, fieldProblem("scopes", "OUT_OF_RANGE", "must name 1 to %d scopes", maxClientScopes)
+		}
 		if err := authorize(c, in.Scopes); err != nil {
 			return reply{}, newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
 				with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
@@ -63,12 +66,15 @@ func (s *server) UpdateClient(w http.ResponseWriter, r *http.Request, id gen.Cli
 			return reply{}, err
 		}
 		c.changesAll("client", id)
-		client, err := s.opts.Clients.Get(ctx, id)
-		if err == nil && in.Certificates != nil {
+		var client auth.Client
+		if in.Certificates != nil {
 			client, err = s.opts.Clients.SetCertificates(ctx, id, *in.Certificates)
 		}
 		if err == nil && in.Disabled != nil {
 			client, err = s.opts.Clients.SetDisabled(ctx, id, *in.Disabled)
+		}
+		if err == nil && client.ID == "" { // nothing was to be changed
+			client, err = s.opts.Clients.Get(ctx, id)
 		}
 		return ok(shownClient(client)), err
 	})
@@ -82,10 +88,16 @@ func (s *server) RotateClientSecret(w http.ResponseWriter, r *http.Request, id g
 			return reply{}, err
 		}
 		c.changesAll("client", id)
-		client, secret, err := s.opts.Clients.RotateSecret(ctx, id, time.Duration(or(in.OverlapSeconds, defaultOverlap))*time.Second)
+		overlap := time.Duration(or(in.OverlapSeconds, defaultOverlap)) * time.Second
+		if overlap < 0 || overlap > auth.MaxOverlap {
+			return reply{}, fieldProblem("overlapSeconds", "OUT_OF_RANGE", "must be 0 to %d", int(auth.MaxOverlap.Seconds()))
+		}
+		client, secret, err := s.opts.Clients.RotateSecret(ctx, id, overlap)
 		return reply{status: http.StatusOK, content: shownNewClient(client, secret), secret: true}, err
 	})
 }
+
+const maxClientScopes = 32
 
 // defaultOverlap is in seconds.
 const defaultOverlap = 86400

@@ -194,8 +194,11 @@ func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Dura
 // error is an *invalid.Error for what the list cannot be, and storage.ErrNotFound
 // for an unknown client.
 func (c *Clients) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
+	problems := &invalid.Error{}
+	if checkCertificates(problems, list, true); problems.OrNil() != nil {
+		return Client{}, problems
+	}
 	return c.rows.change(ctx, id, func(s *Client) error {
-		problems := &invalid.Error{}
 		if checkCertificates(problems, list, s.SecretHash != ""); problems.OrNil() != nil {
 			return problems
 		}

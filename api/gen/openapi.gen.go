@@ -1680,7 +1680,7 @@ type OAuthClient struct {
 	UpdatedAt      time.Time  `json:"updatedAt"`
 }
 
-// OAuthClientInput defines model for OAuthClientInput.
+// OAuthClientInput Example: {"name":"ledger","scopes":["events:write","deliveries:read"]}
 type OAuthClientInput struct {
 	// Certificates The `x5t#S256` of the certificates of which it must present one.
 	Certificates *[]string `json:"certificates,omitempty"`

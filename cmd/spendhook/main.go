@@ -64,7 +64,7 @@ type commands struct {
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
 	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
-	Completion  completionCmd  `cmd:"" help:"Print what a shell runs to complete commands." example:"source <(spendhook completion --code bash)"`
+	Completion  completionCmd  `cmd:"" help:"Print what a shell runs to complete commands." example:"spendhook completion bash"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 
 	Man         mangokong.ManFlag `hidden:"" help:"Print the manual page."`
