@@ -82,8 +82,9 @@ type Store struct {
 // NewStore returns a Store.
 func NewStore(o Options) *Store { return &Store{opts: o} }
 
-// List returns what is known of all types, by name. It may be a second old, but has what
-// this Store has changed. The caller does not change the list.
+// List returns what is known of all types, by name. It may be a second old, or older while
+// Redis does not answer, but has what this Store has changed. The caller does not change
+// the list.
 func (s *Store) List(ctx context.Context) ([]Type, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,10 +92,11 @@ func (s *Store) List(ctx context.Context) ([]Type, error) {
 	if age := now.Sub(s.read); s.list != nil && !s.changed && age >= 0 && age < freshFor {
 		return s.list, nil
 	}
-	s.changed = false
 	kept, err := s.opts.Client.HGetAll(ctx, typesKey).Result()
+	if err != nil && s.list != nil && !s.changed {
+		return s.list, nil
+	}
 	if err != nil {
-		s.changed = true
 		return nil, fmt.Errorf("list event types: %w", err)
 	}
 	types := make(map[string]Type, len(kept))
@@ -109,7 +111,7 @@ func (s *Store) List(ctx context.Context) ([]Type, error) {
 		}
 		types[name] = t
 	}
-	s.list, s.read = merge(s.opts.Catalogue, types), now
+	s.list, s.read, s.changed = merge(s.opts.Catalogue, types), now, false
 	return s.list, nil
 }
 

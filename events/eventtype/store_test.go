@@ -1,6 +1,7 @@
 package eventtype
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -199,5 +200,34 @@ func TestDamagedType(t *testing.T) {
 	}
 	if _, err := s.Get(ctx, "BROKEN"); err != nil {
 		t.Error(err)
+	}
+}
+
+// While Redis does not answer, the list is what was known of it, but never without a
+// change that this replica has made.
+func TestTheListOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	s, now := newStore(redistest.New(t)), time.Now()
+	s.opts.Now = func() time.Time { return now }
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if list, err := s.List(gone); err == nil {
+		t.Errorf("%s of nothing", names(list))
+	}
+	if _, err := s.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Hour)
+	if list, err := s.List(gone); err != nil || names(list) != builtinNames {
+		t.Errorf("%s, %v", names(list), err)
+	}
+	if _, _, err := s.Put(t.Context(), Type{Name: "A", Description: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.List(gone); err == nil {
+		t.Errorf("%s, without what was changed", names(list))
+	}
+	if list, err := s.List(t.Context()); err != nil || !strings.Contains(names(list), "A ") {
+		t.Errorf("%s, %v", names(list), err)
 	}
 }
