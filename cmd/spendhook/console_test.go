@@ -187,26 +187,38 @@ func TestConsoleLetsInByLinkAlone(t *testing.T) {
 	}
 }
 
-// TestConsoleSessionIsEnded by the API, and then shows nothing.
+// TestConsoleSessionIsEnded by the command, and then shows nothing; whose it is not, does
+// not see it.
 func TestConsoleSessionIsEnded(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
 	v := newVisitor(t, w.daemon.api)
-	v.enter(w.daemon.consoleLink(t))
-	var list struct {
-		Content []struct {
-			UUID string `json:"uuid"`
-		} `json:"content"`
+	v.enter(w.daemon.consoleLink(t, "--read-only"))
+	listed := w.daemon.cli(t, "", "console-session", "list")
+	listed.want(t, exitOK, "developer", "")
+	id := strings.TrimSpace(w.daemon.cli(t, "", "console-session", "list", "-o", "name").stdout)
+	if _, err := uuid.Parse(id); err != nil || !strings.Contains(listed.stdout, id) || !strings.Contains(listed.stdout, "true") {
+		t.Fatalf("%q in %s", id, listed.stdout)
 	}
-	w.daemon.read(t, "/api/v1/console-sessions", &list)
-	if len(list.Content) != 1 {
-		t.Fatalf("%+v", list)
+	other := []string{"--url", w.daemon.api, "--token-file", secretFile(t, w.mint(uuid.NewString()))}
+	command(t, "", append([]string{"console-session", "list", "-o", "json"}, other...)...).want(t, exitOK, "[]", "")
+	command(t, "", append([]string{"console-session", "end", id, "--yes"}, other...)...).want(t, exitNotFound, "", "")
+	end := func(flags ...string) result {
+		return w.daemon.cli(t, "", "console-session", append([]string{"end", id}, flags...)...)
 	}
-	if status, _, text := w.daemon.do(t, http.MethodDelete, "/api/v1/console-sessions/"+list.Content[0].UUID, ""); status != http.StatusNoContent {
-		t.Fatalf("%d %s", status, text)
+	end().want(t, exitUsage, "", "Add --yes")
+	end("--dry-run").want(t, exitOK, "DELETE "+w.daemon.api+"/api/v1/console-sessions/"+id, "")
+	if status, _, _ := v.get("/console/"); status != http.StatusOK {
+		t.Fatalf("a session that was not ended: %d", status)
 	}
+	end("--yes").want(t, exitOK, "ended", "")
 	if status, _, _ := v.get("/console/"); status != http.StatusUnauthorized {
 		t.Errorf("an ended session: %d", status)
+	}
+	end("--yes").want(t, exitNotFound, "", "")
+	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=console-session.end", "")
+	if strings.Count(log, `"console-session.end"`) != 1 || !strings.Contains(log, id) {
+		t.Errorf("the audit log: %s", log)
 	}
 }
 
