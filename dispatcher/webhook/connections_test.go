@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
@@ -145,7 +146,7 @@ type dialing struct {
 
 func dialFor(t *testing.T, d *dials) dialing {
 	t.Helper()
-	ctx, connected := d.track(t.Context())
+	ctx, connected := d.track(t.Context(), &httptrace.ClientTrace{})
 	w := dialing{connected, make(chan func(error), 1)}
 	go func() {
 		if end, err := d.begin(ctx, dialHost{address: "example.com:443", tls: true}); err == nil {
