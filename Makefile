@@ -4,7 +4,6 @@ IMAGE   ?= spendhook
 FUZZTIME ?= 10s
 ARGS    ?=
 ARCH    ?= amd64
-ARCH    ?= amd64
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools.mod
@@ -15,8 +14,6 @@ RACE    := -race -gcflags='modernc.org/...=-race=false'
 # its libraries.
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)
-
-RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
 RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
