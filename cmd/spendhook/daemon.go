@@ -71,7 +71,8 @@ type daemon struct {
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service // subscribers, for whoever changes them
+	service     *subscribers.Service  // subscribers, for whoever changes them
+	copies      *subscribers.Registry // of them
 	publisher   *events.Publisher
 	verifier    *auth.Verifier
 	keys        *auth.Keys // nil without the built-in issuer, as tokens is

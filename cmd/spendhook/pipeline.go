@@ -123,9 +123,10 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		sender.Close()
 		return nil
 	})
+	d.copies = subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers})
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events,
-		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
+		Subscribers: d.subscribers, Registry: d.copies,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
