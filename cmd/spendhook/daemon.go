@@ -16,6 +16,9 @@ import (
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/console/session"
@@ -74,9 +77,9 @@ type daemon struct {
 	service     *subscribers.Service // subscribers, for whoever changes them
 	publisher   *events.Publisher
 	verifier    *auth.Verifier
-	keys        *auth.Keys // nil without the built-in issuer, as tokens is
-	tokens      *auth.Endpoint
-	clients     *auth.Clients
+	keys        *keys.Signer // nil without the built-in issuer, as tokens is
+	tokens      *tokens.Endpoint
+	clients     *clients.Store
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console
