@@ -44,6 +44,7 @@ import (
 	"spendhook/storage/spend"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
@@ -114,7 +115,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Subscribers: subs,
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})

@@ -30,6 +30,7 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -51,7 +52,7 @@ func startDaemon(t *testing.T) *daemon {
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: redis, Events: store, Subscribers: subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),
+		Registry: registry.New(subs, 0),
 		Queue:    workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func newGuard(cfg *config.Config) *egress.Guard {
@@ -125,7 +126,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events,
-		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
+		Subscribers: d.subscribers, Registry: registry.New(d.subscribers, 0),
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
