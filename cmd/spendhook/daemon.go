@@ -42,6 +42,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // daemon is a running spendhook. Its parts are made in the order of the
@@ -74,7 +75,8 @@ type daemon struct {
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service // subscribers, for whoever changes them
+	service     *subscribers.Service  // subscribers, for whoever changes them
+	copies      *registry.Registry // of them
 	publisher   *events.Publisher
 	verifier    *auth.Verifier
 	keys        *keys.Signer // nil without the built-in issuer, as tokens is

@@ -124,9 +124,10 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		sender.Close()
 		return nil
 	})
+	d.copies = registry.New(d.subscribers, 0)
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events,
-		Subscribers: d.subscribers, Registry: registry.New(d.subscribers, 0),
+		Subscribers: d.subscribers, Registry: d.copies,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,

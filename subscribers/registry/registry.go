@@ -79,6 +79,19 @@ func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribe
 	return r.subscribers(ctx, company, version)
 }
 
+// List lists subscribers as subscribers.Store does. Those of one company are not read when
+// there is a copy of what they are now.
+func (r *Registry) List(ctx context.Context, f subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+	if f.Company == nil {
+		return r.store.List(ctx, f)
+	}
+	all, err := r.Current(ctx, *f.Company)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f.Select(all)
+}
+
 // subscribers is SubscribersOf for one company.
 func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*subscribers.Subscriber, error) {
 	wanted := CompanyVersion{company, version}
