@@ -75,8 +75,8 @@ type daemon struct {
 	events      *events.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service  // subscribers, for whoever changes them
-	copies      *registry.Registry // of them
+	service     *subscribers.Service // subscribers, for whoever changes them
+	copies      *registry.Registry   // of them
 	publisher   *events.Publisher
 	verifier    *auth.Verifier
 	keys        *keys.Signer // nil without the built-in issuer, as tokens is
