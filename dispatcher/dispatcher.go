@@ -27,6 +27,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // Options configures [New]. The stores and the sender are required.
@@ -34,7 +35,7 @@ type Options struct {
 	Client      redis.UniversalClient
 	Events      *events.Store
 	Subscribers *subscribers.Store
-	Registry    *subscribers.Registry
+	Registry    *registry.Registry
 	Sender      *webhook.Sender
 	Policy      delivery.Policy
 

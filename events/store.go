@@ -8,12 +8,14 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/syntax"
 	"spendhook/internal/tracing"
 )
 
@@ -214,6 +216,53 @@ func (s *Store) getBatch(ctx context.Context, refs []Ref) ([]*Stored, error) {
 		}
 	}
 	return found, nil
+}
+
+// headLen is how much of what is stored tells an event's head: the header, and the type
+// behind it.
+const headLen = headerLen + len(`"event":"",`) + syntax.MaxEventType
+
+// Heads reads events in the order of refs without what is long in them: state, time of
+// acceptance, sequence, id, company and type are set. Those not found are nil, and so are
+// those that cannot be read; a compacted event has no type.
+func (s *Store) Heads(ctx context.Context, refs []Ref) ([]*Stored, error) {
+	pipe := s.client.Pipeline()
+	gets := make([]*redis.StringCmd, len(refs))
+	for i, ref := range refs {
+		gets[i] = pipe.GetRange(ctx, EventKey(ref), 0, int64(headLen)-1)
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
+	found := make([]*Stored, len(refs))
+	for i, get := range gets {
+		raw, err := get.Result()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return nil, unavailable("read heads of events", err)
+		}
+		found[i] = parseHead(refs[i], raw)
+	}
+	return found, nil
+}
+
+// parseHead reads the first headLen bytes of what is stored, or returns nil.
+func parseHead(ref Ref, raw string) *Stored {
+	stored, err := parseHeader(raw)
+	if err != nil {
+		return nil
+	}
+	stored.ID, stored.CompanyUUID = ref.ID, ref.Company
+	if stored.State == Compacted {
+		return stored
+	}
+	rest, begins := strings.CutPrefix(raw[headerLen:], `"event":"`)
+	name, _, ends := strings.Cut(rest, `"`)
+	if !begins || !ends {
+		return nil
+	}
+	stored.Type = name
+	return stored
 }
 
 // headerLen is the length of what stands before the body; see lua/lib.lua.
