@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -13,10 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -39,47 +40,76 @@ func TestScreenshots(t *testing.T) {
 		b.visit("/console/")
 		return b.is(`document.querySelector("figure.chart[data-drawn]")`)
 	})
-	pages := []struct{ name, path string }{
-		{"overview", "/console/"},
-		{"subscribers", "/console/subscribers"},
-		{"subscriber", "/console/subscribers/" + w.failing},
-		{"edit", "/console/subscribers/" + w.failing + "/edit"},
-		{"events", "/console/events"},
-		{"event", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true"},
-		{"deliveries", "/console/deliveries"},
-		{"dead", "/console/dead"},
-		{"delivery", "/console/deliveries/" + w.event + "." + w.failing},
-		{"jobs", "/console/jobs"},
-		{"audit", "/console/audit"},
-		{"event-types", "/console/event-types"},
-		{"quarantine", "/console/quarantine"},
-	}
-	shoot := func(name, path string, width, height int64, scheme string) {
-		t.Helper()
-		b.run(chromedp.EmulateViewport(width, height))
-		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
-		})
-		if err != nil {
-			t.Fatal(err)
+	w.shoot(b, dir, []page{
+		{"overview", "/console/", nil},
+		{"subscribers", "/console/subscribers", nil},
+		{"subscriber", "/console/subscribers/" + w.failing, nil},
+		{"edit", "/console/subscribers/" + w.failing + "/edit", nil},
+		{"events", "/console/events", nil},
+		{"event", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true", nil},
+		{"deliveries", "/console/deliveries", nil},
+		{"dead", "/console/dead", nil},
+		{"delivery", "/console/deliveries/" + w.event + "." + w.failing, nil},
+		{"tail", "/console/tail", func() { w.showTail(b) }},
+		{"jobs", "/console/jobs", nil},
+		{"audit", "/console/audit", nil},
+		{"event-types", "/console/event-types", nil},
+		{"quarantine", "/console/quarantine", nil},
+	})
+	link := command(t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies")
+	link.want(t, exitOK, "/console/open?link=", "")
+	b.visit(strings.TrimPrefix(strings.TrimSpace(link.stdout), w.daemon.api))
+	b.goes("Open the console")
+	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}})
+}
+
+// page is one to take a picture of, once it shows what ready waits for.
+type page struct {
+	name, path string
+	ready      func()
+}
+
+// showTail has attempts come while the page looks.
+func (w *story) showTail(b *browser) {
+	b.t.Helper()
+	b.says("Live")
+	b.eventually("the tail is full", func() bool {
+		for range 3 {
+			w.tailed++
+			kind := []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}[w.tailed%3]
+			w.emit(fmt.Sprintf("evt_2026_%04d", 2100+w.tailed), kind, nil)
 		}
-		if status := b.visit(path); status != 200 {
-			t.Errorf("%s: %d", path, status)
+		return b.is(`document.querySelectorAll("#tail tbody tr").length > 14`)
+	})
+}
+
+// shoot takes the pictures, light and dark; whoever works on the pages wants to see them
+// narrow and wide, too.
+func (w *story) shoot(b *browser, dir string, pages []page) {
+	b.t.Helper()
+	shoot := func(p page, suffix string, width, height int64, scheme string) {
+		b.t.Helper()
+		b.run(chromedp.EmulateViewport(width, height))
+		b.prefers(scheme)
+		if status := b.visit(p.path); status != 200 {
+			b.t.Errorf("%s: %d", p.path, status)
+		}
+		if p.ready != nil {
+			p.ready()
 		}
 		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
-			t.Fatal(err)
+			b.t.Fatal(err)
 		}
-		writeFile(t, filepath.Join(dir, name+".png"), paletted(t, picture))
+		writeFile(b.t, filepath.Join(dir, p.name+suffix+".png"), paletted(b.t, picture))
 	}
-	// Whoever works on the pages wants to see them narrow and wide, too.
 	every := os.Getenv("CONSOLE_SCREENSHOTS_ALL") != ""
 	for _, p := range pages {
-		shoot(p.name+"-light", p.path, 1280, 800, "light")
-		shoot(p.name+"-dark", p.path, 1280, 800, "dark")
+		shoot(p, "-light", 1280, 800, "light")
+		shoot(p, "-dark", 1280, 800, "dark")
 		if every {
-			shoot(p.name+"-narrow", p.path, 360, 780, "light")
-			shoot(p.name+"-wide", p.path, 1440, 900, "dark")
+			shoot(p, "-narrow", 360, 780, "light")
+			shoot(p, "-wide", 1440, 900, "dark")
 		}
 	}
 }
