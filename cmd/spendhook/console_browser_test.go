@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/traffic"
+	"spendhook/dispatcher/workqueue"
 )
 
 // TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
@@ -74,10 +75,11 @@ func (w *story) showTail(b *browser) {
 	b.t.Helper()
 	b.says("Live")
 	b.eventually("the tail is full", func() bool {
-		for range 3 {
-			w.tailed++
-			kind := []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}[w.tailed%3]
-			w.emit(fmt.Sprintf("evt_2026_%04d", 2100+w.tailed), kind, nil)
+		w.tailed++
+		kind := []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}[w.tailed%3]
+		w.emit(fmt.Sprintf("evt_2026_%04d", 2100+w.tailed), kind, nil)
+		for range 10 {
+			waitABit(b.t)
 		}
 		return b.is(`document.querySelectorAll("#tail tbody tr").length > 14`)
 	})
@@ -131,9 +133,13 @@ func (w *story) invent(t *testing.T) {
 		c := traffic.NewCounter(traffic.Options{Store: traffic.NewStore(client, clock), Now: clock, Pending: func(context.Context) (int64, error) { return 6, nil }})
 		events := 12 + int(7*math.Sin(float64(minute)/19)) + minute%4
 		c.Accepted(developerCompany, events)
+		paused := minute >= 95 && minute < 110
 		for i := range events {
 			latency := time.Duration(18+3*(i%7)+minute%5) * time.Millisecond
 			c.Attempted(traffic.Attempt{Company: developerCompany, Subscriber: well, StatusCode: 204, Success: true, Duration: latency})
+			if paused {
+				continue
+			}
 			broken := minute > 140 || minute > 60 && minute < 75 && i%3 == 0
 			a := traffic.Attempt{Company: developerCompany, Subscriber: failing, StatusCode: 204, Success: !broken, Duration: 3 * latency}
 			if broken {
@@ -144,6 +150,15 @@ func (w *story) invent(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		c.Run(ended) // which writes once
+	}
+	for _, change := range []struct { // the latest first, before what there is
+		minute int
+		what   string
+	}{{141, "failing"}, {110, "resumed"}, {95, "paused"}} {
+		at := start.Add(time.Duration(change.minute) * time.Minute).UnixMilli()
+		if err := client.RPush(t.Context(), workqueue.ChangesKey(developerCompany, failing), fmt.Sprintf("%d %s", at, change.what)).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
