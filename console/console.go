@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
 )
@@ -22,7 +22,7 @@ type Options struct {
 	Sessions    Sessions
 	Subscribers Subscribers
 	Events      Events
-	Catalogue   *events.Catalogue
+	Catalogue   *eventtype.Catalogue
 	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery

@@ -12,7 +12,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/subscribers"
 )
 
@@ -32,7 +32,7 @@ type Queue interface {
 type Options struct {
 	Client      redis.UniversalClient
 	Deliveries  *delivery.Store
-	Events      *events.Store
+	Events      *history.Reader
 	Registry    *subscribers.Registry
 	Subscribers *subscribers.Store
 	Queue       Queue
