@@ -36,6 +36,10 @@ func certificatesKey(partition int) string { return "sh:{" + strconv.Itoa(partit
 // healthKey names the hash with the health of a subscriber.
 func healthKey(company, subscriber uuid.UUID) string { return key(company, "sh:"+subscriber.String()) }
 
+// failingKey names the sorted set of a company's subscribers that are failing, by the
+// unix ms of the last sample that says so.
+func failingKey(company uuid.UUID) string { return key(company, "fs:"+company.String()) }
+
 // signingKey names the string with the sealed ed25519 seed of a company.
 func signingKey(company uuid.UUID) string { return key(company, "wk:"+company.String()) }
 

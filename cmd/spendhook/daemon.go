@@ -74,7 +74,8 @@ type daemon struct {
 	operational *operational.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service // subscribers, for whoever changes them
+	service     *subscribers.Service  // subscribers, for whoever changes them
+	copies      *subscribers.Registry // of them
 	publisher   *publish.Publisher
 	verifier    *auth.Verifier
 	keys        *auth.Keys // nil without the built-in issuer, as tokens is
