@@ -44,7 +44,7 @@ type Subscribers interface {
 	History(ctx context.Context, company, id uuid.UUID) ([]subscribers.Change, error)
 }
 
-// Registry is *subscribers.Registry, which has copies of the subscribers of a company.
+// Registry is *registry.Registry, which has copies of the subscribers of a company.
 type Registry interface {
 	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
 	Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error)

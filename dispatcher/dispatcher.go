@@ -31,6 +31,7 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // Options configures [New]. The stores and the sender are required.
@@ -39,7 +40,7 @@ type Options struct {
 	Events      *history.Reader
 	Operational *operational.Store
 	Subscribers *subscribers.Store
-	Registry    *subscribers.Registry
+	Registry    *registry.Registry
 	Sender      *webhook.Sender
 	Policy      delivery.Policy
 

@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func newGuard(cfg *config.Config) *egress.Guard {
@@ -129,7 +130,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		sender.Close()
 		return nil
 	})
-	d.copies = subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers})
+	d.copies = registry.New(d.subscribers, 0)
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Registry: d.copies,

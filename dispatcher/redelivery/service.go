@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/history"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // Queue is what of *workqueue.Queue a Service needs.
@@ -33,7 +34,7 @@ type Options struct {
 	Client      redis.UniversalClient
 	Deliveries  *delivery.Store
 	Events      *history.Reader
-	Registry    *subscribers.Registry
+	Registry    *registry.Registry
 	Subscribers *subscribers.Store
 	Queue       Queue
 	Now         func() time.Time

@@ -1,6 +1,7 @@
-package subscribers_test
+package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -15,17 +18,16 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
-
-type companyVersion = subscribers.CompanyVersion
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := registryOn(b.store)
+	r := New(b.store, 0)
 	expect := func(what string, want ...string) {
 		t.Helper()
-		all, err := r.Subscribers(t.Context(), b.company, b.version(t))
+		all, err := r.subscribers(t.Context(), b.company, b.version(t))
 		noErr(t, err)
 		var got []string
 		for _, s := range all {
@@ -41,7 +43,7 @@ func TestRegistryFollowsEveryChange(t *testing.T) {
 	expect("none yet")
 	first := b.create(t, z)
 	expect("one", z)
-	b.clock.advance(1e6)
+	b.now = b.now.Add(time.Second)
 	b.create(t, a)
 	expect("two, oldest first", z, a)
 	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{Enabled: new(false)})
@@ -63,9 +65,9 @@ func TestRegistryGivesSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
-	all, err := registryOn(b.store).Subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
-	if got := all[0].LiveSecrets(b.clock.Now()); len(got) != 1 || got[0] != s.Secrets[0].Key {
+	if got := all[0].LiveSecrets(b.now); len(got) != 1 || got[0] != s.Secrets[0].Key {
 		t.Errorf("%d secrets", len(got))
 	}
 }
@@ -73,14 +75,14 @@ func TestRegistryGivesSecrets(t *testing.T) {
 // With the version of the copy, the registry asks nobody and makes nothing.
 func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allocations
 	b := setup(t, subscribers.StoreOptions{})
-	r := registryOn(b.store)
+	r := New(b.store, 0)
 	b.create(t, "https://example.com/")
 	v := b.version(t)
-	_, err := r.Subscribers(t.Context(), b.company, v)
+	_, err := r.subscribers(t.Context(), b.company, v)
 	noErr(t, err)
 	loads := b.loadsOf()
 	allocs := testing.AllocsPerRun(1000, func() {
-		if all, err := r.Subscribers(t.Context(), b.company, v); err != nil || len(all) != 1 {
+		if all, err := r.subscribers(t.Context(), b.company, v); err != nil || len(all) != 1 {
 			t.Fatalf("%d subscribers, %v", len(all), err)
 		}
 	})
@@ -90,7 +92,7 @@ func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allo
 	if n := len(loads()); n != 0 {
 		t.Errorf("%d round trips", n)
 	}
-	_, err = r.Subscribers(t.Context(), b.company, v+1)
+	_, err = r.subscribers(t.Context(), b.company, v+1)
 	noErr(t, err)
 	if len(loads()) == 0 {
 		t.Error("another version was not loaded")
@@ -101,13 +103,13 @@ func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allo
 func (b *bundle) loadsOf() (loads func() []int) {
 	var mu sync.Mutex
 	var all []int
-	b.client.AddHook(hook{pipeline: func(cmds []redis.Cmder) {
+	b.client.AddHook(hook(func(cmds []redis.Cmder) {
 		mu.Lock()
 		defer mu.Unlock()
 		if cmds[0].Name() == "hgetall" { // else a connection is set up
 			all = append(all, len(cmds))
 		}
-	}})
+	}))
 	return func() []int {
 		mu.Lock()
 		defer mu.Unlock()
@@ -117,15 +119,15 @@ func (b *bundle) loadsOf() (loads func() []int) {
 }
 
 // companies makes n companies with some subscribers each.
-func (b *bundle) companies(t *testing.T, n, each int) []companyVersion {
+func (b *bundle) companies(t *testing.T, n, each int) []CompanyVersion {
 	t.Helper()
-	all := make([]companyVersion, n)
+	all := make([]CompanyVersion, n)
 	for i := range all {
 		b.company = uuid.New()
 		for k := range each {
 			b.create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
 		}
-		all[i] = companyVersion{b.company, b.version(t)}
+		all[i] = CompanyVersion{b.company, b.version(t)}
 	}
 	return all
 }
@@ -134,8 +136,8 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	wanted := b.companies(t, 200, 1)
-	loads, r := b.loadsOf(), registryOn(b.store)
-	expect := func(what string, wanted []companyVersion, want ...int) {
+	loads, r := b.loadsOf(), New(b.store, 0)
+	expect := func(what string, wanted []CompanyVersion, want ...int) {
 		t.Helper()
 		for i, loaded := range r.SubscribersOf(t.Context(), wanted...) {
 			noErr(t, loaded.Err)
@@ -151,21 +153,21 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	expect("the same", wanted[:3])
 	expect("some more, some twice", append(wanted[:5:5], wanted[:5]...), 2)
 	b.company = wanted[1].Company
-	id := b.subscribers(t)[0].UUID
+	id := b.all(t)[0].UUID
 	_, err := b.store.Update(t.Context(), b.company, id, subscribers.Settings{Name: new("Other")})
 	noErr(t, err)
 	wanted[1].Version = b.version(t)
 	loads() // of the look-up of the id
 	expect("one that changed", wanted[:5], 1)
 	expect("many", wanted, 128, 67)
-	if got := r.SubscribersOf(t.Context(), companyVersion{Company: uuid.New()}); len(got) != 1 || got[0].Err != nil || len(got[0].Subscribers) != 0 {
+	if got := r.SubscribersOf(t.Context(), CompanyVersion{Company: uuid.New()}); len(got) != 1 || got[0].Err != nil || len(got[0].Subscribers) != 0 {
 		t.Errorf("a company without subscribers: %+v", got)
 	}
 }
 
-func (b *bundle) subscribers(t *testing.T) []*subscribers.Subscriber {
+func (b *bundle) all(t *testing.T) []*subscribers.Subscriber {
 	t.Helper()
-	all, err := registryOn(b.store).Subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	return all
 }
@@ -177,13 +179,13 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	wanted := b.companies(t, 4, 2)
 	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
-	noErr(t, b.client.Set(t.Context(), subscribers.CompanyKey(unreadable.Company), "x", 0).Err())
-	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
+	noErr(t, b.client.Set(t.Context(), subscriberstest.CompanyKey(unreadable.Company), "x", 0).Err())
+	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
 	b.company = record.Company
-	damaged := b.subscribers(t)[0]
+	damaged := b.all(t)[0]
 	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
-		noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
-		all := registryOn(b.store).SubscribersOf(t.Context(), wanted...)
+		noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
+		all := New(b.store, 0).SubscribersOf(t.Context(), wanted...)
 		usable := make([]int, len(wanted))
 		for i, loaded := range all {
 			if (loaded.Err != nil) != (wanted[i] == unreadable) {
@@ -230,7 +232,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			b := setup(t, subscribers.StoreOptions{})
 			wanted := b.companies(t, test.companies, test.subscribers)
 			if test.certificate {
-				certificate := clientCertificate(t, b.clock.Now())
+				certificate := clientCertificate(t, b.now)
 				for i, w := range wanted {
 					_, err := b.store.SetCertificate(t.Context(), w.Company, certificate)
 					noErr(t, err)
@@ -238,7 +240,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 					wanted[i].Version = b.version(t)
 				}
 			}
-			r := subscribers.NewRegistry(subscribers.RegistryOptions{Store: b.store, MaxBytes: limit})
+			r := New(b.store, limit)
 			loads, before := b.loadsOf(), heapInUse()
 			for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
 				noErr(t, loaded.Err)
@@ -250,7 +252,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			loads()
 			kept := 0
 			for _, w := range slices.Backward(wanted) {
-				_, err := r.Subscribers(t.Context(), w.Company, w.Version)
+				_, err := r.subscribers(t.Context(), w.Company, w.Version)
 				noErr(t, err)
 				if len(loads()) > 0 {
 					break
@@ -269,7 +271,7 @@ func TestACompanyLoadedAgainTakesNoMoreRoom(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	wanted := b.companies(t, 2, 1)
-	r := subscribers.NewRegistry(subscribers.RegistryOptions{Store: b.store, MaxBytes: 16 << 10})
+	r := New(b.store, 16<<10)
 	again := wanted[1]
 	again.Version++ // never found
 	r.SubscribersOf(t.Context(), wanted...)
@@ -294,7 +296,7 @@ func heapInUse() int {
 func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := registryOn(b.store)
+	r := New(b.store, 0)
 	var wg sync.WaitGroup
 	for w := range 6 {
 		wg.Go(func() {
@@ -319,13 +321,13 @@ func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	wg.Wait()
 }
 
-func (b *bundle) registeredName(t *testing.T, r *subscribers.Registry, id uuid.UUID) string {
+func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string {
 	t.Helper()
-	v, err := b.client.HGet(t.Context(), subscribers.CompanyKey(b.company), subscribers.VersionField).Int64()
+	v, err := b.store.Version(t.Context(), b.company)
 	if err != nil {
 		t.Error(err)
 	}
-	all, err := r.Subscribers(t.Context(), b.company, v)
+	all, err := r.subscribers(t.Context(), b.company, v)
 	if err != nil {
 		t.Error(err)
 	}
@@ -341,9 +343,9 @@ func (b *bundle) registeredName(t *testing.T, r *subscribers.Registry, id uuid.U
 func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	r := registryOn(b.store)
+	r := New(b.store, 0)
 	s := b.create(t, "https://example.com/")
-	key := subscribers.CompanyKey(b.company)
+	key := subscriberstest.CompanyKey(b.company)
 	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
 	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Lost")})
 	noErr(t, err)
@@ -357,17 +359,63 @@ func TestRegistryFollowsARestoredBackup(t *testing.T) {
 }
 
 func BenchmarkLoadOf100Subscribers(bench *testing.B) {
-	b := &bundle{client: redistest.New(bench), clock: newClock(), company: uuid.New()}
+	b := &bundle{client: redistest.New(bench), now: time.Now(), company: uuid.New()}
 	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
 	for i := range 100 {
 		if _, err := b.store.Create(bench.Context(), b.company, b.input(fmt.Sprintf("https://example.com/%d", i))); err != nil {
 			bench.Fatal(err)
 		}
 	}
-	r := registryOn(b.store)
+	r := New(b.store, 0)
 	for version := int64(1); bench.Loop(); version++ {
-		if _, err := r.Subscribers(bench.Context(), b.company, version); err != nil {
+		if _, err := r.subscribers(bench.Context(), b.company, version); err != nil {
 			bench.Fatal(err)
 		}
 	}
+}
+
+// answering answers pipelines in place of the server.
+type answering struct {
+	answer func(ctx context.Context, cmds []redis.Cmder) error
+}
+
+func (h answering) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return h.answer
+}
+
+func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer, loads := make(chan struct{}), 0
+		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
+		defer client.Close()
+		client.AddHook(answering{func(ctx context.Context, cmds []redis.Cmder) error {
+			loads += len(cmds)
+			<-answer
+			for _, cmd := range cmds {
+				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{"v": "7"})
+				cmd.SetErr(ctx.Err())
+			}
+			return ctx.Err()
+		}})
+		r := New(subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring()}), 0)
+		company, errs := uuid.New(), make([]error, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i, ctx := range []context.Context{ctx, t.Context()} {
+			go func() { _, errs[i] = r.subscribers(ctx, company, 7) }()
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		close(answer)
+		synctest.Wait()
+		if !errors.Is(errs[0], context.Canceled) {
+			t.Errorf("the cancelled caller got %v", errs[0])
+		}
+		if errs[1] != nil || loads != 1 {
+			t.Errorf("the other caller got %v; %d loads", errs[1], loads)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package auth
+package tokens
 
 import (
 	"errors"
@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"spendhook/internal/invalid"
+	"spendhook/auth"
+	"spendhook/auth/authtest"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
 	"spendhook/storage"
 )
 
@@ -21,32 +23,32 @@ const (
 	certTwo = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA2"
 )
 
-// ask sends a request with a secret, from home.
-func (r *replica) ask(id, secret string) (Token, *TokenError) {
-	return r.send(TokenRequest{Authorization: basic(id, secret), Address: home})
+// ask sends a request with a secret, from authtest.Home.
+func (r *replica) ask(id, secret string) (Token, *Error) {
+	return r.send(Request{Authorization: basic(id, secret), Address: authtest.Home})
 }
 
-func (r *replica) send(request TokenRequest) (Token, *TokenError) {
+func (r *replica) send(request Request) (Token, *Error) {
 	r.tb.Helper()
 	token, err := r.endpoint.Issue(r.tb.Context(), request)
 	if err == nil {
 		return token, nil
 	}
-	refusal, ok := errors.AsType[*TokenError](err)
+	refusal, ok := errors.AsType[*Error](err)
 	if !ok {
-		r.tb.Fatalf("%v is no TokenError", err)
+		r.tb.Fatalf("%v is no Error", err)
 	}
 	return token, refusal
 }
 
-func (r *replica) wantCode(what string, refusal *TokenError, want Code) {
+func (r *replica) wantCode(what string, refusal *Error, want Code) {
 	r.tb.Helper()
 	if got := code(refusal); got != want {
 		r.tb.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
 
-func code(refusal *TokenError) Code {
+func code(refusal *Error) Code {
 	if refusal == nil {
 		return ""
 	}
@@ -55,14 +57,14 @@ func code(refusal *TokenError) Code {
 
 func TestIssue(t *testing.T) {
 	t.Parallel()
-	for name, open := range databases {
+	for name, open := range authtest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newClock()
-			r := newReplica(t, open(t, c), c)
-			client, secret := r.client(NewClient{})
-			token, refusal := r.send(TokenRequest{
-				Form: []byte("client_id=" + client.ID + "&client_secret=" + secret + "&scope=events:read"), Certificate: certOne, Address: home,
+			c := authtest.NewClock()
+			r := newReplica(t, open(t), c)
+			client, secret := r.client(clients.Registration{})
+			token, refusal := r.send(Request{
+				Form: []byte("client_id=" + client.ID + "&client_secret=" + secret + "&scope=events:read"), Certificate: certOne, Address: authtest.Home,
 			})
 			if refusal != nil {
 				t.Fatal(refusal)
@@ -85,7 +87,7 @@ func TestIssue(t *testing.T) {
 			if used, err := r.clients.Get(t.Context(), client.ID); err != nil || used.LastUsedAt == nil || !used.LastUsedAt.Equal(c.Now()) {
 				t.Errorf("last used %v, %v", used.LastUsedAt, err)
 			}
-			if n := testutil.ToFloat64(r.endpoint.opts.Metrics.tokens.WithLabelValues(issued)); n != 2 {
+			if n := testutil.ToFloat64(r.endpoint.requests.WithLabelValues(issued)); n != 2 {
 				t.Errorf("%v tokens are counted", n)
 			}
 		})
@@ -94,28 +96,28 @@ func TestIssue(t *testing.T) {
 
 func TestIssueRefuses(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	r := newReplica(t, sqlite(t, c), c)
-	client, secret := r.client(NewClient{})
-	bound, boundSecret := r.client(NewClient{Certificates: []string{certOne}})
-	certOnly, _ := r.client(NewClient{Certificates: []string{certOne, certTwo}, NoSecret: true})
-	off, offSecret := r.client(NewClient{Certificates: []string{certOne}})
+	c := authtest.NewClock()
+	r := newReplica(t, authtest.SQLite(t), c)
+	client, secret := r.client(clients.Registration{})
+	bound, boundSecret := r.client(clients.Registration{Certificates: []string{certOne}})
+	certOnly, _ := r.client(clients.Registration{Certificates: []string{certOne, certTwo}, NoSecret: true})
+	off, offSecret := r.client(clients.Registration{Certificates: []string{certOne}})
 	if _, err := r.clients.SetDisabled(t.Context(), off.ID, true); err != nil {
 		t.Fatal(err)
 	}
-	form := func(text string) TokenRequest { return TokenRequest{Form: []byte(text)} }
-	with := func(request TokenRequest, certificate string) TokenRequest {
+	form := func(text string) Request { return Request{Form: []byte(text)} }
+	with := func(request Request, certificate string) Request {
 		request.Certificate = certificate
 		return request
 	}
-	by := func(id, secret string) TokenRequest { return TokenRequest{Authorization: basic(id, secret)} }
+	by := func(id, secret string) Request { return Request{Authorization: basic(id, secret)} }
 	scoped := by(client.ID, secret)
 	scoped.Form = []byte("scope=events:read%20cards:read")
 	made := by(client.ID, secret)
 	made.Form = []byte("scope=nonsense")
 	for i, line := range []struct {
 		name    string
-		request TokenRequest
+		request Request
 		code    Code
 	}{
 		{"the right secret", by(client.ID, secret), ""},
@@ -154,9 +156,9 @@ func TestIssueRefuses(t *testing.T) {
 
 func TestRotatedSecret(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	r := newReplica(t, sqlite(t, c), c)
-	client, first := r.client(NewClient{})
+	c := authtest.NewClock()
+	r := newReplica(t, authtest.SQLite(t), c)
+	client, first := r.client(clients.Registration{})
 	rotate := func(overlap time.Duration) string {
 		_, secret, err := r.clients.RotateSecret(t.Context(), client.ID, overlap)
 		if err != nil {
@@ -177,11 +179,11 @@ func TestRotatedSecret(t *testing.T) {
 	wantGood(map[string]bool{first: true, second: true})
 	third := rotate(time.Hour)
 	wantGood(map[string]bool{first: false, second: true, third: true})
-	c.add(time.Hour)
+	c.Add(time.Hour)
 	wantGood(map[string]bool{second: false, third: true})
 	fourth := rotate(0)
 	wantGood(map[string]bool{third: false, fourth: true})
-	if _, _, err := r.clients.RotateSecret(t.Context(), client.ID, MaxOverlap+1); err == nil {
+	if _, _, err := r.clients.RotateSecret(t.Context(), client.ID, clients.MaxOverlap+1); err == nil {
 		t.Error("any overlap is taken")
 	}
 	if _, _, err := r.clients.RotateSecret(t.Context(), "none", 0); !errors.Is(err, storage.ErrNotFound) {
@@ -194,10 +196,10 @@ func TestRotatedSecret(t *testing.T) {
 // or about clients that do not exist.
 func TestGuessesShutNobodyOut(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	r := newReplica(t, sqlite(t, c), c)
-	bySecret, secret := r.client(NewClient{})
-	byCertificate, _ := r.client(NewClient{Certificates: []string{certOne}, NoSecret: true})
+	c := authtest.NewClock()
+	r := newReplica(t, authtest.SQLite(t), c)
+	bySecret, secret := r.client(clients.Registration{})
+	byCertificate, _ := r.client(clients.Registration{Certificates: []string{certOne}, NoSecret: true})
 	for i := range 100 {
 		for _, id := range []string{bySecret.ID, byCertificate.ID, fmt.Sprintf("shc_%024x", i)} {
 			_, refusal := r.ask(id, fmt.Sprint("shs_", i))
@@ -206,7 +208,7 @@ func TestGuessesShutNobodyOut(t *testing.T) {
 	}
 	_, refusal := r.ask(bySecret.ID, secret)
 	r.wantCode("the right secret", refusal, "")
-	_, refusal = r.send(TokenRequest{Form: []byte("client_id=" + byCertificate.ID), Certificate: certOne, Address: home})
+	_, refusal = r.send(Request{Form: []byte("client_id=" + byCertificate.ID), Certificate: certOne, Address: authtest.Home})
 	r.wantCode("the right certificate", refusal, "")
 }
 
@@ -214,10 +216,10 @@ func TestGuessesShutNobodyOut(t *testing.T) {
 // harm to others, nor by what others ask in its name.
 func TestTokensOfAClientHaveARate(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	r := newReplica(t, sqlite(t, c), c)
-	client, secret := r.client(NewClient{})
-	other, otherSecret := r.client(NewClient{})
+	c := authtest.NewClock()
+	r := newReplica(t, authtest.SQLite(t), c)
+	client, secret := r.client(clients.Registration{})
+	other, otherSecret := r.client(clients.Registration{})
 	for range tokenRate.Burst {
 		_, refusal := r.ask(client.ID, "wrong")
 		r.wantCode("a guess", refusal, InvalidClient)
@@ -231,7 +233,7 @@ func TestTokensOfAClientHaveARate(t *testing.T) {
 	}
 	_, refusal = r.ask(other.ID, otherSecret)
 	r.wantCode("another client", refusal, "")
-	c.add(time.Second)
+	c.Add(time.Second)
 	for range int(tokenRate.PerSecond) {
 		_, refusal = r.ask(client.ID, secret)
 		r.wantCode("a second later", refusal, "")
@@ -242,10 +244,10 @@ func TestTokensOfAClientHaveARate(t *testing.T) {
 
 func TestDatabaseAwayIsNoFailureOfTheClient(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	store := sqlite(t, c)
+	c := authtest.NewClock()
+	store := authtest.SQLite(t)
 	r := newReplica(t, store, c)
-	client, secret := r.client(NewClient{Certificates: []string{certOne}})
+	client, secret := r.client(clients.Registration{Certificates: []string{certOne}})
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +257,7 @@ func TestDatabaseAwayIsNoFailureOfTheClient(t *testing.T) {
 		if refusal.RetryAfter == 0 || refusal.Unwrap() == nil {
 			t.Fatalf("%+v", refusal)
 		}
-		_, refusal = r.send(TokenRequest{Form: []byte("client_id=" + client.ID), Certificate: certOne, Address: home})
+		_, refusal = r.send(Request{Form: []byte("client_id=" + client.ID), Certificate: certOne, Address: authtest.Home})
 		r.wantCode("by certificate", refusal, Unavailable)
 	}
 	if r.clients.Sync(t.Context()) == nil {
@@ -263,40 +265,45 @@ func TestDatabaseAwayIsNoFailureOfTheClient(t *testing.T) {
 	}
 }
 
-func TestNewClientIsChecked(t *testing.T) {
+func TestTokensOfARevokedClientStop(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	clients := NewClients(sqlite(t, c), c.Now)
-	company := new(uuid.New())
-	good := NewClient{Name: "n", Scopes: []string{"events:read"}}
-	for name, n := range map[string]func(*NewClient){
-		"no name":                     func(n *NewClient) { n.Name = " " },
-		"a long name":                 func(n *NewClient) { n.Name = strings.Repeat("n", maxName+1) },
-		"a name that is not UTF-8":    func(n *NewClient) { n.Name = "\xff" },
-		"a name of two lines":         func(n *NewClient) { n.Name = "a\nb" },
-		"no scope":                    func(n *NewClient) { n.Scopes = nil },
-		"an unknown scope":            func(n *NewClient) { n.Scopes = []string{"events"} },
-		"platform, of a company":      func(n *NewClient) { n.Company, n.Scopes = company, []string{"platform"} },
-		"operator, of a company":      func(n *NewClient) { n.Company, n.Scopes = company, []string{"operator"} },
-		"no thumbprint":               func(n *NewClient) { n.Certificates = []string{"x"} },
-		"neither secret nor certs":    func(n *NewClient) { n.NoSecret = true },
-		"too many certificates":       func(n *NewClient) { n.Certificates = slices.Repeat([]string{certOne}, maxCertificates+1) },
-		"a thumbprint of two in one ": func(n *NewClient) { n.Certificates = []string{certOne + " " + certTwo} },
-	} {
-		bad := good
-		n(&bad)
-		_, _, err := clients.Create(t.Context(), bad)
-		if problems, ok := errors.AsType[*invalid.Error](err); !ok || len(problems.Fields) != 1 {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	for range 3 {
-		if _, _, err := clients.Create(t.Context(), good); err != nil {
-			t.Fatal(err)
-		}
-	}
-	count := 0
-	if err := clients.Each(t.Context(), func(Client) error { count++; return nil }); err != nil || count != 3 {
-		t.Errorf("%d clients, %v", count, err)
+	for name, open := range authtest.Databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := authtest.NewClock()
+			store := open(t)
+			r, elsewhere := newReplica(t, store, c), newReplica(t, store, c)
+			gone, _ := r.client(clients.Registration{})
+			off, _ := r.client(clients.Registration{})
+			token := func(id string) string {
+				token, err := auth.Mint(t.Context(), r.keys, auth.Grant{ClientID: id, TTL: keys.TokenTTL}, c.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return token
+			}
+			goneToken, offToken, cli := token(gone.ID), token(off.ID), token("")
+			if !r.accepts(goneToken) || !r.accepts(offToken) {
+				t.Fatal("refused")
+			}
+			if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, true); err != nil {
+				t.Fatal(err)
+			}
+			if err := elsewhere.clients.Delete(t.Context(), gone.ID); err != nil {
+				t.Fatal(err)
+			}
+			c.Add(keys.TokenTTL - time.Second) // as late as it can matter
+			r.sync()
+			if r.accepts(goneToken) || r.accepts(offToken) || !r.accepts(cli) {
+				t.Error("a token of a disabled or deleted client is accepted, or another one is not")
+			}
+			if _, err := elsewhere.clients.SetDisabled(t.Context(), off.ID, false); err != nil {
+				t.Fatal(err)
+			}
+			r.sync()
+			if !r.accepts(offToken) || r.accepts(goneToken) {
+				t.Error("enabled again")
+			}
+		})
 	}
 }

@@ -1,4 +1,4 @@
-package auth
+package tokens
 
 import (
 	"encoding/base64"
@@ -77,7 +77,7 @@ func TestParseRequest(t *testing.T) {
 		"basic that is not UTF-8":      {header: raw("id:\xff"), code: InvalidClient},
 		"another grant, and no client": {form: "grant_type=password", code: InvalidClient},
 	} {
-		got, refusal := parseRequest(TokenRequest{Authorization: c.header, Form: []byte(c.form), Certificate: c.certificate})
+		got, refusal := parseRequest(Request{Authorization: c.header, Form: []byte(c.form), Certificate: c.certificate})
 		switch {
 		case c.code == "" && refusal != nil:
 			t.Errorf("%s: %v", name, refusal)
@@ -104,7 +104,7 @@ func TestHostileFormsAreCheap(t *testing.T) {
 		"scopes":     "client_id=id&client_secret=s&scope=" + strings.Repeat("a+", 15<<10),
 		"escapes":    "client_id=id&client_secret=" + strings.Repeat("%61", 10<<10),
 	} {
-		r := TokenRequest{Form: []byte(form)}
+		r := Request{Form: []byte(form)}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, _ = parseRequest(r)
@@ -122,7 +122,7 @@ func FuzzTokenRequest(f *testing.F) {
 	f.Add("", []byte("client_id=id&client_secret=hunter2hunter2"), "tp")
 	f.Add("Basic aWQ6JXp6", []byte("client_id=%zz"), "")
 	f.Fuzz(func(t *testing.T, header string, form []byte, certificate string) {
-		r := TokenRequest{Form: form, Certificate: certificate}
+		r := Request{Form: form, Certificate: certificate}
 		if header != "" {
 			r.Authorization = []string{header}
 		}
@@ -139,7 +139,7 @@ func FuzzTokenRequest(f *testing.F) {
 		if header == "" {
 			return
 		}
-		again, refusal := parseRequest(TokenRequest{Authorization: basic(c.id, c.secret)})
+		again, refusal := parseRequest(Request{Authorization: basic(c.id, c.secret)})
 		if refusal != nil || again.id != c.id || again.secret != c.secret {
 			t.Errorf("%+v and %+v, %v", c, again, refusal)
 		}

@@ -1,4 +1,4 @@
-package auth
+package tokens
 
 import "time"
 
@@ -23,8 +23,8 @@ func refusalCodes() []string {
 	}
 }
 
-// TokenError is why a token request gets no token.
-type TokenError struct {
+// Error is why a token request gets no token.
+type Error struct {
 	Code        Code
 	Description string // repeats nothing of the request
 	// RetryAfter is when the same request may do better; 0: never.
@@ -33,16 +33,16 @@ type TokenError struct {
 }
 
 // Error is the description.
-func (r *TokenError) Error() string { return r.Description }
+func (r *Error) Error() string { return r.Description }
 
 // Unwrap is the failure behind the refusal, nil when the request is at fault.
-func (r *TokenError) Unwrap() error { return r.cause }
+func (r *Error) Unwrap() error { return r.cause }
 
-func refuse(code Code, description string) *TokenError {
-	return &TokenError{Code: code, Description: description}
+func refuse(code Code, description string) *Error {
+	return &Error{Code: code, Description: description}
 }
 
 // invalidClient never says which part of the credentials is wrong.
-func invalidClient() *TokenError {
+func invalidClient() *Error {
 	return refuse(InvalidClient, "The client is unknown, disabled, or its credentials are wrong.")
 }

@@ -1,4 +1,4 @@
-package auth
+package keys
 
 import (
 	"errors"
@@ -16,12 +16,12 @@ import (
 // database is away.
 const keysFile = "token-keys.json"
 
-func readKeysFile(dir string) ([]TokenKey, error) {
+func readKeysFile(dir string) ([]Key, error) {
 	text, err := datadir.Read(filepath.Join(dir, keysFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var rows []TokenKey
+	var rows []Key
 	if err == nil {
 		err = json.Unmarshal(text, &rows)
 	}
@@ -33,7 +33,7 @@ func readKeysFile(dir string) ([]TokenKey, error) {
 
 // writeKeysFile writes the file whole under another name, down to the disk,
 // and then gives it its own.
-func writeKeysFile(dir string, rows []TokenKey) error {
+func writeKeysFile(dir string, rows []Key) error {
 	text, err := json.Marshal(rows)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package auth
+package keys
 
 import (
 	"context"
@@ -7,41 +7,41 @@ import (
 	"spendhook/internal/seal"
 )
 
-// SealedKeys are the signing keys as the database has them, for a change of the
-// encryption key.
-type SealedKeys struct {
-	Store   KeyStore
-	Keyring *seal.Keyring
+// resealing is a change of the encryption key under which the keys are stored.
+type resealing struct {
+	store   Store
+	keyring *seal.Keyring
 }
 
-// Reseal seals the keys that are not under the keyring's current key, and
+// Reseal seals the stored keys that are not under the keyring's current key, and
 // counts them. It may be broken off and done again, beside running daemons.
-func (s SealedKeys) Reseal(ctx context.Context, count *seal.Count) error {
-	rows, err := s.Store.TokenKeys(ctx)
+func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *seal.Count) error {
+	s := resealing{store, keyring}
+	rows, err := store.Read(ctx)
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
-		if err := count.Each(ctx, s.Keyring, s.stored(row)); err != nil {
+		if err := count.Each(ctx, keyring, s.stored(row)); err != nil {
 			return fmt.Errorf("token key %s: %w", row.ID, err)
 		}
 	}
 	return nil
 }
 
-func (s SealedKeys) stored(row TokenKey) seal.Stored {
+func (s resealing) stored(row Key) seal.Stored {
 	return seal.Stored{
 		Value: row.Sealed,
 		Seals: func(value string) ([]string, error) { return []string{value}, nil },
 		Anew: func(value string) (string, error) {
-			der, err := s.Keyring.Open(value, sealContext(row.ID))
+			der, err := s.keyring.Open(value, sealContext(row.ID))
 			if err != nil {
 				return value, nil //nolint:nilerr // it is counted as left under its key
 			}
-			return s.Keyring.Seal(der, sealContext(row.ID))
+			return s.keyring.Seal(der, sealContext(row.ID))
 		},
 		Swap: func(ctx context.Context, old, fresh string) (swapped bool, err error) {
-			_, err = s.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
+			_, err = s.store.Change(ctx, func(rows []Key) ([]Key, error) {
 				swapped = false
 				for i := range rows {
 					if rows[i].ID == row.ID && rows[i].Sealed == old {
@@ -53,7 +53,7 @@ func (s SealedKeys) stored(row TokenKey) seal.Stored {
 			return swapped, err
 		},
 		Read: func(ctx context.Context) (string, error) {
-			rows, err := s.Store.TokenKeys(ctx)
+			rows, err := s.store.Read(ctx)
 			for _, r := range rows {
 				if r.ID == row.ID {
 					return r.Sealed, nil

@@ -1,4 +1,7 @@
-package auth
+// Package keys holds the keys that sign this deployment's own access tokens: where they
+// are kept, which of them signs when, and how they are rotated and revoked. What a token
+// says is package auth's.
+package keys
 
 import (
 	"context"
@@ -13,14 +16,16 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/internal/seal"
 	"spendhook/storage"
 )
 
-// KeysOptions configures OpenKeys.
-type KeysOptions struct {
-	Store   KeyStore      // where all replicas find the keys; required
+// Options configures Open.
+type Options struct {
+	Store   Store         // where all replicas find the keys; required
 	Keyring *seal.Keyring // that seals them; required
 	// Dir keeps the last known keys, sealed, for a start without the database.
 	Dir string
@@ -29,60 +34,70 @@ type KeysOptions struct {
 	Issuer     string
 	OldIssuers []string
 
-	Now    func() time.Time // nil means time.Now
-	Logger *slog.Logger     // nil discards
+	Now        func() time.Time      // nil means time.Now
+	Logger     *slog.Logger          // nil discards
+	Registerer prometheus.Registerer // of the age of the signing key; nil shows it nowhere
 }
 
-// Keys are the keys (ECDSA P-256) that sign this deployment's own access
-// tokens. All replicas share them through the database; while it is away, each
-// goes on with those it knows. Keys are safe for concurrent use.
-type Keys struct {
-	opts  KeysOptions
+// Signer signs access tokens with the keys (ECDSA P-256) that all replicas share
+// through the database; while it is away, each goes on with those it knows. It is
+// safe for concurrent use.
+type Signer struct {
+	opts  Options
 	known atomic.Pointer[keySet]
-
-	sync    sync.Mutex // is held while known is replaced
-	refresh throttle
+	sync  sync.Mutex // is held while known is replaced
 }
 
 // keySet is immutable. Its rows are in the order in which they sign.
 type keySet struct {
-	rows        []TokenKey
+	rows        []Key
 	keys        map[string]*signingKey // by id
 	provisional bool                   // made here, while the database was never seen
 }
 
-// OpenKeys knows the keys of the data directory, or, when that has none, those
+// Open knows the keys of the data directory, or, when that has none, those
 // of the database, whose first key it makes when it is empty. With neither, as
 // on a first start while the database is away, it makes a key that the database
 // gets later. Call Sync, now and then, to follow the database.
-func OpenKeys(ctx context.Context, opts KeysOptions) (*Keys, error) {
-	k := &Keys{opts: opts}
+func Open(ctx context.Context, opts Options) (*Signer, error) {
+	k := &Signer{opts: opts}
 	if k.opts.Now == nil {
 		k.opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
 	if k.opts.Logger == nil {
 		k.opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	k.refresh.every = SyncInterval / 2
 	k.known.Store(&keySet{})
 	localErr := k.useLocal()
 	if localErr != nil {
 		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
-	err := k.Sync(ctx)
-	switch away := errors.Is(err, storage.ErrUnavailable); {
-	case away && localErr != nil:
-		return nil, localErr
-	case away && len(k.known.Load().rows) == 0:
-		return k, k.provisional()
-	case err != nil && !away:
+	if err := k.first(ctx, localErr); err != nil {
 		return nil, err
 	}
+	promauto.With(opts.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_token_key_age_seconds",
+		Help: "How long the key that signs access tokens has done so.",
+	}, func() float64 { return k.opts.Now().Sub(k.signingSince()).Seconds() })
 	return k, nil
 }
 
+// first looks into the database. Without it, the keys of the data directory have to do.
+func (k *Signer) first(ctx context.Context, localErr error) error {
+	err := k.Sync(ctx)
+	switch away := errors.Is(err, storage.ErrUnavailable); {
+	case away && localErr != nil:
+		return localErr
+	case away && len(k.known.Load().rows) == 0:
+		return k.provisional()
+	case away:
+		return nil
+	}
+	return err
+}
+
 // useLocal knows the keys of the data directory.
-func (k *Keys) useLocal() error {
+func (k *Signer) useLocal() error {
 	rows, err := readKeysFile(k.opts.Dir)
 	if err != nil {
 		return err
@@ -91,12 +106,12 @@ func (k *Keys) useLocal() error {
 }
 
 // provisional makes the key of a deployment whose database was never seen.
-func (k *Keys) provisional() error {
+func (k *Signer) provisional() error {
 	key, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
 		return err
 	}
-	rows := []TokenKey{key.row}
+	rows := []Key{key.row}
 	if err := writeKeysFile(k.opts.Dir, rows); err != nil {
 		return fmt.Errorf("keep the token key: %w", err)
 	}
@@ -104,10 +119,8 @@ func (k *Keys) provisional() error {
 	return nil
 }
 
-func (k *Keys) settled() bool { return !k.known.Load().provisional }
-
 // use makes rows the known keys, of which it opens those that are new.
-func (k *Keys) use(rows []TokenKey) error {
+func (k *Signer) use(rows []Key) error {
 	set := &keySet{rows: rows, keys: make(map[string]*signingKey, len(rows))}
 	before := k.known.Load()
 	for _, row := range rows {
@@ -127,10 +140,10 @@ func (k *Keys) use(rows []TokenKey) error {
 
 // Sync takes over what the database has, and drops there what is long gone.
 // When it fails, the known keys go on being used.
-func (k *Keys) Sync(ctx context.Context) error {
+func (k *Signer) Sync(ctx context.Context) error {
 	k.sync.Lock()
 	defer k.sync.Unlock()
-	rows, err := k.opts.Store.TokenKeys(ctx)
+	rows, err := k.opts.Store.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,7 +158,7 @@ func (k *Keys) Sync(ctx context.Context) error {
 
 // tidy gives the database its first key, or those of the data directory, and
 // prunes it.
-func (k *Keys) tidy(ctx context.Context, now time.Time) ([]TokenKey, error) {
+func (k *Signer) tidy(ctx context.Context, now time.Time) ([]Key, error) {
 	local := k.known.Load().rows
 	if len(local) == 0 {
 		key, err := newSigningKey(k.opts.Keyring, now)
@@ -154,7 +167,7 @@ func (k *Keys) tidy(ctx context.Context, now time.Time) ([]TokenKey, error) {
 		}
 		local = append(local, key.row)
 	}
-	return k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
+	return k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		if len(rows) == 0 {
 			rows = local
 		}
@@ -163,7 +176,7 @@ func (k *Keys) tidy(ctx context.Context, now time.Time) ([]TokenKey, error) {
 }
 
 // follow makes the database's keys the known ones, here and in the directory.
-func (k *Keys) follow(rows []TokenKey) error {
+func (k *Signer) follow(rows []Key) error {
 	if err := k.use(rows); err != nil {
 		return err
 	}
@@ -176,40 +189,41 @@ func (k *Keys) follow(rows []TokenKey) error {
 	return nil
 }
 
-// Issuer is the "iss" of the tokens.
-func (k *Keys) Issuer() string { return k.opts.Issuer }
+// Issuers are the "iss" of tokens that these keys sign: first that of new tokens, then
+// what it was before.
+func (k *Signer) Issuers() []string { return append([]string{k.opts.Issuer}, k.opts.OldIssuers...) }
 
 // JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be.
-func (k *Keys) JWKS() []jwk.Key {
+func (k *Signer) JWKS() []jwk.Key {
 	set, now := k.known.Load(), k.opts.Now()
 	list := make([]jwk.Key, 0, len(set.rows))
 	for i, row := range set.rows {
-		if stateOf(set.rows, i, now) != KeyGone {
+		if stateOf(set.rows, i, now) != stateGone {
 			list = append(list, set.keys[row.ID].public)
 		}
 	}
 	return list
 }
 
-// KeyInfo describes a signing key to its operator.
-type KeyInfo struct {
+// Info describes a signing key to its operator.
+type Info struct {
 	ID        string     `json:"id"`
-	State     KeyState   `json:"state"`
+	State     string     `json:"state"` // next, signing or retired
 	CreatedAt time.Time  `json:"createdAt"`
 	SignsFrom time.Time  `json:"signsFrom"`
 	GoneAt    *time.Time `json:"goneAt,omitempty"` // nil while no other key follows
 }
 
 // List describes the known keys, in the order in which they sign.
-func (k *Keys) List() []KeyInfo {
+func (k *Signer) List() []Info {
 	rows, now := k.known.Load().rows, k.opts.Now()
-	list := make([]KeyInfo, 0, len(rows))
+	list := make([]Info, 0, len(rows))
 	for i, row := range rows {
-		info := KeyInfo{ID: row.ID, State: stateOf(rows, i, now), CreatedAt: row.CreatedAt, SignsFrom: row.SignsFrom}
+		info := Info{ID: row.ID, State: string(stateOf(rows, i, now)), CreatedAt: row.CreatedAt, SignsFrom: row.SignsFrom}
 		if at, ends := goneAt(rows, i); ends {
 			info.GoneAt = &at
 		}
-		if info.State != KeyGone {
+		if info.State != string(stateGone) {
 			list = append(list, info)
 		}
 	}
@@ -219,12 +233,12 @@ func (k *Keys) List() []KeyInfo {
 // Rotate adds a key, which signs once verifiers have had the time to learn it;
 // in a hurry, once the replicas have. The tokens of the keys before stay valid.
 // It returns errKeyWaiting or errTooManyKeys, and ErrUnavailable of storage.
-func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
+func (k *Signer) Rotate(ctx context.Context, hurry bool) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
 		return err
 	}
-	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
+	_, err = k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		return rotate(rows, next.row, k.opts.Now(), hurry)
 	})
 	if err != nil {
@@ -237,12 +251,12 @@ func (k *Keys) Rotate(ctx context.Context, hurry bool) error {
 // once it has looked (SyncInterval). When it is the one that signs, another one
 // does from now. A daemon that cannot reach the database goes on with the key. It
 // returns errNoKey, and ErrUnavailable of storage.
-func (k *Keys) Revoke(ctx context.Context, id string) error {
+func (k *Signer) Revoke(ctx context.Context, id string) error {
 	fresh, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
 		return err
 	}
-	_, err = k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
+	_, err = k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		return revoke(rows, id, fresh.row, k.opts.Now())
 	})
 	if err != nil {
@@ -252,40 +266,29 @@ func (k *Keys) Revoke(ctx context.Context, id string) error {
 }
 
 // signingSince is when the key that signs began to.
-func (k *Keys) signingSince() time.Time {
+func (k *Signer) signingSince() time.Time {
 	rows := k.known.Load().rows
 	return rows[signerAt(rows, k.opts.Now())].SignsFrom
 }
 
-// Mint returns an access token (JWT, ES256) for grant, valid from now. It
-// refuses a scope that no token can have, and a TTL below a second, the
-// resolution of a token's times. A TTL above TokenTTL is noted in the database,
-// so that the key outlives the token; while the database is away it cannot be.
-func (k *Keys) Mint(ctx context.Context, grant Grant) (string, error) {
-	if err := grant.check(); err != nil {
-		return "", err
-	}
+// Sign signs a token as JWT (ES256). A token that expires later than TokenTTL from now is
+// noted in the database, so that the key outlives it; while the database is away it
+// cannot be.
+func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 	set, now := k.known.Load(), k.opts.Now()
 	signer := set.rows[signerAt(set.rows, now)]
-	if expires := now.Add(grant.TTL); grant.TTL > TokenTTL && expires.After(signer.TokensUntil) {
+	if expires, _ := token.Expiration(); expires.After(now.Add(TokenTTL)) && expires.After(signer.TokensUntil) {
 		if err := k.note(ctx, signer.ID, expires); err != nil && !errors.Is(err, storage.ErrUnavailable) {
-			return "", fmt.Errorf("mint token: %w", err)
+			return "", err
 		}
 	}
-	token, err := claims(k.opts.Issuer, grant, now).Build()
-	if err != nil {
-		return "", fmt.Errorf("mint token: %w", err)
-	}
 	signed, err := jwt.Sign(token, jwt.WithKey(jwa.ES256(), set.keys[signer.ID].private))
-	if err != nil {
-		return "", fmt.Errorf("mint token: %w", err)
-	}
-	return string(signed), nil
+	return string(signed), err
 }
 
 // note makes a key stay until its last token expires.
-func (k *Keys) note(ctx context.Context, id string, expires time.Time) error {
-	_, err := k.opts.Store.ChangeTokenKeys(ctx, func(rows []TokenKey) ([]TokenKey, error) {
+func (k *Signer) note(ctx context.Context, id string, expires time.Time) error {
+	_, err := k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		for i := range rows {
 			if rows[i].ID == id && expires.After(rows[i].TokensUntil) {
 				rows[i].TokensUntil = expires
@@ -296,26 +299,14 @@ func (k *Keys) note(ctx context.Context, id string, expires time.Time) error {
 	return err
 }
 
-// issues reports whether tokens of the issuer are signed by these keys.
-func (k *Keys) issues(issuer string) bool {
-	return issuer == k.opts.Issuer || slices.Contains(k.opts.OldIssuers, issuer)
-}
-
-// find is the key with the id that a token names. One that is not known may be
-// new: the database is asked, but not for everybody who makes up ids.
-func (k *Keys) find(ctx context.Context, id string) (verifyingKey, bool) {
-	if key, ok := k.lookup(id); ok {
-		return key, true
-	}
-	k.refresh.do(ctx, k.opts.Now(), func(ctx context.Context) { _ = k.Sync(ctx) }) // the regular one logs failures
-	return k.lookup(id)
-}
-
-func (k *Keys) lookup(id string) (verifyingKey, bool) {
+// Lookup is the public key (ES256) with the id that a token names; nil when it is not
+// known. All keys are known to this replica, apart from those that are new since the
+// last Sync, unless settled is false: then the database was never seen.
+func (k *Signer) Lookup(id string) (key jwk.Key, settled bool) {
 	set := k.known.Load()
-	i := slices.IndexFunc(set.rows, func(row TokenKey) bool { return row.ID == id })
-	if i < 0 || stateOf(set.rows, i, k.opts.Now()) == KeyGone {
-		return verifyingKey{}, false
+	i := slices.IndexFunc(set.rows, func(row Key) bool { return row.ID == id })
+	if i < 0 || stateOf(set.rows, i, k.opts.Now()) == stateGone {
+		return nil, !set.provisional
 	}
-	return verifyingKey{key: set.keys[id].public, algorithms: es256}, true
+	return set.keys[id].public, true
 }

@@ -1,4 +1,4 @@
-package auth
+package keys
 
 import (
 	"crypto/ecdsa"
@@ -17,7 +17,7 @@ import (
 
 // signingKey is an opened key (ECDSA P-256).
 type signingKey struct {
-	row             TokenKey
+	row             Key
 	private, public jwk.Key
 }
 
@@ -41,13 +41,13 @@ func sealedKey(ring *seal.Keyring, private *ecdsa.PrivateKey, now time.Time) (*s
 		return nil, err
 	}
 	id, _ := k.private.KeyID()
-	k.row = TokenKey{ID: id, CreatedAt: now, SignsFrom: now, TokensUntil: now}
+	k.row = Key{ID: id, CreatedAt: now, SignsFrom: now, TokensUntil: now}
 	k.row.Sealed, err = ring.Seal(der, sealContext(id))
 	return k, err
 }
 
 // openKey opens a key of the database.
-func openKey(ring *seal.Keyring, row TokenKey) (*signingKey, error) {
+func openKey(ring *seal.Keyring, row Key) (*signingKey, error) {
 	der, err := ring.Open(row.Sealed, sealContext(row.ID))
 	if err != nil {
 		return nil, fmt.Errorf("open token key %s: %w", row.ID, err)

@@ -1,4 +1,4 @@
-package auth
+package keys
 
 import (
 	"cmp"
@@ -11,9 +11,9 @@ import (
 	"spendhook/storage"
 )
 
-// TokenKey is a key that signs access tokens from SignsFrom until that of the
+// Key is a key that signs access tokens from SignsFrom until that of the
 // next key. Times are kept to the millisecond.
-type TokenKey struct {
+type Key struct {
 	ID          string    `json:"id"`
 	Sealed      string    `json:"sealed"` // the private key, encrypted
 	CreatedAt   time.Time `json:"createdAt"`
@@ -21,17 +21,23 @@ type TokenKey struct {
 	TokensUntil time.Time `json:"tokensUntil"` // when the last of its unusually long tokens expires
 }
 
-// KeyStore is where all replicas find the keys; it is a KeyTable.
-type KeyStore interface {
-	TokenKeys(ctx context.Context) ([]TokenKey, error)
-	ChangeTokenKeys(ctx context.Context, decide func([]TokenKey) ([]TokenKey, error)) ([]TokenKey, error)
+// Store is where all replicas find the keys. Its methods return
+// storage.ErrUnavailable, wrapped, when it cannot be reached or is too slow.
+type Store interface {
+	// Read lists all keys in the order in which they sign.
+	Read(ctx context.Context) ([]Key, error)
+	// Change replaces the keys by what decide makes of them, and returns the result.
+	// Nobody else changes them meanwhile; decide may be called again and must not
+	// modify the list that it is given.
+	Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([]Key, error)
 }
 
-// KeyTable are the keys in the database. Its methods return
-// storage.ErrUnavailable, wrapped, when the database is away or too slow.
-type KeyTable struct{ DB *storage.DB }
+// Table is the Store in the database.
+func Table(db *storage.DB) Store { return table{db} }
 
-type tokenKeyRow struct {
+type table struct{ db *storage.DB }
+
+type keyRow struct {
 	bun.BaseModel `bun:"table:token_keys,alias:k"`
 
 	ID          string `bun:"id,pk"`
@@ -41,57 +47,53 @@ type tokenKeyRow struct {
 	TokensUntil int64  `bun:"tokens_until"`
 }
 
-func newTokenKeyRow(k TokenKey) tokenKeyRow {
-	return tokenKeyRow{
+func newKeyRow(k Key) keyRow {
+	return keyRow{
 		ID: k.ID, Sealed: k.Sealed, CreatedAt: k.CreatedAt.UnixMilli(),
 		SignsFrom: k.SignsFrom.UnixMilli(), TokensUntil: k.TokensUntil.UnixMilli(),
 	}
 }
 
-func (r tokenKeyRow) key() TokenKey {
-	return TokenKey{
+func (r keyRow) key() Key {
+	return Key{
 		ID: r.ID, Sealed: r.Sealed, CreatedAt: time.UnixMilli(r.CreatedAt).UTC(),
 		SignsFrom: time.UnixMilli(r.SignsFrom).UTC(), TokensUntil: time.UnixMilli(r.TokensUntil).UTC(),
 	}
 }
 
-// TokenKeys lists all keys in the order in which they sign.
-func (t KeyTable) TokenKeys(ctx context.Context) ([]TokenKey, error) {
-	var list []TokenKey
-	err := t.DB.Query(ctx, "read token keys", func(ctx context.Context, db bun.IDB) (err error) {
-		list, err = tokenKeys(ctx, db)
+func (t table) Read(ctx context.Context) ([]Key, error) {
+	var list []Key
+	err := t.db.Query(ctx, "read token keys", func(ctx context.Context, db bun.IDB) (err error) {
+		list, err = readKeys(ctx, db)
 		return err
 	})
 	return list, err
 }
 
-func tokenKeys(ctx context.Context, db bun.IDB) ([]TokenKey, error) {
-	var rows []tokenKeyRow
+func readKeys(ctx context.Context, db bun.IDB) ([]Key, error) {
+	var rows []keyRow
 	if err := db.NewSelect().Model(&rows).Scan(ctx); err != nil {
 		return nil, err
 	}
-	list := make([]TokenKey, len(rows))
+	list := make([]Key, len(rows))
 	for i, r := range rows {
 		list[i] = r.key()
 	}
-	slices.SortFunc(list, func(a, b TokenKey) int {
+	slices.SortFunc(list, func(a, b Key) int {
 		return cmp.Or(a.SignsFrom.Compare(b.SignsFrom), cmp.Compare(a.ID, b.ID))
 	})
 	return list, nil
 }
 
-// ChangeTokenKeys replaces the keys by what decide makes of them, and returns
-// the result. Nobody else changes them meanwhile; decide may be called again
-// and must not modify the list that it is given.
-func (t KeyTable) ChangeTokenKeys(ctx context.Context, decide func([]TokenKey) ([]TokenKey, error)) ([]TokenKey, error) {
-	var list []TokenKey
-	err := t.DB.Write(ctx, "change token keys", func(ctx context.Context, tx bun.Tx) error {
+func (t table) Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([]Key, error) {
+	var list []Key
+	err := t.db.Write(ctx, "change token keys", func(ctx context.Context, tx bun.Tx) error {
 		if storage.IsPostgres(tx) { // SQLite admits one writing transaction at a time
 			if _, err := tx.ExecContext(ctx, "LOCK TABLE token_keys IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 				return err
 			}
 		}
-		before, err := tokenKeys(ctx, tx)
+		before, err := readKeys(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -99,17 +101,17 @@ func (t KeyTable) ChangeTokenKeys(ctx context.Context, decide func([]TokenKey) (
 		if err != nil {
 			return err
 		}
-		if err := replaceTokenKeys(ctx, tx, before, after); err != nil {
+		if err := replaceKeys(ctx, tx, before, after); err != nil {
 			return err
 		}
-		list, err = tokenKeys(ctx, tx)
+		list, err = readKeys(ctx, tx)
 		return err
 	})
 	return list, err
 }
 
-func replaceTokenKeys(ctx context.Context, tx bun.Tx, before, after []TokenKey) error {
-	had, have := tokenKeyRows(before), tokenKeyRows(after)
+func replaceKeys(ctx context.Context, tx bun.Tx, before, after []Key) error {
+	had, have := keyRows(before), keyRows(after)
 	for _, row := range had {
 		if slices.Contains(have, row) {
 			continue
@@ -129,10 +131,10 @@ func replaceTokenKeys(ctx context.Context, tx bun.Tx, before, after []TokenKey) 
 	return nil
 }
 
-func tokenKeyRows(list []TokenKey) []tokenKeyRow {
-	rows := make([]tokenKeyRow, len(list))
+func keyRows(list []Key) []keyRow {
+	rows := make([]keyRow, len(list))
 	for i, k := range list {
-		rows[i] = newTokenKeyRow(k)
+		rows[i] = newKeyRow(k)
 	}
 	return rows
 }

@@ -1,4 +1,4 @@
-package auth
+package tokens
 
 import (
 	"bytes"
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// TokenRequest is a request to the token endpoint (RFC 6749 section 4.4.2).
-type TokenRequest struct {
+// Request is a request to the token endpoint (RFC 6749 section 4.4.2).
+type Request struct {
 	Authorization []string   // the values of the header
 	Form          []byte     // the body
 	Certificate   string     // "x5t#S256" of the client certificate; "" when none was presented
@@ -30,7 +30,7 @@ type credentials struct {
 
 // parseRequest reads a token request. It decides everything for which the
 // client need not be known.
-func parseRequest(r TokenRequest) (credentials, *TokenError) {
+func parseRequest(r Request) (credentials, *Error) {
 	form, refusal := parseForm(r.Form)
 	if refusal != nil {
 		return credentials{}, refusal
@@ -54,7 +54,7 @@ func parseRequest(r TokenRequest) (credentials, *TokenError) {
 
 // parseForm reads a form in which no parameter is there twice (RFC 6749 section
 // 3.2). Parameters without a value are left out, unknown ones are ignored.
-func parseForm(body []byte) (url.Values, *TokenError) {
+func parseForm(body []byte) (url.Values, *Error) {
 	if bytes.Count(body, []byte("&")) >= maxParameters {
 		return nil, refuse(InvalidRequest, "The body has too many parameters.")
 	}
@@ -75,7 +75,7 @@ func parseForm(body []byte) (url.Values, *TokenError) {
 
 // addBasic reads the credentials of HTTP Basic, in which id and secret are
 // encoded as in a form (RFC 6749 section 2.3.1).
-func (c *credentials) addBasic(headers []string) *TokenError {
+func (c *credentials) addBasic(headers []string) *Error {
 	if len(headers) > 1 {
 		return refuse(InvalidRequest, "The Authorization header is given more than once.")
 	}

@@ -1,4 +1,4 @@
-package auth
+package peer
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(2)
-		there := netip.MustParseAddr("192.0.2.2")
-		for turns.slot(there) == turns.slot(home) || turns.slot(there) == turns.slot(netip.Addr{}) || turns.slot(home) == turns.slot(netip.Addr{}) {
-			turns = newTurns(2) // two that share a slot
+		turns := NewTurns(2)
+		here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		for turns.slot(there) == turns.slot(here) || turns.slot(there) == turns.slot(netip.Addr{}) || turns.slot(here) == turns.slot(netip.Addr{}) {
+			turns = NewTurns(2) // two that share a slot
 		}
 		take := func(address netip.Addr) func() {
 			t.Helper()
-			end, err := turns.take(t.Context(), address)
+			end, err := turns.Take(t.Context(), address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,16 +30,16 @@ func TestTurns(t *testing.T) {
 		refused := func(what string, address netip.Addr) {
 			t.Helper()
 			began := time.Now()
-			if _, err := turns.take(t.Context(), address); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != turnWait {
+			if _, err := turns.Take(t.Context(), address); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != turnWait {
 				t.Errorf("%s: %v after %v", what, err, time.Since(began))
 			}
 		}
-		end := take(home)
-		refused("a second one of the address", home)
+		end := take(here)
+		refused("a second one of the address", here)
 		endThere := take(there)
 		refused("a third one of all", netip.Addr{})
 		next := make(chan func())
-		go func() { next <- take(home) }()
+		go func() { next <- take(here) }()
 		synctest.Wait()
 		end()
 		(<-next)()

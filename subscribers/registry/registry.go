@@ -1,31 +1,29 @@
-package subscribers
+// Package registry keeps copies of companies' subscribers in memory, for every event to be
+// matched with. A copy is only used for the version it was read with, so it is never stale.
+package registry
 
 import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"spendhook/subscribers"
 )
 
 // loadTimeout bounds a load; it is shared, so no caller's context may end it.
 const loadTimeout = 10 * time.Second
 
-// RegistryOptions are what a Registry needs. Store is required.
-type RegistryOptions struct {
-	Store    *Store
-	MaxBytes int64 // of all copies, nearly; 0 means 192 MiB
-}
+const defaultBytes = 192 << 20
 
-// Registry keeps copies of the subscribers of the companies used last. A copy
-// is only returned for the version it was read with, so it is never stale.
-// Safe for concurrent use.
+// Registry keeps copies of the subscribers of the companies used last. It is safe for
+// concurrent use.
 type Registry struct {
-	store    *Store
+	store    *subscribers.Store
 	maxBytes int64
 
 	mu     sync.Mutex // of what follows
@@ -37,7 +35,7 @@ type Registry struct {
 // snapshot never changes once it is in the registry.
 type snapshot struct {
 	version     int64
-	subscribers []*Subscriber
+	subscribers []*subscribers.Subscriber
 	bytes       int64
 }
 
@@ -48,17 +46,18 @@ type load struct {
 	err      error
 }
 
-// NewRegistry returns an empty Registry; it does not talk to Redis yet.
-func NewRegistry(opts RegistryOptions) *Registry {
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = 192 << 20
+// New returns an empty Registry of what store has; it does not talk to Redis yet. All
+// copies have maxBytes, nearly; 0 means 192 MiB.
+func New(store *subscribers.Store, maxBytes int64) *Registry {
+	if maxBytes == 0 {
+		maxBytes = defaultBytes
 	}
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{store: opts.Store, maxBytes: opts.MaxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
+	return &Registry{store: store, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
 }
 
-// CompanyVersion is a company and the version of its subscribers that the caller
-// read in the VersionField of CompanyKey, 0 when there was none.
+// CompanyVersion is a company and the version of its subscribers that the claim of its
+// event has read, 0 when there was none.
 type CompanyVersion struct {
 	Company uuid.UUID
 	Version int64
@@ -67,12 +66,34 @@ type CompanyVersion struct {
 // Loaded is the answer for one company. Err says why it could not be read; then
 // there are no Subscribers.
 type Loaded struct {
-	Subscribers []*Subscriber
+	Subscribers []*subscribers.Subscriber
 	Err         error
 }
 
-// Subscribers is SubscribersOf for one company.
-func (r *Registry) Subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*Subscriber, error) {
+// Current returns all subscribers of a company as they are now; see SubscribersOf.
+func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error) {
+	version, err := r.store.Version(ctx, company)
+	if err != nil {
+		return nil, err
+	}
+	return r.subscribers(ctx, company, version)
+}
+
+// List lists subscribers as subscribers.Store does. Those of one company are not read when
+// there is a copy of what they are now.
+func (r *Registry) List(ctx context.Context, f subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+	if f.Company == nil {
+		return r.store.List(ctx, f)
+	}
+	all, err := r.Current(ctx, *f.Company)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f.Select(all)
+}
+
+// subscribers is SubscribersOf for one company.
+func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*subscribers.Subscriber, error) {
 	wanted := CompanyVersion{company, version}
 	if s := r.copyOf(wanted); s != nil {
 		return s.subscribers, nil
@@ -144,9 +165,7 @@ func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing [
 	if len(fresh) == 0 {
 		return loads
 	}
-	for _, shard := range byShard(ctx, r.store.opts.Client, fresh, CompanyKey) {
-		go r.fetch(context.WithoutCancel(ctx), shard)
-	}
+	go r.fetch(context.WithoutCancel(ctx), fresh)
 	return loads
 }
 
@@ -170,23 +189,15 @@ func (l *load) wait(ctx context.Context) Loaded {
 func (r *Registry) fetch(ctx context.Context, companies []uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	for chunk := range slices.Chunk(companies, loadChunk) {
-		for i, reply := range r.store.readHashes(ctx, chunk) {
-			hash, err := reply.Result()
-			r.loaded(chunk[i], hash, err)
-		}
-	}
+	r.store.Load(ctx, companies, r.loaded)
 }
 
 // loaded ends the load of a company. Subscribers and version are from one reply,
 // so they agree.
-func (r *Registry) loaded(company uuid.UUID, hash map[string]string, err error) {
+func (r *Registry) loaded(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error) {
 	var s *snapshot
 	if err == nil {
-		all, version := r.store.vault.decodeAll(company, hash)
 		s = &snapshot{version, all, sizeOf(all)}
-	} else {
-		err = fmt.Errorf("load subscribers: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,11 +235,11 @@ const (
 )
 
 // sizeOf is nearly what a copy holds in memory, in bytes.
-func sizeOf(all []*Subscriber) int64 {
+func sizeOf(all []*subscribers.Subscriber) int64 {
 	n := copyBytes
 	for i, s := range all {
 		if i == 0 && s.Certificate != nil { // all have the same
-			n += s.Certificate.size()
+			n += sizeOfCertificate(s.Certificate)
 		}
 		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + filterBytes*len(s.Filter)
 		for _, e := range s.Events {
@@ -244,7 +255,7 @@ func sizeOf(all []*Subscriber) int64 {
 	return int64(n)
 }
 
-func (c *Certificate) size() int {
+func sizeOfCertificate(c *subscribers.Certificate) int {
 	n := certificateBytes
 	if c.TLS != nil {
 		for _, link := range c.TLS.Certificate {

@@ -1,4 +1,6 @@
-package auth
+// Package clients keeps the OAuth clients, the programs that get access tokens: who they
+// are, what they may ask for, and how they prove it.
+package clients
 
 import (
 	"context"
@@ -14,8 +16,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/auth"
+	"spendhook/auth/keys"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
+	"spendhook/internal/peer"
 	"spendhook/storage"
 )
 
@@ -26,6 +31,9 @@ const (
 	// MaxOverlap bounds how long the secret before a rotation stays good.
 	MaxOverlap = 30 * 24 * time.Hour
 
+	reads      = 8 // of clients that prove who they are, from the database at once
+	purgeSlack = 24 * time.Hour
+
 	usedResolution = time.Minute
 	maxUsed        = 10_000
 )
@@ -35,35 +43,36 @@ var (
 	thumbprints = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 )
 
-// Clients are the OAuth clients. They are safe for concurrent use.
-type Clients struct {
+// Store keeps the OAuth clients in the database. It is safe for concurrent use.
+type Store struct {
 	rows    clientRows
 	now     func() time.Time
+	turns   *peer.Turns
 	revoked atomic.Pointer[map[string]bool]
 
 	mu   sync.Mutex
 	used map[string]time.Time // since the last Sync
 }
 
-// NewClients are those of a database; nil now means time.Now.
-func NewClients(db *storage.DB, now func() time.Time) *Clients {
+// NewStore returns the clients of a database; nil now means time.Now.
+func NewStore(db *storage.DB, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now //nolint:forbidigo // the nil default
 	}
-	c := &Clients{rows: clientRows{db}, now: now, used: map[string]time.Time{}}
+	c := &Store{rows: clientRows{db}, now: now, turns: peer.NewTurns(reads), used: map[string]time.Time{}}
 	c.revoked.Store(&map[string]bool{})
 	return c
 }
 
-// isRevoked reports whether tokens of the client are refused, as far as the last
-// Sync knows.
-func (c *Clients) isRevoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
+// Revoked reports whether tokens of a client are refused, since it was disabled or
+// deleted not long ago, as far as the last Sync knows; false for "".
+func (c *Store) Revoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
 
 // Sync learns which clients were disabled or deleted, while tokens of theirs
 // may still be valid, and notes which were used. When it fails, what is known
 // stays.
-func (c *Clients) Sync(ctx context.Context) error {
-	alive := c.now().Add(-TokenTTL - 2*clockSlack)
+func (c *Store) Sync(ctx context.Context) error {
+	alive := c.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
 	ids, err := c.rows.revoked(ctx, alive)
 	if err != nil {
 		return err
@@ -76,11 +85,11 @@ func (c *Clients) Sync(ctx context.Context) error {
 	if err := c.flushUsed(ctx); err != nil {
 		return err
 	}
-	return c.rows.purge(ctx, alive.Add(-pruneSlack))
+	return c.rows.purge(ctx, alive.Add(-purgeSlack))
 }
 
-// touch remembers that a client was used, for the next Sync to note.
-func (c *Clients) touch(client Client) {
+// Used remembers that a client was used, for the next Sync to note.
+func (c *Store) Used(client Client) {
 	now := c.now()
 	if client.LastUsedAt != nil && now.Sub(*client.LastUsedAt) < usedResolution {
 		return
@@ -92,7 +101,7 @@ func (c *Clients) touch(client Client) {
 	}
 }
 
-func (c *Clients) flushUsed(ctx context.Context) error {
+func (c *Store) flushUsed(ctx context.Context) error {
 	c.mu.Lock()
 	used := c.used
 	c.used = map[string]time.Time{}
@@ -103,9 +112,9 @@ func (c *Clients) flushUsed(ctx context.Context) error {
 	return c.rows.touch(ctx, used)
 }
 
-// NewClient is what an operator says of a client. One with certificates gets no
+// Registration is what an operator says of a new client. One with certificates gets no
 // token without presenting one of them.
-type NewClient struct {
+type Registration struct {
 	Name         string
 	Company      *uuid.UUID // nil ties it to none
 	Scopes       []string
@@ -113,7 +122,7 @@ type NewClient struct {
 	NoSecret     bool     // it authenticates by certificate only
 }
 
-func (n NewClient) check() error {
+func (n Registration) check() error {
 	problems := &invalid.Error{}
 	if strings.TrimSpace(n.Name) == "" || len(n.Name) > maxName || strings.ContainsFunc(n.Name, func(r rune) bool { return r < ' ' || r == '\uFFFD' }) {
 		problems.Add("name", "INVALID", "must be 1 to %d bytes of text", maxName)
@@ -121,11 +130,11 @@ func (n NewClient) check() error {
 	if len(n.Scopes) == 0 {
 		problems.Add("scopes", "REQUIRED", "at least one is needed")
 	}
-	if err := checkScopes(n.Scopes); err != nil {
+	if err := auth.CheckScopes(n.Scopes); err != nil {
 		problems.Add("scopes", "INVALID", "%s", err)
 	}
-	if n.Company != nil && (slices.Contains(n.Scopes, scopePlatform) || slices.Contains(n.Scopes, scopeOperator)) {
-		problems.Add("scopes", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", scopePlatform, scopeOperator)
+	if n.Company != nil && (slices.Contains(n.Scopes, auth.ScopePlatform) || slices.Contains(n.Scopes, auth.ScopeOperator)) {
+		problems.Add("scopes", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", auth.ScopePlatform, auth.ScopeOperator)
 	}
 	checkCertificates(problems, n.Certificates, !n.NoSecret)
 	return problems.OrNil()
@@ -147,7 +156,7 @@ func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 
 // Create makes a client. Its secret, "" for one without, is told here only. The
 // error is an *invalid.Error for what a client cannot be.
-func (c *Clients) Create(ctx context.Context, n NewClient) (client Client, secret string, err error) {
+func (c *Store) Create(ctx context.Context, n Registration) (client Client, secret string, err error) {
 	if err := n.check(); err != nil {
 		return client, "", err
 	}
@@ -171,7 +180,7 @@ func unique(list []string) []string {
 // RotateSecret gives a client a new secret, told here only. The one it had is
 // good for overlap more; the one before that no longer is. It returns
 // storage.ErrNotFound for an unknown client.
-func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client Client, secret string, err error) {
+func (c *Store) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client Client, secret string, err error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return client, "", fmt.Errorf("the overlap must be 0 to %v", MaxOverlap)
 	}
@@ -193,7 +202,7 @@ func (c *Clients) RotateSecret(ctx context.Context, id string, overlap time.Dura
 // that it got with one that is no longer listed is good until it expires. The
 // error is an *invalid.Error for what the list cannot be, and storage.ErrNotFound
 // for an unknown client.
-func (c *Clients) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
+func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
 	problems := &invalid.Error{}
 	if checkCertificates(problems, list, true); problems.OrNil() != nil {
 		return Client{}, problems
@@ -208,10 +217,10 @@ func (c *Clients) SetCertificates(ctx context.Context, id string, list []string)
 }
 
 // SetDisabled disables or enables a client. A disabled one gets no token, and
-// its tokens are refused once every replica has looked (SyncInterval). Enabled
+// its tokens are refused once every replica has looked (keys.SyncInterval). Enabled
 // again, those that have not expired are good again. It returns
 // storage.ErrNotFound for an unknown client.
-func (c *Clients) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
+func (c *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
 	return c.rows.change(ctx, id, func(s *Client) error {
 		now := c.now()
 		switch {
@@ -228,19 +237,13 @@ func (c *Clients) SetDisabled(ctx context.Context, id string, disabled bool) (Cl
 }
 
 // Delete deletes a client, with the effect that SetDisabled has on its tokens.
-func (c *Clients) Delete(ctx context.Context, id string) error {
+func (c *Store) Delete(ctx context.Context, id string) error {
 	return c.rows.delete(ctx, id, c.now())
 }
 
 // Get reads a client, or returns storage.ErrNotFound.
-func (c *Clients) Get(ctx context.Context, id string) (Client, error) {
+func (c *Store) Get(ctx context.Context, id string) (Client, error) {
 	return c.rows.read(ctx, id)
-}
-
-// ClientPage is a part of the list of clients.
-type ClientPage struct {
-	Items []Client
-	Next  string // where the list goes on; "" at its end
 }
 
 // clientPlace is where a list goes on.
@@ -251,42 +254,22 @@ type clientPlace struct {
 
 const clientList = "clients"
 
-// List reads a page of at most size clients, the first created first, from a place that
-// the page before it named, or from the first. cursor.ErrBad for a place of another list.
-func (c *Clients) List(ctx context.Context, at string, size int) (ClientPage, error) {
+// List reads at most size clients, the first created first, from a place that the call
+// before it named, or from the first, and says where the list goes on: "" at its end.
+// cursor.ErrBad for a place of another list.
+func (c *Store) List(ctx context.Context, at string, size int) (list []Client, next string, err error) {
 	var place clientPlace
 	var after *Client
 	if err := cursor.Decode(at, clientList, nil, &place); err != nil {
-		return ClientPage{}, err
+		return nil, "", err
 	}
 	if at != "" {
 		after = &Client{ID: place.ID, CreatedAt: time.UnixMilli(place.CreatedAt)}
 	}
-	list, err := c.rows.list(ctx, after, size+1)
+	list, err = c.rows.list(ctx, after, size+1)
 	if err != nil || len(list) <= size {
-		return ClientPage{Items: list}, err
+		return list, "", err
 	}
 	last := list[size-1]
-	return ClientPage{Items: list[:size], Next: cursor.Encode(clientList, nil, clientPlace{last.CreatedAt.UnixMilli(), last.ID})}, nil
-}
-
-// Each calls do for every client, the first created first, until it errs.
-func (c *Clients) Each(ctx context.Context, do func(Client) error) error {
-	const page = 500
-	var last *Client
-	for {
-		list, err := c.rows.list(ctx, last, page)
-		if err != nil {
-			return err
-		}
-		for _, client := range list {
-			if err := do(client); err != nil {
-				return err
-			}
-		}
-		if len(list) < page {
-			return nil
-		}
-		last = &list[page-1]
-	}
+	return list[:size], cursor.Encode(clientList, nil, clientPlace{last.CreatedAt.UnixMilli(), last.ID}), nil
 }

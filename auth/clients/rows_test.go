@@ -1,92 +1,18 @@
-package auth
+package clients
 
 import (
-	"errors"
 	"slices"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"spendhook/auth/authtest"
 	"spendhook/storage"
 	"spendhook/storage/storagetest"
 )
 
 var now = storagetest.Now
-
-// rows are the keys and clients of a database.
-type rows struct {
-	KeyTable
-	clientRows
-}
-
-func rowsOf(db *storage.DB) rows { return rows{KeyTable{DB: db}, clientRows{db}} }
-
-func tokenKey(id string, from time.Time) TokenKey {
-	return TokenKey{ID: id, Sealed: "sealed-" + id, CreatedAt: now, SignsFrom: from, TokensUntil: now}
-}
-
-func TestTokenKeysAreChangedAsOne(t *testing.T) {
-	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := rowsOf(setup(t, newClock()))
-			if got := storagetest.Must(s.TokenKeys(t.Context()))(t); len(got) != 0 {
-				t.Errorf("an empty database has %v", got)
-			}
-			later, sooner := tokenKey("a", now.Add(time.Hour)), tokenKey("b", now)
-			got := storagetest.Must(s.ChangeTokenKeys(t.Context(), func([]TokenKey) ([]TokenKey, error) {
-				return []TokenKey{later, sooner}, nil
-			}))(t)
-			if diff := cmp.Diff([]TokenKey{sooner, later}, got); diff != "" {
-				t.Error(diff)
-			}
-			later.SignsFrom = now.Add(-time.Hour)
-			got = storagetest.Must(s.ChangeTokenKeys(t.Context(), func(list []TokenKey) ([]TokenKey, error) {
-				list[1].SignsFrom = later.SignsFrom
-				return append(list[1:], tokenKey("c", now)), nil
-			}))(t)
-			if diff := cmp.Diff([]TokenKey{later, tokenKey("c", now)}, got); diff != "" {
-				t.Error(diff)
-			}
-			refusal := errors.New("no")
-			_, err := s.ChangeTokenKeys(t.Context(), func([]TokenKey) ([]TokenKey, error) { return nil, refusal })
-			storagetest.WantError(t, err, refusal)
-			if again := storagetest.Must(s.TokenKeys(t.Context()))(t); !cmp.Equal(again, got) {
-				t.Errorf("a refused change left %v", again)
-			}
-		})
-	}
-}
-
-// Each of many that change the keys at once sees what the ones before it did.
-func TestTokenKeysChangedAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, setup := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := rowsOf(setup(t, newClock()))
-			var wg sync.WaitGroup
-			for range 8 {
-				wg.Go(func() {
-					_, err := s.ChangeTokenKeys(t.Context(), func(list []TokenKey) ([]TokenKey, error) {
-						return append(list, tokenKey(strconv.Itoa(len(list)), now)), nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			if got := storagetest.Must(s.TokenKeys(t.Context()))(t); len(got) != 8 {
-				t.Errorf("%d keys of 8", len(got))
-			}
-		})
-	}
-}
 
 func oauthClient(id string, created time.Time) Client {
 	return Client{
@@ -97,10 +23,10 @@ func oauthClient(id string, created time.Time) Client {
 
 func TestClientsAreKept(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
+	for name, setup := range authtest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := rowsOf(setup(t, newClock()))
+			s := clientRows{setup(t)}
 			one, two := oauthClient("b", now), oauthClient("a", now.Add(time.Second))
 			two.Company, two.Scopes, two.Certificates = nil, []string{}, []string{}
 			for _, c := range []Client{two, one} {
@@ -139,10 +65,10 @@ func TestClientsAreKept(t *testing.T) {
 
 func TestRevokedClientsAreKnownUntilTheirTokensAreGone(t *testing.T) {
 	t.Parallel()
-	for name, setup := range databases {
+	for name, setup := range authtest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := rowsOf(setup(t, newClock()))
+			s := clientRows{setup(t)}
 			for _, id := range []string{"disabled", "enabled", "deleted", "long ago"} {
 				c := oauthClient(id, now)
 				if id == "long ago" {
@@ -175,7 +101,7 @@ func TestRevokedClientsAreKnownUntilTheirTokensAreGone(t *testing.T) {
 	}
 }
 
-func wantRevoked(t *testing.T, s rows, since time.Time, want ...string) {
+func wantRevoked(t *testing.T, s clientRows, since time.Time, want ...string) {
 	t.Helper()
 	got := storagetest.Must(s.revoked(t.Context(), since))(t)
 	slices.Sort(got)

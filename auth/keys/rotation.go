@@ -1,4 +1,4 @@
-package auth
+package keys
 
 import (
 	"errors"
@@ -13,24 +13,24 @@ const (
 	// SyncInterval is how often a daemon looks for what others changed: it is
 	// within how long a rotation, or a disabled client, is known everywhere.
 	SyncInterval = 5 * time.Second
+	// ClockSlack is how far the clocks of two replicas may differ.
+	ClockSlack = 5 * time.Minute
 
 	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
 	hurriedLead = 3 * SyncInterval // every replica has seen the key by then
-	clockSlack  = 5 * time.Minute
-	pruneSlack  = 24 * time.Hour // a clock that is ahead must not delete what others need
-	importedTTL = 30 * 24 * time.Hour
+	pruneSlack  = 24 * time.Hour   // a clock that is ahead must not delete what others need
 	maxKeys     = 16
 )
 
-// KeyState is where a signing key is in its life.
-type KeyState string
+// state is where a signing key is in its life.
+type state string
 
 // The states, in their order. A key that is gone is not listed.
 const (
-	KeyNext    KeyState = "next"    // published, so that verifiers know it before its first token
-	KeySigning KeyState = "signing" // signs, and is published
-	KeyRetired KeyState = "retired" // published until its last token has expired
-	KeyGone    KeyState = "gone"
+	stateNext    state = "next"    // published, so that verifiers know it before its first token
+	stateSigning state = "signing" // signs, and is published
+	stateRetired state = "retired" // published until its last token has expired
+	stateGone    state = "gone"
 )
 
 var (
@@ -44,7 +44,7 @@ var (
 
 // signerAt is the index of the key that signs: the last one whose time has
 // come, or else the first. The keys are in the order in which they sign.
-func signerAt(keys []TokenKey, now time.Time) int {
+func signerAt(keys []Key, now time.Time) int {
 	for i, k := range slices.Backward(keys) {
 		if !k.SignsFrom.After(now) {
 			return i
@@ -54,36 +54,36 @@ func signerAt(keys []TokenKey, now time.Time) int {
 }
 
 // goneAt is when the last token of a key has expired; false for the last key.
-func goneAt(keys []TokenKey, i int) (time.Time, bool) {
+func goneAt(keys []Key, i int) (time.Time, bool) {
 	if i+1 >= len(keys) {
 		return time.Time{}, false
 	}
-	at := keys[i+1].SignsFrom.Add(TokenTTL + clockSlack)
+	at := keys[i+1].SignsFrom.Add(TokenTTL + ClockSlack)
 	if keys[i].TokensUntil.After(at) {
 		at = keys[i].TokensUntil
 	}
 	return at, true
 }
 
-func stateOf(keys []TokenKey, i int, now time.Time) KeyState {
+func stateOf(keys []Key, i int, now time.Time) state {
 	signer := signerAt(keys, now)
 	switch at, ends := goneAt(keys, i); {
 	case i > signer:
-		return KeyNext
+		return stateNext
 	case i == signer:
-		return KeySigning
+		return stateSigning
 	case ends && now.After(at):
-		return KeyGone
+		return stateGone
 	default:
-		return KeyRetired
+		return stateRetired
 	}
 }
 
 // prune drops the keys that have been gone for long.
-func prune(keys []TokenKey, now time.Time) []TokenKey {
-	kept := make([]TokenKey, 0, len(keys))
+func prune(keys []Key, now time.Time) []Key {
+	kept := make([]Key, 0, len(keys))
 	for i, k := range keys {
-		if stateOf(keys, i, now.Add(-pruneSlack)) != KeyGone {
+		if stateOf(keys, i, now.Add(-pruneSlack)) != stateGone {
 			kept = append(kept, k)
 		}
 	}
@@ -92,7 +92,7 @@ func prune(keys []TokenKey, now time.Time) []TokenKey {
 
 // rotate adds next, to sign when verifiers know it. In a hurry that is as soon
 // as every replica does, and a key that waits already is taken instead.
-func rotate(keys []TokenKey, next TokenKey, now time.Time, hurry bool) ([]TokenKey, error) {
+func rotate(keys []Key, next Key, now time.Time, hurry bool) ([]Key, error) {
 	lead := publishLead
 	if hurry {
 		lead = hurriedLead
@@ -116,12 +116,12 @@ func rotate(keys []TokenKey, next TokenKey, now time.Time, hurry bool) ([]TokenK
 // revoke drops a key, and those that are gone: as long as one that follows them
 // is there, they stay so. When it is the one that signs, the next does from now,
 // which is fresh when none waits. No older one signs again.
-func revoke(keys []TokenKey, id string, fresh TokenKey, now time.Time) ([]TokenKey, error) {
+func revoke(keys []Key, id string, fresh Key, now time.Time) ([]Key, error) {
 	signer := signerAt(keys, now)
-	kept, found := make([]TokenKey, 0, len(keys)+1), false
+	kept, found := make([]Key, 0, len(keys)+1), false
 	for i, k := range keys {
 		switch {
-		case stateOf(keys, i, now) == KeyGone:
+		case stateOf(keys, i, now) == stateGone:
 		case k.ID == id:
 			found = true
 		default:
