@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -105,7 +106,7 @@ func TestDamageAmongManyEvents(t *testing.T) {
 	h.certify(company)
 	held := h.emitOf(company, 3)
 
-	event := h.overwrite(damaged{key: events.EventKey(events.Ref{Company: h.company, ID: eventID})}, "garbage")
+	event := h.overwrite(damaged{key: layout.EventKey(events.Ref{Company: h.company, ID: eventID})}, "garbage")
 	record := h.overwrite(damaged{
 		key: partition.Key(h.company, "d:"+h.company.String()+"/"+deliveryID), field: sub.UUID.String(),
 	}, "P1|{")
