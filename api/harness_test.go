@@ -25,13 +25,17 @@ import (
 
 	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
@@ -42,6 +46,7 @@ import (
 	"spendhook/storage/spend"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
@@ -54,7 +59,7 @@ const allScopes = "subscribers:read subscribers:write events:read events:write d
 type harness struct {
 	t       *testing.T
 	handler http.Handler
-	keys    *auth.Keys
+	keys    *keys.Signer
 	options Options
 	company uuid.UUID
 	token   string // of company, with allScopes
@@ -104,22 +109,22 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}
-	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
+	store := history.New(history.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
-		Client: client, Events: store, Subscribers: subs,
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
+		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
@@ -140,12 +145,12 @@ func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []car
 
 func withSpend(db *storage.DB, o Options) Options {
 	store := cards.New(cards.Options{DB: db})
-	o.Clients = auth.NewClients(db, nil)
+	o.Clients = clients.NewStore(db, nil)
 	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, spend.New(db), submitter{store}, "https://api.spendhook.test/"
 	return o
 }
 
-func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) {
+func start(t *testing.T, d *dispatcher.Dispatcher, publisher *publish.Publisher) {
 	t.Helper()
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {
 		t.Fatal(err)
@@ -188,7 +193,7 @@ func (h *harness) mint(company *uuid.UUID, scopes string) string {
 
 func (h *harness) mintAs(subject string, company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := h.keys.Mint(h.t.Context(), auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour})
+	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -48,6 +48,16 @@ func newPage(f Filter) (*page, error) {
 	return &page{Filter: f}, problems.OrNil()
 }
 
+// Select is a page of those among all that match, and how many match.
+func (f Filter) Select(all []*Subscriber) (items []Subscriber, total int, err error) {
+	p, err := newPage(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.add(all)
+	return p.items, p.total, nil
+}
+
 func (p *page) add(all []*Subscriber) {
 	for _, s := range all {
 		if !p.matches(s) {

@@ -16,14 +16,19 @@ import (
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
-	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
@@ -39,6 +44,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // daemon is a running spendhook. Its parts are made in the order of the
@@ -66,18 +72,19 @@ type daemon struct {
 	memory      *redisx.Memory
 	limiter     *ratelimit.Limiter
 	admin       *admin
-	catalogue   *events.Catalogue
+	catalogue   *eventtype.Catalogue
 	eventTypes  *eventtype.Store
-	events      *events.Store
+	events      *history.Reader
+	operational *operational.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service  // subscribers, for whoever changes them
-	copies      *subscribers.Registry // of them
-	publisher   *events.Publisher
+	service     *subscribers.Service // subscribers, for whoever changes them
+	copies      *registry.Registry   // of them
+	publisher   *publish.Publisher
 	verifier    *auth.Verifier
-	keys        *auth.Keys // nil without the built-in issuer, as tokens is
-	tokens      *auth.Endpoint
-	clients     *auth.Clients
+	keys        *keys.Signer // nil without the built-in issuer, as tokens is
+	tokens      *tokens.Endpoint
+	clients     *clients.Store
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console

@@ -12,8 +12,9 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // Queue is what of *workqueue.Queue a Service needs.
@@ -32,8 +33,8 @@ type Queue interface {
 type Options struct {
 	Client      redis.UniversalClient
 	Deliveries  *delivery.Store
-	Events      *events.Store
-	Registry    *subscribers.Registry
+	Events      *history.Reader
+	Registry    *registry.Registry
 	Subscribers *subscribers.Store
 	Queue       Queue
 	Now         func() time.Time
