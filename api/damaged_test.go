@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"spendhook/api/gen"
-	"spendhook/events"
+	"spendhook/events/layout"
 )
 
 // One damaged event fails itself alone, not the list.
@@ -17,10 +17,10 @@ func TestListSkipsDamagedEvents(t *testing.T) {
 	}
 	eventually(t, func() bool { return w.pending() == 0 })
 	w.overwrite("a", "?")
-	if err := w.client.Del(t.Context(), events.EventKey(w.ref("b"))).Err(); err != nil {
+	if err := w.client.Del(t.Context(), layout.EventKey(w.ref("b"))).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.client.LPush(t.Context(), events.EventKey(w.ref("b")), "x").Err(); err != nil {
+	if err := w.client.LPush(t.Context(), layout.EventKey(w.ref("b")), "x").Err(); err != nil {
 		t.Fatal(err)
 	}
 	list := as[gen.EventList](w.call("GET", "/api/v1/events", "").want(http.StatusOK)).Content

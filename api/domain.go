@@ -17,6 +17,8 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
@@ -45,15 +47,15 @@ type Subscribers interface {
 	RemoveCertificate(ctx context.Context, company uuid.UUID) error
 }
 
-// Publisher is *events.Publisher.
+// Publisher is *publish.Publisher.
 type Publisher interface {
-	Accept(ctx context.Context, list []events.Event) ([]events.Result, error)
+	Accept(ctx context.Context, list []events.Event) ([]publish.Result, error)
 }
 
-// Events is *events.Store.
+// Events is *history.Reader.
 type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
-	List(ctx context.Context, f events.Filter) (events.Page, error)
+	List(ctx context.Context, f history.Filter) (history.Page, error)
 }
 
 // Clients is *clients.Store.

@@ -17,6 +17,9 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
@@ -55,7 +58,7 @@ func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e e
 		return reply{}, results[0].Err
 	}
 	status := http.StatusAccepted
-	if results[0].Status == events.Duplicate {
+	if results[0].Status == publish.Duplicate {
 		status = http.StatusOK
 	}
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
@@ -64,7 +67,7 @@ func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e e
 // adopt gives an event that names no company the token's, or the one that is named
 // beside it. A type that is reserved for the daemon's own events is refused.
 func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
-	if events.Reserved(e.Type) {
+	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
 	}
 	of := &e.CompanyUUID
@@ -206,7 +209,7 @@ func rejected(id string, err error) gen.EventItemResult {
 	if !isEventID(id) {
 		result.ID = ""
 	}
-	if errors.Is(err, events.ErrConflict) {
+	if errors.Is(err, publish.ErrConflict) {
 		result.Status = gen.EventItemResultStatusCONFLICT
 	}
 	if e, ok := errors.AsType[*invalid.Error](err); ok {
@@ -247,7 +250,7 @@ const eventRest = 512
 type eventList struct {
 	*server
 
-	filter     events.Filter
+	filter     history.Filter
 	statuses   []delivery.EventStatus // empty: any
 	deliveries delivery.Filter        // what one of an event's deliveries has to meet
 	known      map[events.Ref]delivery.EventStatus
@@ -256,7 +259,7 @@ type eventList struct {
 func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error) {
 	l := &eventList{
 		server: s, statuses: valuesOf[delivery.EventStatus](p.Status), known: map[events.Ref]delivery.EventStatus{},
-		filter: events.Filter{
+		filter: history.Filter{
 			Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
 			Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
 		},

@@ -13,6 +13,9 @@ import (
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/layout"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -32,10 +35,9 @@ func TestBacklogIsBounded(t *testing.T) {
 	const most = 3
 	client, registry := redistest.New(t), prometheus.NewRegistry()
 	h := setupOn(t, client, func(o *Options) {
-		store := events.NewStore(events.StoreOptions{Client: client, Retention: retention, Backlog: most})
-		publisher := events.NewPublisher(events.PublisherOptions{
-			Store: store, Wake: o.Dispatcher.(*dispatcher.Dispatcher).Wake, Logger: o.Logger,
-			Metrics: events.NewMetrics(registry),
+		publisher := publish.New(publish.Options{
+			Client: client, Retention: retention, Backlog: most, Wake: o.Dispatcher.(*dispatcher.Dispatcher).Wake, Logger: o.Logger,
+			Registerer: registry,
 		})
 		t.Cleanup(publisher.Close)
 		o.Publisher = publisher
@@ -91,7 +93,7 @@ func TestCompactedEvent(t *testing.T) {
 	h.settled("compacted")
 	h.settled("kept")
 	const header = 32
-	key := events.EventKey(events.Ref{Company: h.company, ID: "compacted"})
+	key := layout.EventKey(events.Ref{Company: h.company, ID: "compacted"})
 	stored, err := client.Get(t.Context(), key).Result()
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +123,7 @@ func TestClientsCannotEmitOperationalEvents(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	for _, name := range []string{
-		events.SubscriberDisabled, events.SubscriberFailing, events.SubscriberRecovered, events.DeliveryDead, "SUBSCRIBER_TEST", "SUBSCRIBER_NEW",
+		eventtype.SubscriberDisabled, eventtype.SubscriberFailing, eventtype.SubscriberRecovered, eventtype.DeliveryDead, "SUBSCRIBER_TEST", "SUBSCRIBER_NEW",
 	} {
 		body := strings.Replace(event("forged"), "PAYMENT_PAID", name, 1)
 		a := h.call("POST", "/api/v1/events", body)

@@ -13,7 +13,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
-	"spendhook/events"
+	"spendhook/events/sequence"
 )
 
 // feed is a subscriber's feed, without a query.
@@ -123,7 +123,7 @@ func TestWaitingReaders(t *testing.T) {
 	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
 	w.Dispatcher.(*dispatcher.Dispatcher).EndWaits()
 	reading.Wait()
-	w.refuse = events.ErrTooManyWaiting
+	w.refuse = sequence.ErrTooManyWaiting
 	if refused := h.call("GET", path+"?wait=1s", "").want(http.StatusTooManyRequests, "TOO_MANY_WAITING"); refused.Header().Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
@@ -43,7 +44,7 @@ func (s *server) TestSubscriberFilter(w http.ResponseWriter, r *http.Request, id
 // filterTestEvents are those that a filter is tried on: one, or the latest of the company.
 func (s *server) filterTestEvents(ctx context.Context, company uuid.UUID, id *string) ([]events.Stored, error) {
 	if id == nil {
-		page, err := s.opts.Events.List(ctx, events.Filter{Company: &company, Size: filterTestEvents})
+		page, err := s.opts.Events.List(ctx, history.Filter{Company: &company, Size: filterTestEvents})
 		return page.Items, err
 	}
 	event, err := s.opts.Events.Get(ctx, events.Ref{Company: company, ID: *id})

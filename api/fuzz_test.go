@@ -17,6 +17,8 @@ import (
 	"spendhook/auth"
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/syntax"
 	"spendhook/storage"
@@ -69,11 +71,11 @@ func (stubSpend) Locations(context.Context, spend.LocationFilter) ([]spend.Locat
 	return nil, 0, nil
 }
 
-func (stubPublisher) Accept(_ context.Context, list []events.Event) ([]events.Result, error) {
+func (stubPublisher) Accept(_ context.Context, list []events.Event) ([]publish.Result, error) {
 	limits := events.Limits{Retention: 24 * time.Hour, MaxFuture: time.Minute, MaxMetadata: 1 << 18}
-	results := make([]events.Result, len(list))
+	results := make([]publish.Result, len(list))
 	for i, e := range list {
-		results[i] = events.Result{ID: e.ID, Status: events.Accepted}
+		results[i] = publish.Result{ID: e.ID, Status: publish.Accepted}
 		if results[i].Err = e.Validate(time.Now(), limits); results[i].Err == nil {
 			_, results[i].Err = e.Body()
 		}
@@ -81,8 +83,8 @@ func (stubPublisher) Accept(_ context.Context, list []events.Event) ([]events.Re
 	return results, nil
 }
 
-func (stubEvents) List(context.Context, events.Filter) (events.Page, error) {
-	return events.Page{}, nil
+func (stubEvents) List(context.Context, history.Filter) (history.Page, error) {
+	return history.Page{}, nil
 }
 
 func (stubSubscribers) List(context.Context, subscribers.Filter) ([]subscribers.Subscriber, int, error) {

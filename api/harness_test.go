@@ -32,8 +32,10 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
@@ -107,14 +109,14 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}
-	store := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
+	store := history.New(history.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
-		Client: client, Events: store, Subscribers: subs,
+		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
 		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
@@ -122,7 +124,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
@@ -148,7 +150,7 @@ func withSpend(db *storage.DB, o Options) Options {
 	return o
 }
 
-func start(t *testing.T, d *dispatcher.Dispatcher, publisher *events.Publisher) {
+func start(t *testing.T, d *dispatcher.Dispatcher, publisher *publish.Publisher) {
 	t.Helper()
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {
 		t.Fatal(err)

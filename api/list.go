@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/storage"
 )
 
@@ -21,7 +21,7 @@ import (
 const (
 	defaultSize = 20
 	maxSize     = 100
-	pageBytes   = events.PageBytes
+	pageBytes   = history.PageBytes
 	// itemBytes is what an item of a full page may take. Only events, whose pages are
 	// bounded by their bytes too, may be larger.
 	itemBytes = pageBytes / maxSize
@@ -85,13 +85,13 @@ func listed(content any, size, items int) reply {
 	return rep
 }
 
-// sequence is written as an array of all that more returns, until it returns none.
-type sequence[T any] struct {
+// streamed is written as an array of all that more returns, until it returns none.
+type streamed[T any] struct {
 	more func() ([]T, error)
 }
 
 // MarshalJSONTo writes the array as it is read.
-func (s sequence[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
+func (s streamed[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.Loca
 		}
 		return shown, nil
 	}
-	rep := ok(sequence[gen.Location]{more})
+	rep := ok(streamed[gen.Location]{more})
 	rep.stream, rep.bytes = true, pageBytes
 	return paged(rep, r, nil, total, links...), nil
 }

@@ -19,6 +19,8 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/storage"
@@ -64,7 +66,7 @@ var known = []struct {
 }{
 	{events.ErrNotFound, http.StatusNotFound, "EVENT_NOT_FOUND", "There is no such event."},
 	{events.ErrCompacted, http.StatusGone, "EVENT_COMPACTED", "The event was settled, and its payload is not kept any more."},
-	{events.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
+	{publish.ErrConflict, http.StatusConflict, "EVENT_CONFLICT", "The id is known with another content; nothing was changed."},
 	{eventtype.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "Nothing is known of the event type."},
 	{eventtype.ErrFixed, http.StatusConflict, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which documents it."},
 	{eventtype.ErrFull, http.StatusConflict, "TOO_MANY_EVENT_TYPES", "As many event types are documented as may be: 1,000 of them, and 1 MiB."},
@@ -107,14 +109,14 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[redelivery.UnknownSubscribersError](err); ok {
 		return newProblem(http.StatusUnprocessableEntity, "UNKNOWN_SUBSCRIBERS", "The company has no such subscribers: %s.", e)
 	}
-	if errors.Is(err, events.ErrBacklogFull) {
+	if errors.Is(err, publish.ErrBacklogFull) {
 		return newProblem(http.StatusTooManyRequests, "BACKLOG_FULL", "The company has as many pending events as it may; send the event again once some are delivered.").
 			with("Retry-After", backlogRetryAfter)
 	}
-	if errors.Is(err, events.ErrTooManyWaiting) {
+	if errors.Is(err, sequence.ErrTooManyWaiting) {
 		return newProblem(http.StatusTooManyRequests, "TOO_MANY_WAITING", "As many requests wait for new events as may.").with("Retry-After", "1")
 	}
-	if errors.Is(err, events.ErrAhead) {
+	if errors.Is(err, sequence.ErrAhead) {
 		return problemOf(fieldProblem("after", "OUT_OF_RANGE", "is beyond the last event of the company"))
 	}
 	if p := tooManySessions(err); p != nil {
@@ -127,7 +129,7 @@ func problemOf(err error) *problem {
 	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
 	}
-	if errors.Is(err, events.ErrStorageFull) {
+	if errors.Is(err, publish.ErrStorageFull) {
 		return newProblem(http.StatusServiceUnavailable, "STORAGE_FULL", "No memory is left for new events of the company; send the event again once some are delivered.").
 			with("Retry-After", storageRetryAfter)
 	}
@@ -195,7 +197,7 @@ func pointer(field string) string {
 func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, events.ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, events.ErrUnavailable) || errors.Is(err, publish.ErrClosed) ||
 		errors.Is(err, storage.ErrUnavailable) || errors.Is(err, auth.ErrUnavailable)
 }
 

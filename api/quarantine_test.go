@@ -14,6 +14,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers/subscriberstest"
@@ -79,7 +80,7 @@ func (w *damaged) awaitQuarantined(ids ...string) {
 // overwrite replaces what is stored of an event and returns what it was.
 func (w *damaged) overwrite(id, value string) (was string) {
 	w.t.Helper()
-	was, err := w.client.SetArgs(w.t.Context(), events.EventKey(w.ref(id)), value, redis.SetArgs{Get: true, KeepTTL: true}).Result()
+	was, err := w.client.SetArgs(w.t.Context(), layout.EventKey(w.ref(id)), value, redis.SetArgs{Get: true, KeepTTL: true}).Result()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -93,9 +94,9 @@ func (w *damaged) unread(id, damage string) (good string) {
 	first := uuid.NewString()
 	w.call("POST", "/api/v1/events", event(first)).want(http.StatusAccepted)
 	eventually(w.t, func() bool { return w.pending() == 0 })
-	good = "R" + w.client.Get(w.t.Context(), events.EventKey(w.ref(first))).Val()[1:]
+	good = "R" + w.client.Get(w.t.Context(), layout.EventKey(w.ref(first))).Val()[1:]
 	pipe := w.client.TxPipeline() // as accept.lua does
-	pipe.Set(w.t.Context(), events.EventKey(w.ref(id)), damage, 0)
+	pipe.Set(w.t.Context(), layout.EventKey(w.ref(id)), damage, 0)
 	pipe.HIncrBy(w.t.Context(), partition.Key(w.company, "c:"+w.company.String()), "pending", 1)
 	pipe.Incr(w.t.Context(), partition.Prefix(partition.Of(w.company))+"pending")
 	pipe.ZAdd(w.t.Context(), workqueue.QuarantineKey(partition.Of(w.company)), redis.Z{Score: 1, Member: w.ref(id).String()})
@@ -147,7 +148,7 @@ func TestQuarantinedEventIsDropped(t *testing.T) {
 		}
 		w.call("GET", "/api/v1/events/"+id, "").want(http.StatusGone, "EVENT_COMPACTED")
 		w.call("POST", "/api/v1/events", event(id)).want(http.StatusConflict, "EVENT_CONFLICT")
-		if ttl := w.client.PTTL(t.Context(), events.EventKey(w.ref(id))).Val(); ttl <= 0 {
+		if ttl := w.client.PTTL(t.Context(), layout.EventKey(w.ref(id))).Val(); ttl <= 0 {
 			t.Errorf("%s is kept for %v", id, ttl)
 		}
 		w.call("DELETE", "/api/v1/quarantine/"+id, "").want(http.StatusNotFound, "NOT_FOUND")
@@ -230,7 +231,7 @@ func TestQuarantinedDeliveryIsDropped(t *testing.T) {
 	w.call("GET", "/api/v1/events/event", "").want(http.StatusGone, "EVENT_COMPACTED")
 
 	// The body alone is damaged.
-	delivery = w.quarantined("body", func() { w.overwrite("body", w.client.Get(t.Context(), events.EventKey(w.ref("body"))).Val()[:32]+"}") })
+	delivery = w.quarantined("body", func() { w.overwrite("body", w.client.Get(t.Context(), layout.EventKey(w.ref("body"))).Val()[:32]+"}") })
 	drop(delivery)
 	w.call("GET", "/api/v1/events/body", "").want(http.StatusGone, "EVENT_COMPACTED")
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 )
@@ -34,7 +35,7 @@ func runChild() {
 	if err == nil {
 		New(Options{
 			Store: cards.New(cards.Options{DB: store}), Concurrency: 2, LookEvery: 50 * time.Millisecond,
-			Publish: newPublisher(events.NewStore(events.StoreOptions{Client: client, Retention: retention})).Accept,
+			Publish: newPublisher(client).Accept,
 		}).Start(context.Background())
 	}
 	if err != nil {
@@ -118,7 +119,7 @@ func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
 			onBoth(t, func(h *harness) {
 				var failed sync.Map
 				r := h.replica(func(o *Options) {
-					o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+					o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 						if _, again := failed.LoadOrStore(batch[0].ID, true); again {
 							return h.publish(ctx, batch)
 						}
@@ -140,7 +141,7 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		helped := make(chan struct{})
 		a := h.replica(func(o *Options) {
-			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				select {
 				case <-helped:
 				case <-ctx.Done():
@@ -150,7 +151,7 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 		}).start()
 		help := sync.OnceFunc(func() { close(helped) })
 		b := h.replica(func(o *Options) {
-			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				help()
 				return h.publish(ctx, batch)
 			}
@@ -175,7 +176,7 @@ func TestItemsAndJobsAreCountedOnce(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		var lost sync.Map
 		lose := func(o *Options) {
-			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				results, err := h.publish(ctx, batch)
 				if _, again := lost.LoadOrStore(batch[0].ID, true); !again {
 					return nil, events.ErrUnavailable

@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
@@ -41,7 +43,7 @@ type harness struct {
 	store   *cards.Store
 	server  *redistest.Server
 	client  redis.UniversalClient
-	events  *events.Store
+	events  *history.Reader
 	accept  Publish
 
 	mu       sync.Mutex
@@ -72,16 +74,16 @@ func build(t *testing.T, o storage.Options) *harness {
 	load(t, h.db)
 	h.store = cards.New(cards.Options{DB: h.db})
 	h.client = h.server.Client()
-	h.events = events.NewStore(events.StoreOptions{Client: h.client, Retention: retention})
-	p := newPublisher(h.events)
+	h.events = history.New(history.Options{Client: h.client, Retention: retention})
+	p := newPublisher(h.client)
 	t.Cleanup(p.Close)
 	h.accept = p.Accept
 	return h
 }
 
-func newPublisher(s *events.Store) *events.Publisher {
-	return events.NewPublisher(events.PublisherOptions{
-		Store: s, Wake: func(context.Context, []int) {},
+func newPublisher(client redis.UniversalClient) *publish.Publisher {
+	return publish.New(publish.Options{
+		Client: client, Retention: retention, Wake: func(context.Context, []int) {},
 	})
 }
 
@@ -99,12 +101,12 @@ func load(t *testing.T, s *storage.DB) {
 }
 
 // publish is the publisher, observed.
-func (h *harness) publish(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+func (h *harness) publish(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 	results, err := h.accept(ctx, batch)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, r := range results {
-		if r.Status == events.Accepted {
+		if r.Status == publish.Accepted {
 			h.accepted[r.ID]++
 		}
 	}
@@ -230,7 +232,7 @@ func (h *harness) wantEvents(job cards.Job) {
 func (h *harness) published() map[string]events.Event {
 	h.t.Helper()
 	got := map[string]events.Event{}
-	var f events.Filter
+	var f history.Filter
 	for company := acme; ; {
 		f.Company, f.Size = &company, 100
 		page := must(h.events.List(h.t.Context(), f))(h.t)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
 )
@@ -66,12 +67,12 @@ const (
 // in an id of their own before we do, or a release that words outcomes
 // differently, started between a publication and its mark; then the subscribers
 // were told. What lies in the future is accepted once the clocks agree.
-func judge(r events.Result) verdict {
+func judge(r publish.Result) verdict {
 	var bad *invalid.Error
 	switch {
 	case r.Err == nil:
 		return told
-	case errors.Is(r.Err, events.ErrConflict):
+	case errors.Is(r.Err, publish.ErrConflict):
 		return conflict
 	case !errors.As(r.Err, &bad) || has(bad, "EVENT_IN_FUTURE"):
 		return pending
@@ -119,7 +120,7 @@ func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	return errors.Join(err, open)
 }
 
-func (r *Runner) count(item *cards.Item, result events.Result) {
+func (r *Runner) count(item *cards.Item, result publish.Result) {
 	v := judge(result)
 	if v == told {
 		r.metrics.told(item)

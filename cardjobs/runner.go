@@ -17,11 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/storage/cards"
 )
 
-// Publish takes events as events.Publisher.Accept does.
-type Publish func(context.Context, []events.Event) ([]events.Result, error)
+// Publish takes events as publish.Publisher.Accept does.
+type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
 // Options configures [New]. Store and Publish are required.
 type Options struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
@@ -89,16 +90,16 @@ func TestWhatThePublishersAnswerMeans(t *testing.T) {
 		return e
 	}
 	for _, c := range []struct {
-		result events.Result
+		result publish.Result
 		want   verdict
 	}{
-		{events.Result{Status: events.Accepted}, told},
-		{events.Result{Status: events.Duplicate}, told},
-		{events.Result{Err: events.ErrConflict}, conflict},
-		{events.Result{Err: with("EVENT_TOO_OLD")}, tooOld},
-		{events.Result{Err: with("EVENT_IN_FUTURE")}, pending},
-		{events.Result{Err: with("TOO_LONG")}, refused},
-		{events.Result{Err: events.ErrUnavailable}, pending},
+		{publish.Result{Status: publish.Accepted}, told},
+		{publish.Result{Status: publish.Duplicate}, told},
+		{publish.Result{Err: publish.ErrConflict}, conflict},
+		{publish.Result{Err: with("EVENT_TOO_OLD")}, tooOld},
+		{publish.Result{Err: with("EVENT_IN_FUTURE")}, pending},
+		{publish.Result{Err: with("TOO_LONG")}, refused},
+		{publish.Result{Err: events.ErrUnavailable}, pending},
 	} {
 		if got := judge(c.result); got != c.want {
 			t.Errorf("%+v means %q, want %q", c.result, got, c.want)
@@ -161,8 +162,8 @@ func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
 			h.t.Error("no error, so that it would be tried without a backoff")
 		}
 		h.wantPending(1)
-		later := events.NewPublisher(events.PublisherOptions{
-			Store: h.events, Now: func() time.Time { return now.Add(time.Hour) },
+		later := publish.New(publish.Options{
+			Client: h.client, Retention: retention, Now: func() time.Time { return now.Add(time.Hour) },
 			Wake: func(context.Context, []int) {},
 		})
 		defer later.Close()
@@ -201,7 +202,7 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 		h.finish(slices.Repeat([]time.Time{time.Now()}, 2*outboxBatch+1)...)
 		var calls, most atomic.Int64
 		r := h.replica(func(o *Options) {
-			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				calls.Add(1)
 				most.Store(max(most.Load(), int64(len(batch))))
 				return h.publish(ctx, batch)
@@ -312,7 +313,7 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 		begun, goOn := make(chan uuid.UUID, 1000), make(chan struct{})
 		r := h.replica(func(o *Options) {
 			o.Concurrency = workers
-			o.Publish = func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				if _, worker := ctx.Deadline(); !worker {
 					return nil, events.ErrUnavailable // it is the outbox, which would publish before the worker
 				}
@@ -387,7 +388,7 @@ func TestStopIsNotHeldUpByAPublisherThatHangs(t *testing.T) {
 				called := make(chan struct{}, 100)
 				r := h.replica(func(o *Options) {
 					o.OutboxEvery = time.Hour
-					o.Publish = func(ctx context.Context, _ []events.Event) ([]events.Result, error) {
+					o.Publish = func(ctx context.Context, _ []events.Event) ([]publish.Result, error) {
 						called <- struct{}{}
 						<-ctx.Done()
 						return nil, ctx.Err()

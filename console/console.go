@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
 )
@@ -23,7 +23,7 @@ type Options struct {
 	Subscribers Subscribers
 	Registry    Registry
 	Events      Events
-	Catalogue   *events.Catalogue
+	Catalogue   *eventtype.Catalogue
 	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery

@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
 )
@@ -50,12 +51,12 @@ type Registry interface {
 	Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error)
 }
 
-// Events is *events.Store.
+// Events is *history.Reader.
 type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
-	List(ctx context.Context, f events.Filter) (events.Page, error)
+	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
-	Backlogs(ctx context.Context, n int) ([]events.CompanyBacklog, error)
+	Backlogs(ctx context.Context, n int) ([]history.CompanyBacklog, error)
 }
 
 // EventTypes is *eventtype.Store.

@@ -16,6 +16,8 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/history"
 )
 
 // eventRow is an event with where its deliveries stand.
@@ -32,7 +34,7 @@ func (r eventRow) Path() string { return eventPath(events.Ref{Company: r.Company
 type eventsPage struct {
 	Rows  []eventRow
 	Next  string
-	Types []events.TypeInfo
+	Types []eventtype.Type
 }
 
 // eventStatuses are what an event's deliveries may come to.
@@ -49,7 +51,7 @@ func (s *server) events(ctx context.Context, v *visit) error {
 	if id := strings.TrimSpace(v.text("id")); id != "" {
 		return s.findEvent(v, company, id)
 	}
-	f := events.Filter{Company: company, Types: v.list("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
+	f := history.Filter{Company: company, Types: v.list("event"), From: v.since(), Cursor: v.text("cursor"), Size: listSize}
 	page := eventsPage{Types: s.opts.Catalogue.Types()}
 	if page.Rows, f.Cursor, err = s.eventRows(ctx, f, v.choice("status", eventStatuses...)); err != nil {
 		return err
@@ -70,7 +72,7 @@ func (s *server) findEvent(v *visit, company *uuid.UUID, id string) error {
 }
 
 // eventRows reads one page, of events with the status if there is one.
-func (s *server) eventRows(ctx context.Context, f events.Filter, status string) (rows []eventRow, next string, err error) {
+func (s *server) eventRows(ctx context.Context, f history.Filter, status string) (rows []eventRow, next string, err error) {
 	if status != "" {
 		f.OnlyKey = status
 		f.Only = func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {

@@ -13,7 +13,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/subscribers"
 )
 
@@ -62,7 +62,7 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 type overviewOfAll struct {
 	Status  Status
 	Backlog workqueue.Backlog
-	Largest []events.CompanyBacklog
+	Largest []history.CompanyBacklog
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow

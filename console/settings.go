@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/internal/invalid"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
@@ -139,7 +140,7 @@ func (s *server) trial(ctx context.Context, v *visit, sub subscribers.Subscriber
 	if sub, err = sub.WithFilter(strings.TrimSpace(strings.ReplaceAll(v.r.PostFormValue("filter"), "\r\n", "\n"))); err != nil {
 		return filterTrial{Problem: err.Error()}, nil //nolint:nilerr // it is shown
 	}
-	page, err := s.opts.Events.List(ctx, events.Filter{Company: &sub.CompanyUUID, Size: triedEvents})
+	page, err := s.opts.Events.List(ctx, history.Filter{Company: &sub.CompanyUUID, Size: triedEvents})
 	if err != nil {
 		return trial, err
 	}

@@ -25,6 +25,10 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
@@ -33,7 +37,8 @@ import (
 // Options configures [New]. The stores and the sender are required.
 type Options struct {
 	Client      redis.UniversalClient
-	Events      *events.Store
+	Events      *history.Reader
+	Operational *operational.Store
 	Subscribers *subscribers.Store
 	Registry    *registry.Registry
 	Sender      *webhook.Sender
@@ -108,12 +113,12 @@ type Dispatcher struct {
 	send       func(context.Context, webhook.Request) webhook.Result // the sender's
 	records    *recorders
 	after      *consequences
-	publish    func(context.Context, []events.Event) ([]events.Result, error)
+	publish    func(context.Context, []events.Event) ([]publish.Result, error)
 	metrics    *metrics
 	testing    sync.Map // subscribers that are being tested
 	jobs       chan struct{}
 	forwards   chan struct{}
-	arrivals   *events.Arrivals
+	numbers    *sequence.Reader
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -142,7 +147,7 @@ func New(o Options) (*Dispatcher, error) {
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
 		send:     o.Sender.Send,
-		arrivals: events.NewArrivals(o.Events),
+		numbers:  sequence.New(o.Client),
 	}
 	var err error
 	if d.targets, err = newTargets(o); err != nil {
@@ -187,7 +192,7 @@ func (d *Dispatcher) Refused() error { return d.queue.Refused() }
 
 // Start requeues what a former run of this replica left in flight and begins
 // to deliver. publish takes what the operations company is told.
-func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []events.Event) ([]events.Result, error)) error {
+func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []events.Event) ([]publish.Result, error)) error {
 	loops, endLoops := context.WithCancel(context.WithoutCancel(ctx))
 	d.endLoops = endLoops
 	d.publish = publish
@@ -209,7 +214,7 @@ var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
 // attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
-	d.arrivals.Close()
+	d.numbers.Close()
 	attempts, last, cancel := graces(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()

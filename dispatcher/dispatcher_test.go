@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -171,7 +172,7 @@ func TestGoneEndpointIsDisabled(t *testing.T) {
 	h := setup(t)
 	sub := h.subscribe(receive(t, status(http.StatusGone)).URL)
 	watcher := receive(t, nil)
-	h.subscribeTo(h.company, watcher.URL, events.SubscriberDisabled, events.DeliveryDead)
+	h.subscribeTo(h.company, watcher.URL, eventtype.SubscriberDisabled, eventtype.DeliveryDead)
 	if d := h.reaches(h.emit(1)[0], sub, delivery.StatusDead); d.Reason != delivery.ReasonGone {
 		t.Errorf("reason = %s", d.Reason)
 	}

@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -146,7 +147,7 @@ func TestEraseCompany(t *testing.T) {
 		t.Errorf("%d subscribers are left, %v: %+v", total, err, list)
 	}
 	results, err := h.publisher.Accept(t.Context(), []events.Event{{ID: ids[0], CompanyUUID: h.company, Type: "A", Timestamp: time.Now(), Metadata: []byte(`{"of":"another"}`)}})
-	if err != nil || !errors.Is(results[0].Err, events.ErrConflict) {
+	if err != nil || !errors.Is(results[0].Err, publish.ErrConflict) {
 		t.Errorf("an erased id with other content: %+v, %v", results, err)
 	}
 	if e, err := h.opts.Events.Get(t.Context(), events.Ref{Company: other, ID: theirs[0]}); err != nil || !strings.Contains(string(e.Body), "Bob") {

@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -322,7 +323,7 @@ func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
 	rc := receive(t, nil)
 	sub := direct.subscribe(rc.URL)
 	ids := direct.emit(20)
-	damaged := events.EventKey(events.Ref{Company: h.company, ID: ids[7]})
+	damaged := layout.EventKey(events.Ref{Company: h.company, ID: ids[7]})
 	if err := server.Client().Set(t.Context(), damaged, "garbage", 0).Err(); err != nil {
 		t.Fatal(err)
 	}

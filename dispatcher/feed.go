@@ -9,6 +9,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/sequence"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
 )
@@ -58,7 +60,7 @@ const (
 // gets them: those that it matches as it is now, also when it is paused or disabled. A
 // compacted event is among them when its type is wanted, since its filter cannot be
 // asked any more. A page may be short, even empty, and still have More.
-// subscribers.ErrNotFound; events.ErrAhead when After is beyond the last event.
+// subscribers.ErrNotFound; sequence.ErrAhead when After is beyond the last event.
 func (d *Dispatcher) Feed(ctx context.Context, q FeedRequest) (FeedPage, error) {
 	sub, err := d.subscriber(ctx, q.Company, q.Subscriber)
 	if errors.Is(err, delivery.ErrSubscriberGone) {
@@ -80,7 +82,7 @@ func (d *Dispatcher) Feed(ctx context.Context, q FeedRequest) (FeedPage, error) 
 		}
 	}
 	for more := true; more && !f.full; {
-		part, err := d.opts.Events.Following(ctx, q.Company, f.page.Next)
+		part, err := d.numbers.After(ctx, q.Company, f.page.Next)
 		if err != nil {
 			return FeedPage{}, err
 		}
@@ -95,13 +97,13 @@ func (d *Dispatcher) Feed(ctx context.Context, q FeedRequest) (FeedPage, error) 
 }
 
 // AwaitEvent returns once a company has an event with a higher number than after, or
-// ctx ends, or EndWaits is called; it tells which. events.ErrTooManyWaiting at once.
+// ctx ends, or EndWaits is called; it tells which. sequence.ErrTooManyWaiting at once.
 func (d *Dispatcher) AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
-	return d.arrivals.Wait(ctx, company, after)
+	return d.numbers.Wait(ctx, company, after)
 }
 
 // EndWaits ends every AwaitEvent, now and from now on.
-func (d *Dispatcher) EndWaits() { d.arrivals.Close() }
+func (d *Dispatcher) EndWaits() { d.numbers.Close() }
 
 // feed is a page of a feed that is being read.
 type feed struct {
@@ -117,7 +119,7 @@ type feed struct {
 
 // take moves on over a part of the events. It stops early when the page is full, and
 // at an event that was compacted just now, which is then to be read again.
-func (f *feed) take(ctx context.Context, part events.Following) error {
+func (f *feed) take(ctx context.Context, part sequence.Page) error {
 	for len(part.Events) > 0 {
 		n := f.batch(part.Events)
 		stored, err := f.load(ctx, part.Events[:n])
@@ -139,7 +141,7 @@ func (f *feed) take(ctx context.Context, part events.Following) error {
 }
 
 // batch is how many of the events to read together.
-func (f *feed) batch(list []events.Numbered) int {
+func (f *feed) batch(list []sequence.Event) int {
 	bytes := 0
 	for i, e := range list {
 		if bytes += e.Bytes; i >= feedBatch || i > 0 && bytes > feedBytes {
@@ -151,7 +153,7 @@ func (f *feed) batch(list []events.Numbered) int {
 
 // load reads events in their order; those that are compacted, or not there any more,
 // are nil.
-func (f *feed) load(ctx context.Context, list []events.Numbered) ([]*events.Stored, error) {
+func (f *feed) load(ctx context.Context, list []sequence.Event) ([]*events.Stored, error) {
 	var refs []events.Ref
 	for _, e := range list {
 		if !e.Compacted {
@@ -174,7 +176,7 @@ func (f *feed) load(ctx context.Context, list []events.Numbered) ([]*events.Stor
 
 // add puts an event on the page when it matches. The page is full when there is no
 // memory for it, or no event after it.
-func (f *feed) add(e events.Numbered, stored *events.Stored) error {
+func (f *feed) add(e sequence.Event, stored *events.Stored) error {
 	item := FeedItem{
 		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,
 	}
@@ -187,7 +189,7 @@ func (f *feed) add(e events.Numbered, stored *events.Stored) error {
 		if err := f.encode(&item, stored); err != nil {
 			return err
 		}
-		if len(f.page.Items) > 0 && f.bytes+len(item.Body) > events.PageBytes {
+		if len(f.page.Items) > 0 && f.bytes+len(item.Body) > history.PageBytes {
 			f.full = true
 			return nil
 		}

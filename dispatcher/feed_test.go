@@ -14,6 +14,8 @@ import (
 
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/sequence"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -96,7 +98,7 @@ func TestFeed(t *testing.T) {
 			t.Errorf("%s: %v, want ErrNotFound", name, err)
 		}
 	}
-	if _, err := h.Feed(t.Context(), FeedRequest{Company: h.company, Subscriber: plain.UUID, Limit: 1, After: 302}); !errors.Is(err, events.ErrAhead) {
+	if _, err := h.Feed(t.Context(), FeedRequest{Company: h.company, Subscriber: plain.UUID, Limit: 1, After: 302}); !errors.Is(err, sequence.ErrAhead) {
 		t.Errorf("after what is to come: %v", err)
 	}
 }
@@ -149,7 +151,7 @@ func TestFeedPagesAreBoundedInBytes(t *testing.T) {
 	for _, item := range page.Items {
 		bytes += len(item.Body)
 	}
-	if err != nil || !page.More || bytes > events.PageBytes || len(page.Items) < 10 || page.Next != int64(len(page.Items)) {
+	if err != nil || !page.More || bytes > history.PageBytes || len(page.Items) < 10 || page.Next != int64(len(page.Items)) {
 		t.Errorf("%d items of %d bytes, next %d, %v", len(page.Items), bytes, page.Next, err)
 	}
 	if items, forgotten := h.feedOf(q); len(items) != 30 || forgotten != 0 {

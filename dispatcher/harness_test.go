@@ -19,6 +19,9 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
@@ -33,7 +36,7 @@ type harness struct {
 
 	t         *testing.T
 	client    redis.UniversalClient
-	publisher *events.Publisher
+	publisher *publish.Publisher
 	service   *subscribers.Service
 	company   uuid.UUID
 	seq       int // of the last event emitted
@@ -48,12 +51,13 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Jitter:   0.2, RetryAfterMax: time.Minute, DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour,
 		FailingAfter: 4, DisableAfter: time.Hour,
 	}
-	eventStore := events.NewStore(events.StoreOptions{Client: client, Retention: policy.Retention})
+	eventStore := history.New(history.Options{Client: client, Retention: policy.Retention})
+	told := operational.New(operational.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{
-		Client: client, Events: eventStore, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
 	})
 	o := Options{
-		Client: client, Events: eventStore, Subscribers: subs,
+		Client: client, Events: eventStore, Operational: told, Subscribers: subs,
 		Registry: registry.New(subs, 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
@@ -70,7 +74,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		t.Fatal(err)
 	}
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
-	h.publisher = events.NewPublisher(events.PublisherOptions{Store: eventStore, Wake: d.Wake})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
 	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
 	t.Cleanup(h.publisher.Close)
 	t.Cleanup(o.Sender.Close)
@@ -144,7 +148,7 @@ func (h *harness) emitAs(company uuid.UUID, kind string, n int) []string {
 		h.t.Fatal(err)
 	}
 	for _, r := range results {
-		if r.Err != nil || r.Status != events.Accepted {
+		if r.Err != nil || r.Status != publish.Accepted {
 			h.t.Fatalf("event %s: %s %v", r.ID, r.Status, r.Err)
 		}
 	}

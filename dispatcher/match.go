@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/pause"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
@@ -112,7 +113,7 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 // wants it and has none yet.
 func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
 	ref := events.Ref{Company: b.Company, ID: e.ID}
-	stored, err := events.ParseStored(ref, e.Value)
+	stored, err := layout.Parse(ref, e.Value)
 	if err != nil {
 		d.quarantine(ctx, replica, delivery.Ref{Ref: ref}, nil, err)
 		return nil
@@ -186,7 +187,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		d.record(&outcome{work: w, apply: delivery.Expire})
 		return nil
 	}
-	stored, err := events.ParseStored(ref.Ref, c.Value)
+	stored, err := layout.Parse(ref.Ref, c.Value)
 	if err != nil || stored.State == events.Compacted {
 		d.quarantine(ctx, replica, ref, &c.Subscriber, err)
 		return nil

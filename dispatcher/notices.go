@@ -13,6 +13,9 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
@@ -21,20 +24,20 @@ import (
 // deathNotice is the notice of a dead letter; "" when the outcome is none, or is
 // that of a notice, which could go on for ever.
 func (d *Dispatcher) deathNotice(o *outcome) string {
-	if o.next.Status != delivery.StatusDead || events.IsOperational(o.next.EventType) {
+	if o.next.Status != delivery.StatusDead || eventtype.IsOperational(o.next.EventType) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(o.ref.String() + "#" + strconv.Itoa(o.next.Count)))
-	text, err := d.opts.Events.Notice(events.Notice{
+	text, err := d.opts.Operational.Encode(operational.Event{
 		ID:   "delivery-dead-" + hex.EncodeToString(sum[:16]),
-		Type: events.DeliveryDead, Company: o.ref.Company, About: o.ref.ID, At: time.UnixMilli(o.next.Updated),
+		Type: eventtype.DeliveryDead, Company: o.ref.Company, About: o.ref.ID, At: time.UnixMilli(o.next.Updated),
 		Metadata: map[string]any{
 			"subscriberUuid": o.ref.Subscriber, "eventId": o.ref.ID, "event": o.next.EventType,
 			"attempts": o.next.Count, "reason": o.next.Reason,
 		},
 	})
 	if err != nil {
-		d.opts.Logger.Error("operational event not made", "event", events.DeliveryDead, "event_id", o.ref.ID, "exception.message", err)
+		d.opts.Logger.Error("operational event not made", "event", eventtype.DeliveryDead, "event_id", o.ref.ID, "exception.message", err)
 	}
 	return text
 }
@@ -57,9 +60,9 @@ type noticeStep func(ctx context.Context, company uuid.UUID) (again time.Duratio
 // noticeStep is nil for any other job.
 func (d *Dispatcher) noticeStep(job uuid.UUID) noticeStep {
 	switch job {
-	case events.ForwardJob:
+	case operational.ForwardJob:
 		return d.forward
-	case events.SummariseJob:
+	case operational.SummariseJob:
 		return d.summarise
 	}
 	return nil
@@ -79,19 +82,19 @@ func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, jo
 // forward copies a page of a company's notices to the operations company, those
 // that a subscriber there lists.
 func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Duration, error) {
-	page, more, err := d.opts.Events.Outbox(ctx, company)
+	page, more, err := d.opts.Operational.Outbox(ctx, company)
 	if err != nil || len(page) == 0 {
 		return done, err
 	}
-	to := d.opts.Events.Operations()
+	to := d.opts.Operational.Operations()
 	if to == uuid.Nil { // the setting was taken back
-		return again(more), d.opts.Events.Sent(ctx, company, page)
+		return again(more), d.opts.Operational.Sent(ctx, company, page)
 	}
 	subs, err := d.opts.Registry.Current(ctx, to)
 	if err != nil {
 		return 0, err
 	}
-	var sent, sending []events.Outgoing
+	var sent, sending []operational.Outgoing
 	var batch []events.Event
 	for _, o := range page {
 		switch {
@@ -105,7 +108,7 @@ func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Durat
 		}
 	}
 	accepted, failed := d.publishNotices(ctx, sending, batch)
-	return again(more), errors.Join(failed, d.opts.Events.Sent(ctx, company, append(sent, accepted...)))
+	return again(more), errors.Join(failed, d.opts.Operational.Sent(ctx, company, append(sent, accepted...)))
 }
 
 func again(more bool) time.Duration {
@@ -117,7 +120,7 @@ func again(more bool) time.Duration {
 
 // publishNotices returns those that are accepted, by this try or an earlier one,
 // or never will be.
-func (d *Dispatcher) publishNotices(ctx context.Context, sending []events.Outgoing, batch []events.Event) (accepted []events.Outgoing, err error) {
+func (d *Dispatcher) publishNotices(ctx context.Context, sending []operational.Outgoing, batch []events.Event) (accepted []operational.Outgoing, err error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -129,7 +132,7 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []events.Outgoi
 		var refused *invalid.Error
 		switch {
 		case r.Err == nil:
-		case errors.As(r.Err, &refused), errors.Is(r.Err, events.ErrConflict):
+		case errors.As(r.Err, &refused), errors.Is(r.Err, publish.ErrConflict):
 			d.opts.Logger.Error("operational event not passed on", "event_id", r.ID, "exception.message", r.Err)
 		default:
 			err = r.Err
@@ -142,7 +145,7 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []events.Outgoi
 
 // summarise writes the summaries of a company that are due.
 func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Duration, error) {
-	all, err := d.opts.Events.Suppressed(ctx, company)
+	all, err := d.opts.Operational.Suppressed(ctx, company)
 	if err != nil {
 		return 0, err
 	}
@@ -154,7 +157,7 @@ func (d *Dispatcher) summarise(ctx context.Context, company uuid.UUID) (time.Dur
 			}
 			continue
 		}
-		wake, err := d.opts.Events.Summarise(ctx, s)
+		wake, err := d.opts.Operational.Summarise(ctx, s)
 		if err != nil {
 			return 0, err
 		}

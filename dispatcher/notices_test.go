@@ -22,6 +22,10 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
@@ -35,9 +39,10 @@ type noticeBench struct {
 
 	t          *testing.T
 	client     redis.UniversalClient
-	events     *events.Store
+	events     *history.Reader
+	told       *operational.Store
 	subs       *subscribers.Store
-	publisher  *events.Publisher
+	publisher  *publish.Publisher
 	company    uuid.UUID
 	operations uuid.UUID
 }
@@ -49,16 +54,17 @@ func newNoticeBench(t *testing.T) *noticeBench {
 		Schedule: []time.Duration{10 * time.Millisecond}, RetryAfterMax: time.Minute,
 		DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 2, DisableAfter: time.Hour,
 	}
-	b.events = events.NewStore(events.StoreOptions{Client: b.client, Retention: policy.Retention, Operations: b.operations})
+	b.events = history.New(history.Options{Client: b.client, Retention: policy.Retention})
+	b.told = operational.New(operational.Options{Client: b.client, Retention: policy.Retention, Operations: b.operations})
 	b.subs = subscribers.NewStore(subscribers.StoreOptions{
-		Client: b.client, Events: b.events, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+		Client: b.client, Operational: b.told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
 	})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
-		Client: b.client, Events: b.events, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Registry: registry.New(b.subs, 0),
 		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -67,12 +73,12 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	if b.Dispatcher, err = dispatcher.New(o); err != nil {
 		t.Fatal(err)
 	}
-	b.publisher = events.NewPublisher(events.PublisherOptions{Store: b.events, Wake: b.Wake})
+	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Wake})
 	t.Cleanup(b.publisher.Close)
 	return b
 }
 
-func (b *noticeBench) start(publish func(context.Context, []events.Event) ([]events.Result, error)) {
+func (b *noticeBench) start(publish func(context.Context, []events.Event) ([]publish.Result, error)) {
 	b.t.Helper()
 	if err := b.Start(b.t.Context(), publish); err != nil {
 		b.t.Fatal(err)
@@ -104,7 +110,7 @@ func (b *noticeBench) emit(id string) {
 // types lists the types of a company's events, in alphabetical order.
 func (b *noticeBench) types(company uuid.UUID) string {
 	b.t.Helper()
-	page, err := b.events.List(b.t.Context(), events.Filter{Company: &company, Size: 100})
+	page, err := b.events.List(b.t.Context(), history.Filter{Company: &company, Size: 100})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -120,7 +126,7 @@ func (b *noticeBench) types(company uuid.UUID) string {
 func (b *noticeBench) settled(company uuid.UUID) {
 	b.t.Helper()
 	b.until("all is settled", func() bool {
-		page, err := b.events.List(b.t.Context(), events.Filter{Company: &company, Size: 100})
+		page, err := b.events.List(b.t.Context(), history.Filter{Company: &company, Size: 100})
 		return err == nil && !slices.ContainsFunc(page.Items, func(e events.Stored) bool { return e.State != events.Settled })
 	})
 }
@@ -198,12 +204,12 @@ func TestADeathIsToldThoughTheProcessIsLost(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
-	b.subscribe(b.company, in.URL, events.DeliveryDead)
+	b.subscribe(b.company, in.URL, eventtype.DeliveryDead)
 	dead := uuid.New()
 	b.emit("e1")
 	now := time.Now()
-	text, err := b.events.Notice(events.Notice{
-		ID: "delivery-dead-1", Type: events.DeliveryDead, Company: b.company, About: "e1", At: now,
+	text, err := b.told.Encode(operational.Event{
+		ID: "delivery-dead-1", Type: eventtype.DeliveryDead, Company: b.company, About: "e1", At: now,
 		Metadata: map[string]any{"subscriberUuid": dead},
 	})
 	if err != nil {
@@ -225,7 +231,7 @@ func TestADeathIsToldThoughTheProcessIsLost(t *testing.T) {
 		}
 	}
 	b.start(b.publisher.Accept)
-	b.until("the notice comes", func() bool { return len(in.of(events.DeliveryDead)) == 1 })
+	b.until("the notice comes", func() bool { return len(in.of(eventtype.DeliveryDead)) == 1 })
 	b.settled(b.company)
 	if got := b.types(b.company); got != "DELIVERY_DEAD PAYMENT_PAID" {
 		t.Errorf("events are %s", got)
@@ -238,7 +244,7 @@ func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
-	b.subscribe(b.operations, in.URL, events.SubscriberDisabled)
+	b.subscribe(b.operations, in.URL, eventtype.SubscriberDisabled)
 	only := b.subscribe(b.company, "http://127.0.0.1:1/gone", "PAYMENT_PAID")
 	for range 2 {
 		if _, err := b.subs.Disable(t.Context(), b.company, only.UUID, subscribers.ReasonFailing); err != nil {
@@ -246,9 +252,9 @@ func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
 		}
 	}
 	b.start(b.publisher.Accept)
-	b.until("operations is told", func() bool { return len(in.of(events.SubscriberDisabled)) == 1 })
+	b.until("operations is told", func() bool { return len(in.of(eventtype.SubscriberDisabled)) == 1 })
 	b.settled(b.operations)
-	m := metadata(t, in.of(events.SubscriberDisabled))
+	m := metadata(t, in.of(eventtype.SubscriberDisabled))
 	if m["companyUuid"] != b.company.String() || m["subscriberUuid"] != only.UUID.String() || m["reason"] != subscribers.ReasonFailing {
 		t.Errorf("metadata %v", m)
 	}
@@ -256,7 +262,7 @@ func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
 		t.Errorf("the company, where nobody lists it, has %s", got)
 	}
 	b.until("the outbox is empty", func() bool {
-		out, _, err := b.events.Outbox(t.Context(), b.company)
+		out, _, err := b.told.Outbox(t.Context(), b.company)
 		return err == nil && len(out) == 0
 	})
 }
@@ -267,14 +273,14 @@ func TestOperationsIsToldOnceWhateverFails(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
-	b.subscribe(b.operations, in.URL, events.SubscriberDisabled)
+	b.subscribe(b.operations, in.URL, eventtype.SubscriberDisabled)
 	only := b.subscribe(b.company, "http://127.0.0.1:1/gone", "PAYMENT_PAID")
 	if _, err := b.subs.Disable(t.Context(), b.company, only.UUID, subscribers.ReasonFailing); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	tries := 0
-	b.start(func(ctx context.Context, batch []events.Event) ([]events.Result, error) {
+	b.start(func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if tries++; tries == 1 { // it was accepted, but the answer is lost
@@ -284,13 +290,13 @@ func TestOperationsIsToldOnceWhateverFails(t *testing.T) {
 		return b.publisher.Accept(ctx, batch)
 	})
 	b.until("the outbox is empty", func() bool {
-		out, _, err := b.events.Outbox(t.Context(), b.company)
+		out, _, err := b.told.Outbox(t.Context(), b.company)
 		return err == nil && len(out) == 0
 	})
 	b.settled(b.operations)
 	mu.Lock()
 	defer mu.Unlock()
-	if got := b.types(b.operations); got != events.SubscriberDisabled || tries != 2 {
+	if got := b.types(b.operations); got != eventtype.SubscriberDisabled || tries != 2 {
 		t.Errorf("operations has %s after %d tries", got, tries)
 	}
 }
@@ -300,18 +306,18 @@ func TestADeadNoticeMakesNoNotice(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusInternalServerError))
-	b.subscribe(b.company, in.URL, "PAYMENT_PAID", events.DeliveryDead)
+	b.subscribe(b.company, in.URL, "PAYMENT_PAID", eventtype.DeliveryDead)
 	operations := newInbox(t, answer(http.StatusOK))
-	b.subscribe(b.operations, operations.URL, events.DeliveryDead)
+	b.subscribe(b.operations, operations.URL, eventtype.DeliveryDead)
 	b.start(b.publisher.Accept)
 	b.emit("e1")
-	b.until("operations is told", func() bool { return len(operations.of(events.DeliveryDead)) == 1 })
-	b.until("the notice comes", func() bool { return len(in.of(events.DeliveryDead)) == 1 })
+	b.until("operations is told", func() bool { return len(operations.of(eventtype.DeliveryDead)) == 1 })
+	b.until("the notice comes", func() bool { return len(in.of(eventtype.DeliveryDead)) == 1 })
 	b.settled(b.company)
 	if got := b.types(b.company); got != "DELIVERY_DEAD PAYMENT_PAID" {
 		t.Errorf("events are %s", got)
 	}
-	m := metadata(t, operations.of(events.DeliveryDead))
+	m := metadata(t, operations.of(eventtype.DeliveryDead))
 	if m["companyUuid"] != b.company.String() || m["eventId"] != "e1" || m["attempts"] != 2. || m["reason"] != delivery.ReasonExhausted {
 		t.Errorf("metadata %v", m)
 	}
@@ -323,7 +329,7 @@ func TestFailingAndRecoveringAreTold(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
-	b.subscribe(b.company, in.URL, events.SubscriberFailing, events.SubscriberRecovered)
+	b.subscribe(b.company, in.URL, eventtype.SubscriberFailing, eventtype.SubscriberRecovered)
 	bad := newInbox(t, func(e events.Event) int {
 		if strings.HasPrefix(e.ID, "bad") {
 			return http.StatusInternalServerError
@@ -333,11 +339,11 @@ func TestFailingAndRecoveringAreTold(t *testing.T) {
 	sub := b.subscribe(b.company, bad.URL, "PAYMENT_PAID")
 	b.start(b.publisher.Accept)
 	b.emit("bad")
-	b.until("failing is told", func() bool { return len(in.of(events.SubscriberFailing)) == 1 })
+	b.until("failing is told", func() bool { return len(in.of(eventtype.SubscriberFailing)) == 1 })
 	b.emit("good")
-	b.until("recovery is told", func() bool { return len(in.of(events.SubscriberRecovered)) == 1 })
+	b.until("recovery is told", func() bool { return len(in.of(eventtype.SubscriberRecovered)) == 1 })
 	b.settled(b.company)
-	m := metadata(t, in.of(events.SubscriberFailing))
+	m := metadata(t, in.of(eventtype.SubscriberFailing))
 	since, _ := m["failingSince"].(string)
 	at, err := time.Parse(time.RFC3339, since)
 	if m["subscriberUuid"] != sub.UUID.String() || m["consecutiveFailures"] != 2. || err != nil || time.Since(at) > time.Minute {

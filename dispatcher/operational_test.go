@@ -7,6 +7,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/history"
 	"spendhook/internal/redistest"
 )
 
@@ -15,7 +17,7 @@ func (h *harness) told(kind string) int {
 	h.t.Helper()
 	n, cursor := 0, ""
 	for {
-		p, err := h.opts.Events.List(h.t.Context(), events.Filter{Company: &h.company, Types: []string{kind}, Size: 100, Cursor: cursor})
+		p, err := h.opts.Events.List(h.t.Context(), history.Filter{Company: &h.company, Types: []string{kind}, Size: 100, Cursor: cursor})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -38,7 +40,7 @@ func TestDeathsDuringAStopAreTold(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	h.subscribe(rc.URL)
-	h.subscribeTo(h.company, receive(t, nil).URL, events.DeliveryDead)
+	h.subscribeTo(h.company, receive(t, nil).URL, eventtype.DeliveryDead)
 	h.emit(20)
 	eventually(t, func() bool { return rc.count() == 20 }, "all are in flight")
 	go func() {
@@ -46,7 +48,7 @@ func TestDeathsDuringAStopAreTold(t *testing.T) {
 		close(gate)
 	}()
 	h.stop(patience)
-	if n := h.told(events.DeliveryDead); n != 20 {
+	if n := h.told(eventtype.DeliveryDead); n != 20 {
 		t.Errorf("%d of 20 deaths were told", n)
 	}
 }

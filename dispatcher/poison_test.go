@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -42,7 +43,7 @@ func TestDamagedEventsAreQuarantinedAlone(t *testing.T) {
 	bad := map[string]string{}
 	for i, value := range []string{"garbage", "", "R", "R" + strings.Repeat("x", 40), "M", "a list"} {
 		id := ids[80*i+7]
-		key := events.EventKey(events.Ref{Company: h.company, ID: id})
+		key := layout.EventKey(events.Ref{Company: h.company, ID: id})
 		bad[id] = value
 		if err := h.client.Set(t.Context(), key, value, 0).Err(); err != nil {
 			t.Fatal(err)
@@ -153,7 +154,7 @@ func TestRecoverIsNotHeldUpByWhatIsDamaged(t *testing.T) {
 	h.enable(sub, false)
 	missed := h.emit(10)
 	h.idle()
-	if err := h.client.Set(t.Context(), events.EventKey(events.Ref{Company: h.company, ID: missed[4]}), "garbage", 0).Err(); err != nil {
+	if err := h.client.Set(t.Context(), layout.EventKey(events.Ref{Company: h.company, ID: missed[4]}), "garbage", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	h.enable(sub, true)
@@ -187,7 +188,7 @@ func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	sub := lost.subscribe(receive(t, nil).URL)
 	ids := lost.emit(20)
 	lost.claimAndForget()
-	if err := client.Set(t.Context(), events.EventKey(events.Ref{Company: lost.company, ID: ids[7]}), "garbage", 0).Err(); err != nil {
+	if err := client.Set(t.Context(), layout.EventKey(events.Ref{Company: lost.company, ID: ids[7]}), "garbage", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	h := build(t, client, func(o *Options) { o.Replica = lost.opts.Replica })
@@ -209,12 +210,12 @@ func TestAnEventOfAWrongTypeIsNotTakenForExpired(t *testing.T) {
 	ids := h.emit(3)
 	h.write(sub.UUID, ids, time.Now(), func(r *delivery.Record) { r.Due = time.Now().UnixMilli() })
 	for _, id := range ids[:2] {
-		key := events.EventKey(events.Ref{Company: h.company, ID: id})
+		key := layout.EventKey(events.Ref{Company: h.company, ID: id})
 		if err := h.client.Del(t.Context(), key).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	key := events.EventKey(events.Ref{Company: h.company, ID: ids[0]})
+	key := layout.EventKey(events.Ref{Company: h.company, ID: ids[0]})
 	if err := h.client.RPush(t.Context(), key, "a list").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func TestWhatIsDroppedTakesNoRoom(t *testing.T) {
 		return total, hours
 	}
 	before, _ := kept()
-	key := events.EventKey(events.Ref{Company: h.company, ID: ids[0]})
+	key := layout.EventKey(events.Ref{Company: h.company, ID: ids[0]})
 	if err := h.client.SetRange(t.Context(), key, 32, "not JSON").Err(); err != nil {
 		t.Fatal(err)
 	}

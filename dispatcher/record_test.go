@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -88,7 +89,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 	id := h.emit(1)[0]
 	h.reaches(id, sub, delivery.StatusRetrying)
 	r := events.Ref{Company: h.company, ID: id}
-	keys := []string{events.EventKey(r), partition.Key(h.company, "d:"+r.String())}
+	keys := []string{layout.EventKey(r), partition.Key(h.company, "d:"+r.String())}
 	for _, key := range keys {
 		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != -1 {
 			t.Errorf("%s lives for %s", key, ttl)

@@ -1,5 +1,6 @@
-// Package events accepts each event id exactly once, durably and together with
-// its pending dispatch, and reads back what was accepted.
+// Package events is what an event is: its record, its name, what is valid, and what is
+// known of it once it is accepted. The packages below accept events, keep them and read
+// them back.
 package events
 
 import (

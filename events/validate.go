@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"spendhook/events/eventtype"
 	"spendhook/internal/invalid"
 	"spendhook/internal/syntax"
 )
@@ -14,8 +15,6 @@ const (
 	maxErrorCode    = 128  // bytes
 	maxErrorMessage = 4096 // bytes
 	maxDepth        = 63   // of metadata, itself counted: an event may have 64 levels
-
-	defaultMaxMetadata = 256 << 10 // bytes
 )
 
 // Limits bounds what is accepted. The zero value of a duration or size refuses
@@ -24,7 +23,7 @@ type Limits struct {
 	Retention   time.Duration // how far back a timestamp may lie, and ids are remembered
 	MaxFuture   time.Duration // how far ahead of now a timestamp may lie
 	MaxMetadata int           // bytes, as sent
-	Catalogue   *Catalogue
+	Catalogue   *eventtype.Catalogue
 }
 
 // Validate tells everything that is wrong with e at once, as an
@@ -40,7 +39,7 @@ func (e *Event) Validate(now time.Time, limits Limits) error {
 	return problems.OrNil()
 }
 
-func (e *Event) checkNames(problems *invalid.Error, catalogue *Catalogue) {
+func (e *Event) checkNames(problems *invalid.Error, catalogue *eventtype.Catalogue) {
 	switch {
 	case e.ID == "":
 		problems.Add("id", "REQUIRED", "is required")

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/invalid"
 )
 
@@ -32,7 +33,7 @@ func newEvent(id string) events.Event {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	strict := limits
-	strict.Catalogue = events.NewCatalogue([]events.TypeInfo{{Name: "OURS"}}, true)
+	strict.Catalogue = eventtype.NewCatalogue([]eventtype.Type{{Name: "OURS"}}, true)
 	roomy := limits
 	roomy.MaxMetadata = 1000
 	quoted := jsontext.Value(`{"a\"\\":"` + strings.Repeat(`[[[\"`, 101) + `"}`)
@@ -70,7 +71,7 @@ func TestValidate(t *testing.T) {
 			e.ErrorCode, e.ErrorMessage = strings.Repeat("a", 129), strings.Repeat("a", 4097)
 		}, limits, []string{"errorCode TOO_LONG", "errorMessage TOO_LONG"}},
 		"strict, extra":       {func(e *events.Event) { e.Type = "OURS" }, strict, nil},
-		"strict, operational": {func(e *events.Event) { e.Type = events.DeliveryDead }, strict, nil},
+		"strict, operational": {func(e *events.Event) { e.Type = eventtype.DeliveryDead }, strict, nil},
 		"strict, unknown":     {func(e *events.Event) { e.Type = "THEIRS" }, strict, []string{"event UNKNOWN_EVENT_TYPE"}},
 	} {
 		e := newEvent("e")
@@ -97,33 +98,4 @@ func codes(err error) []string {
 		got = append(got, f.Field+" "+f.Code)
 	}
 	return sorted(got)
-}
-
-func TestCatalogue(t *testing.T) {
-	t.Parallel()
-	c := events.NewCatalogue([]events.TypeInfo{{Name: "OURS", Description: "ours"}, {Name: "PAYMENT_PAID", Description: "redescribed"}}, false)
-	var names []string
-	for _, info := range c.Types() {
-		names = append(names, info.Name)
-		if info.Description == "" || info.Name == "PAYMENT_PAID" && info.Description != "redescribed" {
-			t.Errorf("description of %s is %q", info.Name, info.Description)
-		}
-	}
-	want := []string{
-		"CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR", "DELIVERY_DEAD", "OURS", "PAYMENT_PAID",
-		"SUBSCRIBER_DISABLED", "SUBSCRIBER_FAILING", "SUBSCRIBER_RECOVERED",
-	}
-	if !slices.Equal(names, want) {
-		t.Errorf("types %q, want %q", names, want)
-	}
-	if !c.Known("OURS") || c.Known("THEIRS") || !c.Allows("THEIRS") {
-		t.Error("a catalogue that is not strict must know its own and allow any")
-	}
-	var none *events.Catalogue
-	if !none.Known("PAYMENT_PAID") || !none.Allows("THEIRS") || len(none.Types()) != 7 {
-		t.Error("a nil catalogue must know the built-in types and allow any")
-	}
-	if !events.IsOperational(events.SubscriberFailing) || events.IsOperational("PAYMENT_PAID") {
-		t.Error("IsOperational must tell the daemon's own types from the others")
-	}
 }

@@ -8,16 +8,18 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
 // told lists the operational events of the company, as "type metadata".
-func (b *bundle) told(t *testing.T, store *events.Store) []string {
+func (b *bundle) told(t *testing.T, store *history.Reader) []string {
 	t.Helper()
-	page, err := store.List(t.Context(), events.Filter{Company: &b.company, Size: 100})
+	page, err := store.List(t.Context(), history.Filter{Company: &b.company, Size: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,12 +31,13 @@ func (b *bundle) told(t *testing.T, store *events.Store) []string {
 	return out
 }
 
-func setupTelling(t *testing.T) (*bundle, *events.Store) {
+func setupTelling(t *testing.T) (*bundle, *history.Reader) {
 	t.Helper()
 	b := &bundle{client: redistest.New(t), clock: newClock(), company: uuid.New()}
-	told := events.NewStore(events.StoreOptions{Client: b.client, Retention: 7 * 24 * time.Hour, Now: b.clock.Now})
+	told := history.New(history.Options{Client: b.client, Retention: 7 * 24 * time.Hour, Now: b.clock.Now})
 	b.store = subscribers.NewStore(subscribers.StoreOptions{
-		Client: b.client, Now: b.clock.Now, Keyring: sealtest.Keyring(), Events: told,
+		Client: b.client, Now: b.clock.Now, Keyring: sealtest.Keyring(),
+		Operational: operational.New(operational.Options{Client: b.client, Retention: 7 * 24 * time.Hour, Now: b.clock.Now}),
 	})
 	return b, told
 }
@@ -44,7 +47,7 @@ func TestHealthIsToldByTheScriptThatChangesIt(t *testing.T) {
 	b, told := setupTelling(t)
 	sub := b.create(t, "https://example.com/a")
 	listener := b.input("https://example.com/b")
-	listener.Events = new([]string{events.SubscriberFailing, events.SubscriberRecovered})
+	listener.Events = new([]string{eventtype.SubscriberFailing, eventtype.SubscriberRecovered})
 	if _, err := b.store.Create(t.Context(), b.company, listener); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +85,7 @@ func TestDisablingIsToldByTheScriptThatDisables(t *testing.T) {
 	b, told := setupTelling(t)
 	failing, gone, manual := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b"), b.create(t, "https://example.com/c")
 	listener := b.input("https://example.com/d")
-	listener.Events = new([]string{events.SubscriberDisabled})
+	listener.Events = new([]string{eventtype.SubscriberDisabled})
 	if _, err := b.store.Create(t.Context(), b.company, listener); err != nil {
 		t.Fatal(err)
 	}

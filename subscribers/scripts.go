@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/operational"
 	"spendhook/internal/partition"
 )
 
@@ -37,9 +37,9 @@ var (
 	resealKeyLua string
 
 	createScript     = workqueue.Script(versionLua+checkLua+createLua, false)
-	updateScript     = workqueue.Script(versionLua+events.NoticeLua()+checkLua+updateLua, true)
+	updateScript     = workqueue.Script(versionLua+operational.Lua()+checkLua+updateLua, true)
 	deleteScript     = workqueue.Script(versionLua+checkLua+deleteLua, true)
-	healthScript     = workqueue.Script(events.NoticeLua()+checkLua+healthLua, true)
+	healthScript     = workqueue.Script(operational.Lua()+checkLua+healthLua, true)
 	pauseScript      = workqueue.Script(checkLua+pauseLua, true)
 	resumeScript     = workqueue.Script(checkLua+resumeLua, true)
 	signingKeyScript = newScript(signingKeyLua)

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/operational"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
@@ -25,11 +26,11 @@ type StoreOptions struct {
 	Client    redis.UniversalClient
 	Keyring   *seal.Keyring // of the secrets that Redis keeps
 	Policy    URLPolicy
-	Catalogue *events.Catalogue // the event names that may be subscribed to; nil allows any
+	Catalogue *eventtype.Catalogue // the event names that may be subscribed to; nil allows any
 
-	// Events makes the operational events about subscribers, which the changes
+	// Operational makes the operational events about subscribers, which the changes
 	// themselves write; nil makes none.
-	Events *events.Store
+	Operational *operational.Store
 
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long a rotated secret still signs; 0 means 24 h

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
@@ -73,7 +73,7 @@ func TestCreateDisabled(t *testing.T) {
 
 func TestCreateRefuses(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{Catalogue: events.NewCatalogue(nil, true)})
+	b := setup(t, subscribers.StoreOptions{Catalogue: eventtype.NewCatalogue(nil, true)})
 	many := make([]string, 101)
 	for i := range many {
 		many[i] = fmt.Sprintf("E%d", i)

@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/invalid"
 	"spendhook/internal/syntax"
 )
@@ -27,7 +27,7 @@ func checkName(problems *invalid.Error, name string) {
 	}
 }
 
-func checkEvents(problems *invalid.Error, catalogue *events.Catalogue, names []string) {
+func checkEvents(problems *invalid.Error, catalogue *eventtype.Catalogue, names []string) {
 	switch {
 	case len(names) == 0:
 		problems.Add("events", "REQUIRED", "must name at least one event")
@@ -47,7 +47,7 @@ func checkEvents(problems *invalid.Error, catalogue *events.Catalogue, names []s
 	}
 }
 
-func checkEvent(problems *invalid.Error, catalogue *events.Catalogue, field, name string) {
+func checkEvent(problems *invalid.Error, catalogue *eventtype.Catalogue, field, name string) {
 	switch {
 	case name == "":
 		problems.Add(field, "REQUIRED", "is required")

@@ -21,8 +21,10 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
@@ -46,19 +48,19 @@ func startDaemon(t *testing.T) *daemon {
 	t.Helper()
 	redis, db, logger := redistest.New(t), storagetest.Open(t, storage.Options{}), slog.New(slog.DiscardHandler)
 	policy := delivery.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
-	store := events.NewStore(events.StoreOptions{Client: redis, Retention: policy.Retention})
+	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
 	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
-		Client: redis, Events: store, Subscribers: subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Registry: registry.New(subs, 0),
 		Queue:    workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := events.NewPublisher(events.PublisherOptions{Store: store, Wake: d.Wake, Logger: logger})
+	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {
 		t.Fatal(err)

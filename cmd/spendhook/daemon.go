@@ -25,8 +25,10 @@ import (
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
-	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/connlimit"
 	"spendhook/internal/datadir"
 	"spendhook/internal/egress"
@@ -70,14 +72,15 @@ type daemon struct {
 	memory      *redisx.Memory
 	limiter     *ratelimit.Limiter
 	admin       *admin
-	catalogue   *events.Catalogue
+	catalogue   *eventtype.Catalogue
 	eventTypes  *eventtype.Store
-	events      *events.Store
+	events      *history.Reader
+	operational *operational.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
 	service     *subscribers.Service // subscribers, for whoever changes them
 	copies      *registry.Registry   // of them
-	publisher   *events.Publisher
+	publisher   *publish.Publisher
 	verifier    *auth.Verifier
 	keys        *keys.Signer // nil without the built-in issuer, as tokens is
 	tokens      *tokens.Endpoint

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/redistest"
 )
 
@@ -135,7 +136,7 @@ func TestDeliveredEventsAreCompacted(t *testing.T) {
 	d := newInstallation(t, server.URL(), "events: {keep_delivered: 1s}\n").start(t)
 	client := server.Client()
 	state := func(id string) string {
-		return client.GetRange(t.Context(), events.EventKey(events.Ref{Company: developerCompany, ID: id}), 0, 0).Val()
+		return client.GetRange(t.Context(), layout.EventKey(events.Ref{Company: developerCompany, ID: id}), 0, 0).Val()
 	}
 	tn := &tenant{daemon: d, endpoint: newEndpoint(t, nil)}
 	tn.endpoint.subscribe(t, d, "PAYMENT_PAID")

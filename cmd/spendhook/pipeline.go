@@ -19,6 +19,9 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -62,13 +65,13 @@ func (d *daemon) openStores(context.Context) error {
 		return nil
 	})
 	d.sessions = session.NewStore(client, nil)
-	d.events = events.NewStore(events.StoreOptions{
-		Client: client, Retention: d.cfg.Events.Retention, Backlog: d.cfg.Limits.CompanyBacklog, Memory: d.memory,
-		Operations: operationsCompany(d.cfg),
+	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
+	d.operational = operational.New(operational.Options{
+		Client: client, Retention: d.cfg.Events.Retention, Operations: operationsCompany(d.cfg),
 	})
 	d.subscribers = subscribers.NewStore(subscribers.StoreOptions{
 		Client:        client,
-		Events:        d.events,
+		Operational:   d.operational,
 		Keyring:       d.keyring,
 		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
 		Catalogue:     d.catalogue,
@@ -87,13 +90,16 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	}
 	d.scheduler.Store(d.dispatcher)
 	d.service = subscribers.NewService(d.subscribers, d.dispatcher.Redelivery())
-	d.publisher = events.NewPublisher(events.PublisherOptions{
-		Store:   d.events,
-		Wake:    d.dispatcher.Wake,
-		Limits:  events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
-		Logger:  d.log,
-		Metrics: events.NewMetrics(d.registry),
-		Counted: d.counter.Accepted,
+	d.publisher = publish.New(publish.Options{
+		Client:     d.redis.Client(),
+		Retention:  d.cfg.Events.Retention,
+		Backlog:    d.cfg.Limits.CompanyBacklog,
+		Memory:     d.memory,
+		Wake:       d.dispatcher.Wake,
+		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
+		Logger:     d.log,
+		Registerer: d.registry,
+		Counted:    d.counter.Accepted,
 	})
 	d.stop.add("publisher", func(context.Context) error {
 		d.publisher.Close()
@@ -126,7 +132,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 	d.copies = registry.New(d.subscribers, 0)
 	return dispatcher.New(dispatcher.Options{
-		Client: d.redis.Client(), Events: d.events,
+		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Registry: d.copies,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,

@@ -94,5 +94,5 @@ func (d *daemon) followLimits() {
 	for _, key := range []string{"limits.client_rate", "limits.client_burst", "limits.company_rate", "limits.company_burst"} {
 		d.reloader.apply(key, rates)
 	}
-	d.reloader.apply("limits.company_backlog", func(c *config.Config) { d.events.SetBacklog(c.Limits.CompanyBacklog) })
+	d.reloader.apply("limits.company_backlog", func(c *config.Config) { d.publisher.SetBacklog(c.Limits.CompanyBacklog) })
 }

@@ -8,7 +8,7 @@ import (
 	"spendhook/api"
 	"spendhook/config"
 	"spendhook/dispatcher/delivery"
-	"spendhook/events"
+	"spendhook/events/eventtype"
 	"spendhook/internal/ratelimit"
 )
 
@@ -46,12 +46,12 @@ func (f configFlags) read(load loader, overrides map[string]string) (*config.Con
 	return &cfg, err
 }
 
-func newCatalogue(cfg *config.Config) *events.Catalogue {
-	extra := make([]events.TypeInfo, len(cfg.Events.Catalogue))
+func newCatalogue(cfg *config.Config) *eventtype.Catalogue {
+	extra := make([]eventtype.Type, len(cfg.Events.Catalogue))
 	for i, t := range cfg.Events.Catalogue {
-		extra[i] = events.TypeInfo(t)
+		extra[i] = eventtype.Type{Name: t.Name, Description: t.Description}
 	}
-	return events.NewCatalogue(extra, cfg.Events.StrictCatalogue)
+	return eventtype.NewCatalogue(extra, cfg.Events.StrictCatalogue)
 }
 
 // operationsCompany is the zero UUID when no company is set.

@@ -10,6 +10,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/publish"
 )
 
 // show tells a developer what the daemon does. It is for one goroutine.
@@ -35,7 +36,7 @@ func (s *show) heading(text string) {
 	fmt.Fprintf(s.out, "\n%s\n", s.paint(bold, text))
 }
 
-func (s *show) accepted(e events.Event, status events.Status) {
+func (s *show) accepted(e events.Event, status publish.Status) {
 	fmt.Fprintf(s.out, "  %s   %-29s %s\n", s.paint(green, string(status)), e.Type, e.ID)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -18,7 +18,7 @@ import (
 //go:embed lua/compact.lua
 var compactSource string
 
-var compactScript = workqueue.Script(events.Lua()+events.StubLua()+lib+compactSource, true)
+var compactScript = workqueue.Script(layout.Lua()+layout.StubLua()+lib+compactSource, true)
 
 // Bounds of one call of Compact for one partition.
 const (

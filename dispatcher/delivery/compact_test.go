@@ -18,6 +18,10 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/layout"
+	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/tracing"
@@ -32,8 +36,9 @@ const (
 // the times of a clock that only the test moves.
 type settled struct {
 	client     redis.UniversalClient
-	events     *events.Store
-	publisher  *events.Publisher
+	events     *history.Reader
+	numbers    *sequence.Reader
+	publisher  *publish.Publisher
 	deliveries *delivery.Store
 	company    uuid.UUID
 	began, now time.Time
@@ -44,9 +49,11 @@ func newSettled(t *testing.T, client redis.UniversalClient) *settled {
 	now := time.Now().Truncate(time.Second)
 	s := &settled{client: client, company: uuid.New(), began: now, now: now}
 	clock := func() time.Time { return s.now }
-	s.events = events.NewStore(events.StoreOptions{Client: client, Retention: keepIDs, Now: clock})
-	s.publisher = events.NewPublisher(events.PublisherOptions{Store: s.events, Wake: func(context.Context, []int) {}, Now: clock})
+	s.events = history.New(history.Options{Client: client, Retention: keepIDs, Now: clock})
+	s.publisher = publish.New(publish.Options{Client: client, Retention: keepIDs, Wake: func(context.Context, []int) {}, Now: clock})
 	t.Cleanup(s.publisher.Close)
+	s.numbers = sequence.New(client)
+	t.Cleanup(s.numbers.Close)
 	s.deliveries = delivery.NewStore(delivery.StoreOptions{
 		Client: client, BreakerPause: time.Second, BreakerFailures: 10, Now: clock,
 		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
@@ -57,7 +64,7 @@ func newSettled(t *testing.T, client redis.UniversalClient) *settled {
 func (s *settled) ref(id string) events.Ref { return events.Ref{Company: s.company, ID: id} }
 
 // accept accepts an event again at each call, with the content.
-func (s *settled) accept(t *testing.T, content string, ids ...string) []events.Result {
+func (s *settled) accept(t *testing.T, content string, ids ...string) []publish.Result {
 	t.Helper()
 	batch := make([]events.Event, len(ids))
 	for i, id := range ids {
@@ -193,7 +200,7 @@ func TestDeliveredEventIsCompacted(t *testing.T) {
 		if r := s.accept(t, "it", id)[0]; string(r.Status) != want {
 			t.Errorf("%s sent again: %v, want %s", id, r, want)
 		}
-		if r := s.accept(t, "other", id)[0]; !errors.Is(r.Err, events.ErrConflict) {
+		if r := s.accept(t, "other", id)[0]; !errors.Is(r.Err, publish.ErrConflict) {
 			t.Errorf("%s sent again with other content: %v", id, r)
 		}
 	}
@@ -310,8 +317,8 @@ func TestCompactionPassesDamagedEvents(t *testing.T) {
 	for _, id := range ids {
 		s.record(t, id, sub, delivery.StatusDelivered, false, false)
 	}
-	s.client.Del(t.Context(), events.EventKey(s.ref("list")), events.EventKey(s.ref("gone")))
-	s.client.RPush(t.Context(), events.EventKey(s.ref("list")), "x")
+	s.client.Del(t.Context(), layout.EventKey(s.ref("list")), layout.EventKey(s.ref("gone")))
+	s.client.RPush(t.Context(), layout.EventKey(s.ref("list")), "x")
 	s.client.Set(t.Context(), partition.Key(s.company, "d:"+s.ref("fields").String()), "x", 0)
 	s.now = s.began.Add(keepDelivered)
 	if n := s.compact(t); n != 2 {
@@ -409,7 +416,7 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 	s := newSettled(t, redistest.New(t))
 	sub := uuid.New()
 	kinds := []string{"PAYMENT_PAID", "PAYMENT_PAID", "A", strings.Repeat("X", 64)}
-	var want []events.Numbered
+	var want []sequence.Event
 	for i := range 300 {
 		e := events.Event{
 			ID: uuid.NewString(), CompanyUUID: s.company, Type: kinds[rand.IntN(4)],
@@ -425,7 +432,7 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 		if _, err := s.publisher.Accept(t.Context(), []events.Event{e}); err != nil {
 			t.Fatal(err)
 		}
-		n := events.Numbered{Ref: s.ref(e.ID), Sequence: int64(i + 1), AcceptedAt: s.now.UTC(), Compacted: i%5 != 0}
+		n := sequence.Event{Ref: s.ref(e.ID), Sequence: int64(i + 1), AcceptedAt: s.now.UTC(), Compacted: i%5 != 0}
 		if n.Compacted {
 			n.Type, n.Timestamp = e.Type, e.Timestamp
 			s.record(t, e.ID, sub, delivery.StatusDelivered, false, false)
@@ -436,9 +443,9 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 	if n := s.compact(t); n != 240 {
 		t.Fatalf("%d were compacted", n)
 	}
-	var got []events.Numbered
+	var got []sequence.Event
 	for after := int64(0); after < 300; {
-		f, err := s.events.Following(t.Context(), s.company, after)
+		f, err := s.numbers.After(t.Context(), s.company, after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,7 +463,7 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 func TestCompactionForgetsTheTrace(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
-	accept := func(id string, of tracing.Parent) events.Result {
+	accept := func(id string, of tracing.Parent) publish.Result {
 		t.Helper()
 		results, err := s.publisher.Accept(t.Context(), []events.Event{
 			{ID: id, CompanyUUID: s.company, Type: "PAYMENT_PAID", Timestamp: s.began, Trace: of},
@@ -479,10 +486,10 @@ func TestCompactionForgetsTheTrace(t *testing.T) {
 		t.Fatalf("%d were compacted", n)
 	}
 	for _, id := range []string{"compacted", "erased"} {
-		if r := accept(id, tracing.Parent{}); r.Status != events.Duplicate {
+		if r := accept(id, tracing.Parent{}); r.Status != publish.Duplicate {
 			t.Errorf("%s, sent again: %+v", id, r)
 		}
-		if r := accept(id, tracing.Parent{TraceID: trace.TraceID{2}, SpanID: trace.SpanID{1}}); r.Status != events.Duplicate {
+		if r := accept(id, tracing.Parent{TraceID: trace.TraceID{2}, SpanID: trace.SpanID{1}}); r.Status != publish.Duplicate {
 			t.Errorf("%s, sent again in another trace: %+v", id, r)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -15,7 +16,7 @@ import (
 //go:embed lua/erase.lua
 var eraseSource string
 
-var eraseScript = workqueue.Script(events.Lua()+events.StubLua()+lib+eraseSource, true)
+var eraseScript = workqueue.Script(layout.Lua()+layout.StubLua()+lib+eraseSource, true)
 
 // ErrOpen means that an event is not settled: deliveries of it are open, or it is in
 // quarantine.

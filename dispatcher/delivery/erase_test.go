@@ -10,6 +10,8 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -52,10 +54,10 @@ func TestErase(t *testing.T) {
 	if after := bytes(); after >= before {
 		t.Errorf("%d bytes are counted after %d", after, before)
 	}
-	if r := s.accept(t, "private", "dead")[0]; r.Status != events.Duplicate {
+	if r := s.accept(t, "private", "dead")[0]; r.Status != publish.Duplicate {
 		t.Errorf("sent again: %+v", r)
 	}
-	if r := s.accept(t, "other", "dead")[0]; !errors.Is(r.Err, events.ErrConflict) {
+	if r := s.accept(t, "other", "dead")[0]; !errors.Is(r.Err, publish.ErrConflict) {
 		t.Errorf("sent again with other content: %+v", r)
 	}
 	for _, id := range []string{"delivered", "dead", "held", "nobody"} {
@@ -72,7 +74,7 @@ func TestErase(t *testing.T) {
 			}
 		}
 	}
-	f, err := s.events.Following(t.Context(), s.company, 0)
+	f, err := s.numbers.After(t.Context(), s.company, 0)
 	if err != nil || len(f.Events) != 7 || !f.Events[1].Compacted || f.Events[1].Ref.ID != "dead" || f.Events[6].Compacted {
 		t.Errorf("by number: %+v, %v", f, err)
 	}
@@ -105,7 +107,7 @@ func TestEraseAll(t *testing.T) {
 	if err := s.deliveries.Erase(t.Context(), s.ref("before")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.client.Set(t.Context(), events.EventKey(s.ref("damaged")), "?", 0).Err(); err != nil {
+	if err := s.client.Set(t.Context(), layout.EventKey(s.ref("damaged")), "?", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	all := []events.Ref{s.ref("settled"), s.ref("before"), s.ref("ready"), s.ref("damaged"), s.ref("unknown")}
@@ -115,7 +117,7 @@ func TestEraseAll(t *testing.T) {
 	if erased, open, err := s.deliveries.EraseAll(t.Context(), all, true); erased != 1 || open != 1 || err != nil {
 		t.Errorf("then %d erased, %d open, %v", erased, open, err)
 	}
-	if n := s.client.Exists(t.Context(), events.EventKey(s.ref("damaged"))).Val(); n != 0 {
+	if n := s.client.Exists(t.Context(), layout.EventKey(s.ref("damaged"))).Val(); n != 0 {
 		t.Error("what cannot be read is left")
 	}
 }

@@ -13,6 +13,9 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/layout"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -37,8 +40,8 @@ type tester interface {
 type harness struct {
 	*Store
 
-	events    *events.Store
-	publisher *events.Publisher
+	events    *history.Reader
+	publisher *publish.Publisher
 	company   uuid.UUID
 	now       time.Time
 	claim     *redis.Script
@@ -57,8 +60,8 @@ func newHarness(t *testing.T) *harness {
 	h.Store = NewStore(StoreOptions{
 		Client: client, Policy: harnessPolicy, BreakerPause: time.Hour, BreakerFailures: 1000, Now: clock,
 	})
-	h.events = events.NewStore(events.StoreOptions{Client: client, Retention: harnessPolicy.Retention, Now: clock})
-	h.publisher = events.NewPublisher(events.PublisherOptions{Store: h.events, Wake: func(context.Context, []int) {}, Now: clock})
+	h.events = history.New(history.Options{Client: client, Retention: harnessPolicy.Retention, Now: clock})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: harnessPolicy.Retention, Wake: func(context.Context, []int) {}, Now: clock})
 	t.Cleanup(h.publisher.Close)
 	return h
 }
@@ -67,7 +70,7 @@ func (h *harness) accept(t tester, id string) events.Ref {
 	t.Helper()
 	e := events.Event{ID: id, CompanyUUID: h.company, Type: "PAYMENT_PAID", Timestamp: h.now}
 	results, err := h.publisher.Accept(t.Context(), []events.Event{e})
-	if err != nil || results[0].Status != events.Accepted {
+	if err != nil || results[0].Status != publish.Accepted {
 		t.Fatalf("accept %s: %+v, %v", id, results, err)
 	}
 	return events.Ref{Company: h.company, ID: id}
@@ -144,10 +147,10 @@ type standing struct {
 func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	t.Helper()
 	ctx, pipe := t.Context(), h.client.Pipeline()
-	state := pipe.GetRange(ctx, events.EventKey(r), 0, 0)
+	state := pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
-	eventFor, deliveriesFor := pipe.PTTL(ctx, events.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
+	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
 	live, all := pipe.HGet(ctx, deliveriesKey(r), "#"), pipe.HKeys(ctx, deliveriesKey(r))
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {

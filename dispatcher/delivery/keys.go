@@ -23,7 +23,7 @@ func deadKey(p int) string { return partition.Prefix(p) + "dead" }
 // settled that compact.lua has not looked at.
 func compactKey(p int) string { return partition.Prefix(p) + "compact" }
 
-// The indexes of a subscriber beside events.OfSubscriberKey: zsets of event ids, by
+// The indexes of a subscriber beside layout.OfSubscriberKey: zsets of event ids, by
 // creation or death. The company is part of them, so that knowing another's subscriber
 // tells nothing.
 func liveOfSubscriber(c, s uuid.UUID) string {

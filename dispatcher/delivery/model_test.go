@@ -12,6 +12,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 )
 
@@ -329,7 +330,7 @@ func (m *model) checkIndexes() {
 	}
 	c := m.h.company
 	for _, sub := range m.subs {
-		m.sameSet(events.OfSubscriberKey(c, sub), all[sub])
+		m.sameSet(layout.OfSubscriberKey(c, sub), all[sub])
 		m.sameSet(liveOfSubscriber(c, sub), live[sub])
 		m.sameSet(deadOfSubscriber(c, sub), dead[sub])
 		m.sameSet(workqueue.EndpointQueueKey(c, sub), queued[sub])

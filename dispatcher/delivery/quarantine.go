@@ -10,6 +10,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -18,7 +19,7 @@ var (
 	//go:embed lua/drop.lua
 	dropSource string
 
-	dropScript = workqueue.Script(events.Lua()+lib+dropSource, true)
+	dropScript = workqueue.Script(layout.Lua()+lib+dropSource, true)
 )
 
 // dropTries is how often a delivery is read again that changes meanwhile.
@@ -47,11 +48,11 @@ func (s *Store) DropQuarantined(ctx context.Context, e workqueue.Quarantined) er
 			return err
 		}
 	}
-	text, err := s.client.Get(ctx, events.EventKey(event)).Result()
+	text, err := s.client.Get(ctx, layout.EventKey(event)).Result()
 	if err != nil && !missing(err) {
 		return fmt.Errorf("read event: %w", err)
 	}
-	_, damage := events.ParseStored(event, text)
+	_, damage := layout.Parse(event, text)
 	call := &script.Call{Script: dropScript, Keys: workqueue.Keys(p), Args: append(
 		s.keeps(s.opts.Now(), ""), partition.Prefix(p), e.Company.String(), e.EventID, sub, flag(recordDamaged), flag(damage != nil),
 	)}

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 )
 
 // Delivery reads one delivery of a company with its attempts; ErrNotFound when
@@ -116,7 +117,7 @@ func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error
 	pipe := s.client.Pipeline()
 	states := make([]*redis.StringCmd, len(refs))
 	for i, r := range refs {
-		states[i] = pipe.GetRange(ctx, events.EventKey(r), 0, 0)
+		states[i] = pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	}
 	if pipe.Len() == 0 {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/layout"
 )
 
 // Stats counts a subscriber's deliveries, in one round trip.
@@ -33,7 +33,7 @@ func (s *Store) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUI
 	pipe := s.client.Pipeline()
 	answers := make([]func() Stats, len(subs))
 	for i, sub := range subs {
-		all := pipe.ZCard(ctx, events.OfSubscriberKey(company, sub))
+		all := pipe.ZCard(ctx, layout.OfSubscriberKey(company, sub))
 		rest := askStats(ctx, pipe, liveOfSubscriber(company, sub), deadOfSubscriber(company, sub))
 		waiting := s.askDue(ctx, pipe, company, sub)
 		first := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{

@@ -14,6 +14,8 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/events/operational"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -26,8 +28,8 @@ var (
 	//go:embed lua/delivered.lua
 	deliveredSource string
 
-	recordScript    = workqueue.Script(events.NoticeLua()+lib+recordSource, true)
-	deliveredScript = workqueue.Script(events.Lua()+lib+deliveredSource, true)
+	recordScript    = workqueue.Script(operational.Lua()+lib+recordSource, true)
+	deliveredScript = workqueue.Script(layout.Lua()+lib+deliveredSource, true)
 )
 
 // StoreOptions configures NewStore; all are required.
@@ -76,7 +78,7 @@ type Change struct {
 	Open       bool          // the endpoint's breaker is open
 	Guarded    bool          // leave it when an attempt is under way
 	Pause      time.Duration // the endpoint queue is not served for so long
-	Notice     string        // of its death, see events.Store.Notice; "" for none
+	Notice     string        // of its death, see operational.Store.Encode; "" for none
 
 	text string // Next as it was written
 }

@@ -14,6 +14,8 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/layout"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 )
@@ -138,7 +140,7 @@ func (l *lister) companies(ctx context.Context, at position) error {
 		first = partition.Of(at.Company)
 	}
 	for p := first; p < partition.Count; p++ {
-		ids, err := events.Companies(ctx, l.store.client, p, 0)
+		ids, err := history.Companies(ctx, l.store.client, p, 0)
 		if err != nil {
 			return err
 		}
@@ -231,13 +233,13 @@ func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
 	case sub != nil && live:
 		return liveOfSubscriber(company, *sub), false
 	case sub != nil:
-		return events.OfSubscriberKey(company, *sub), false
+		return layout.OfSubscriberKey(company, *sub), false
 	case dead:
 		return deadOfCompany(company), false
 	case live:
 		return liveOfCompany(company), false
 	default:
-		return events.IndexKey(company), true
+		return layout.IndexKey(company), true
 	}
 }
 
@@ -253,7 +255,7 @@ func (l *lister) highest() string {
 // entry is a member of an index.
 type entry struct {
 	member string
-	score  float64 // ms; of an event with a fraction, see events.IndexKey
+	score  float64 // ms; of an event with a fraction, see layout.IndexKey
 }
 
 func (s *Store) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
@@ -491,7 +493,7 @@ func (s *Store) Walk(ctx context.Context, company, subscriber uuid.UUID, index I
 	if err := cursor.Decode(after, walkName, walked, &at); err != nil {
 		return nil, nil, "", err
 	}
-	key := [...]func(c, s uuid.UUID) string{All: events.OfSubscriberKey, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
+	key := [...]func(c, s uuid.UUID) string{All: layout.OfSubscriberKey, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
 	entries, err := s.entries(ctx, key, at, "+inf", n)
 	if err != nil || len(entries) == 0 {
 		return nil, nil, "", err

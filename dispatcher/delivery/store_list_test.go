@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/cursor"
 	"spendhook/internal/redistest"
 )
@@ -161,7 +162,7 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	}
 	for _, id := range ids { // as accepting them does
 		event := redis.Z{Score: float64(now.UnixMilli()), Member: id}
-		if err := s.client.ZAdd(t.Context(), events.IndexKey(s.company), event).Err(); err != nil {
+		if err := s.client.ZAdd(t.Context(), layout.IndexKey(s.company), event).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,7 +185,7 @@ func TestAPageLooksAtABoundedNumberOfDeliveries(t *testing.T) {
 		for range fanout {
 			pipe.HSet(t.Context(), deliveriesKey(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
 		}
-		pipe.ZAdd(t.Context(), events.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
+		pipe.ZAdd(t.Context(), layout.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}

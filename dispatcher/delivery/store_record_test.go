@@ -13,6 +13,7 @@ import (
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/script"
@@ -73,7 +74,7 @@ func accept(t *testing.T, client redis.UniversalClient, replica string, now time
 	pipe := client.Pipeline()
 	for _, w := range writes {
 		p := partition.Of(w.Event.Company)
-		pipe.Set(t.Context(), events.EventKey(w.Event), fmt.Sprintf("R%013d%08x%010x{}", now.UnixMilli(), 1, 1), 0)
+		pipe.Set(t.Context(), layout.EventKey(w.Event), fmt.Sprintf("R%013d%08x%010x{}", now.UnixMilli(), 1, 1), 0)
 		pipe.HSet(t.Context(), partition.Prefix(p)+"n:"+replica, w.Event.String(), "")
 		pipe.HIncrBy(t.Context(), partition.Key(w.Event.Company, "c:"+w.Event.Company.String()), "pending", 1)
 		pipe.Incr(t.Context(), partition.Prefix(p)+"pending")

@@ -12,7 +12,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
 )
@@ -33,7 +33,7 @@ type Queue interface {
 type Options struct {
 	Client      redis.UniversalClient
 	Deliveries  *delivery.Store
-	Events      *events.Store
+	Events      *history.Reader
 	Registry    *registry.Registry
 	Subscribers *subscribers.Store
 	Queue       Queue

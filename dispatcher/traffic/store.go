@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -157,7 +157,7 @@ func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any,
 	hour := now.Unix() / 3600
 	state := at.prefix + "none"
 	if company != uuid.Nil {
-		state = events.StateKey(company)
+		state = layout.StateKey(company)
 	}
 	args := append([]any{now.Unix(), rand.Float64(), n[0], n[1], n[2], n[3]}, last...) //nolint:gosec // it rounds
 	for _, r := range ranks {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
+	"spendhook/events/layout"
 	"spendhook/internal/redistest"
 )
 
@@ -70,7 +70,7 @@ func TestReplicasAddUp(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
 	company, sub := uuid.New(), uuid.New()
-	if err := h.client.HSet(t.Context(), events.StateKey(company), "pending", 7).Err(); err != nil {
+	if err := h.client.HSet(t.Context(), layout.StateKey(company), "pending", 7).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []*Counter{h.a, h.b} {
@@ -115,7 +115,7 @@ func TestRingsTurn(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
 	company, start := uuid.New(), h.now
-	if err := h.client.HSet(t.Context(), events.StateKey(company), "pending", 4).Err(); err != nil {
+	if err := h.client.HSet(t.Context(), layout.StateKey(company), "pending", 4).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, minute := range []int{0, 1, 3, 179, 181, 182} {

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
@@ -46,9 +47,8 @@ func stop(t *testing.T, q *workqueue.Queue) {
 
 func accept(t *testing.T, client redis.UniversalClient, company uuid.UUID) (events.Ref, error) {
 	t.Helper()
-	p := events.NewPublisher(events.PublisherOptions{
-		Store: events.NewStore(events.StoreOptions{Client: client, Retention: time.Hour}),
-		Wake:  func(context.Context, []int) {},
+	p := publish.New(publish.Options{
+		Client: client, Retention: time.Hour, Wake: func(context.Context, []int) {},
 	})
 	defer p.Close()
 	e := events.Event{ID: uuid.NewString(), CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now()}

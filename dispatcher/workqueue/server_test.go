@@ -16,6 +16,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -37,7 +38,7 @@ func TestRedisIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	results, err := b.events.Accept(t.Context(), []events.Event{{ID: "late", CompanyUUID: all[0], Type: "PAYMENT_PAID", Timestamp: time.Now()}})
-	if err != nil || len(results) != 1 || !errors.Is(results[0].Err, events.ErrStorageFull) {
+	if err != nil || len(results) != 1 || !errors.Is(results[0].Err, publish.ErrStorageFull) {
 		t.Errorf("accepting answered %+v, %v", results, err)
 	}
 	beating := workqueue.New(workqueue.Options{Client: b.client, Replica: "b", Admission: &taker{}, Take: (&taker{}).take})

@@ -15,6 +15,8 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -58,8 +60,8 @@ type bench struct {
 	tb         fataler
 	ctx        context.Context //nolint:containedctx // the test's
 	client     redis.UniversalClient
-	events     *events.Publisher
-	stored     *events.Store
+	events     *publish.Publisher
+	stored     *history.Reader
 	deliveries *delivery.Store
 	attempts   int
 }
@@ -74,9 +76,9 @@ type fataler interface {
 func newBench(tb testing.TB, client redis.UniversalClient) *bench {
 	tb.Helper()
 	b := &bench{tb: tb, ctx: tb.Context(), client: client}
-	b.stored = events.NewStore(events.StoreOptions{Client: client, Retention: time.Hour})
-	b.events = events.NewPublisher(events.PublisherOptions{
-		Store: b.stored, Wake: func(context.Context, []int) {},
+	b.stored = history.New(history.Options{Client: client, Retention: time.Hour})
+	b.events = publish.New(publish.Options{
+		Client: client, Retention: time.Hour, Wake: func(context.Context, []int) {},
 	})
 	tb.Cleanup(b.events.Close)
 	b.breaker(testPause)

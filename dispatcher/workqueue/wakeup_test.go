@@ -6,11 +6,12 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events"
+	"spendhook/events/publish"
 )
 
 // A partition has one wake-up, whatever is added to it.
@@ -19,7 +20,7 @@ func TestOneWakeUp(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	var mu sync.Mutex
 	var woken []int
-	p := events.NewPublisher(events.PublisherOptions{Store: b.stored, Wake: func(_ context.Context, partitions []int) {
+	p := publish.New(publish.Options{Client: b.client, Retention: time.Hour, Wake: func(_ context.Context, partitions []int) {
 		mu.Lock()
 		defer mu.Unlock()
 		woken = append(woken, partitions...)
@@ -32,7 +33,7 @@ func TestOneWakeUp(t *testing.T) {
 	if !slices.Equal(woken, []int{testPartition}) {
 		t.Errorf("partitions %v were woken", woken)
 	}
-	b.events = events.NewPublisher(events.PublisherOptions{Store: b.stored, Wake: func(context.Context, []int) {}})
+	b.events = publish.New(publish.Options{Client: b.client, Retention: time.Hour, Wake: func(context.Context, []int) {}})
 	t.Cleanup(b.events.Close)
 	q := b.queue("r")
 	for left := 300; left > 0; {

@@ -18,7 +18,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/internal/script"
 	"spendhook/internal/syntax"
@@ -64,7 +63,7 @@ type record struct {
 // Options configure a Store; all but Catalogue are required.
 type Options struct {
 	Client    redis.UniversalClient
-	Catalogue *events.Catalogue // of the settings; nil has the built-in types
+	Catalogue *Catalogue // of the settings; nil has the built-in types
 	Now       func() time.Time
 	Logger    *slog.Logger
 }

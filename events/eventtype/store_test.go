@@ -12,7 +12,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/events"
 	"spendhook/internal/invalid"
 	"spendhook/internal/redistest"
 )
@@ -100,7 +99,7 @@ func TestOwnTypesAreFixed(t *testing.T) {
 			t.Errorf("%s: its schema allows anything", name)
 		}
 	}
-	for _, name := range []string{events.DeliveryDead, "CARD_CREATION_REQUEST_ERROR", "SUBSCRIBER_OF_LATER"} {
+	for _, name := range []string{DeliveryDead, "CARD_CREATION_REQUEST_ERROR", "SUBSCRIBER_OF_LATER"} {
 		if _, _, err := s.Put(ctx, Type{Name: name, Description: "Mine."}); !errors.Is(err, ErrFixed) {
 			t.Errorf("put %s: %v", name, err)
 		}

@@ -1,6 +1,7 @@
-// Package eventtype keeps what people are told of event types: a description, the
-// schema of the metadata and an example. It documents and decides nothing: which events
-// are accepted does not depend on it.
+// Package eventtype is what is known of event types: the catalogue, which names the
+// built-in ones and those of the settings and decides what may be used, and what people
+// documented: a description, the schema of the metadata and an example. The latter
+// decides nothing.
 package eventtype
 
 import (
@@ -14,8 +15,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"spendhook/events"
 )
 
 // Errors that a caller branches on.
@@ -56,12 +55,12 @@ var builtin = sync.OnceValue(func() (known map[string]record) {
 // releases are, too.
 func fixed(name string) bool {
 	_, ok := builtin()[name]
-	return ok || events.Reserved(name)
+	return ok || Reserved(name)
 }
 
 // merge is what is known of all types, by name: those of the catalogue, and those that
 // were documented here.
-func merge(catalogue *events.Catalogue, kept map[string]Type) []Type {
+func merge(catalogue *Catalogue, kept map[string]Type) []Type {
 	all := make(map[string]Type, len(kept))
 	for _, info := range catalogue.Types() {
 		all[info.Name] = known(info)
@@ -75,7 +74,7 @@ func merge(catalogue *events.Catalogue, kept map[string]Type) []Type {
 }
 
 // known is a type of the catalogue that was not documented here.
-func known(info events.TypeInfo) Type {
+func known(info Type) Type {
 	r := builtin()[info.Name]
 	return Type{Name: info.Name, Description: info.Description, Schema: r.Schema, Example: r.Example, Fixed: fixed(info.Name)}
 }

@@ -1,0 +1,35 @@
+package eventtype
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	c := NewCatalogue([]Type{{Name: "OURS", Description: "ours"}, {Name: "PAYMENT_PAID", Description: "redescribed"}}, false)
+	var names []string
+	for _, info := range c.Types() {
+		names = append(names, info.Name)
+		if info.Description == "" || info.Name == "PAYMENT_PAID" && info.Description != "redescribed" {
+			t.Errorf("description of %s is %q", info.Name, info.Description)
+		}
+	}
+	want := []string{
+		"CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR", "DELIVERY_DEAD", "OURS", "PAYMENT_PAID",
+		"SUBSCRIBER_DISABLED", "SUBSCRIBER_FAILING", "SUBSCRIBER_RECOVERED",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("types %q, want %q", names, want)
+	}
+	if !c.known("OURS") || c.known("THEIRS") || !c.Allows("THEIRS") {
+		t.Error("a catalogue that is not strict must know its own and allow any")
+	}
+	var none *Catalogue
+	if !none.known("PAYMENT_PAID") || !none.Allows("THEIRS") || len(none.Types()) != 7 {
+		t.Error("a nil catalogue must know the built-in types and allow any")
+	}
+	if !IsOperational(SubscriberFailing) || IsOperational("PAYMENT_PAID") {
+		t.Error("IsOperational must tell the daemon's own types from the others")
+	}
+}

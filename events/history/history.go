@@ -1,0 +1,143 @@
+// Package history reads accepted events: one, a page of a list, all between two times.
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/events/layout"
+)
+
+// Options are what a Reader needs.
+type Options struct {
+	Client    redis.UniversalClient
+	Retention time.Duration    // how long ids are remembered; positive
+	Now       func() time.Time // nil: the real clock
+}
+
+// Reader reads accepted events. It is safe for concurrent use; every error of Redis is
+// returned wrapping events.ErrUnavailable.
+type Reader struct {
+	client    redis.UniversalClient
+	retention time.Duration
+	now       func() time.Time
+}
+
+// New returns a Reader on the client, which it does not close.
+func New(o Options) *Reader {
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	return &Reader{client: o.Client, retention: o.Retention, now: o.Now}
+}
+
+// Get reads one event, or events.ErrNotFound. What cannot be read is another error.
+func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error) {
+	raw, err := r.client.Get(ctx, layout.EventKey(ref)).Result()
+	if errors.Is(err, redis.Nil) {
+		return events.Stored{}, events.ErrNotFound
+	}
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // which is no event either
+		return events.Stored{}, fmt.Errorf("%w: read event: %w", events.ErrUnavailable, err)
+	}
+	stored, err := layout.Parse(ref, raw)
+	if err != nil {
+		return events.Stored{}, err
+	}
+	return *stored, nil
+}
+
+// sizes are the bytes that reading each of the events takes; 0 for one that is not
+// there or is no event.
+func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
+	pipe := r.client.Pipeline()
+	lengths := make([]*redis.IntCmd, len(refs))
+	for i, ref := range refs {
+		lengths[i] = pipe.StrLen(ctx, layout.EventKey(ref))
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
+	sizes := make([]int, len(refs))
+	for i, length := range lengths {
+		n, err := length.Result()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return nil, fmt.Errorf("%w: measure events: %w", events.ErrUnavailable, err)
+		}
+		sizes[i] = int(n)
+	}
+	return sizes, nil
+}
+
+// getBatch bounds one pipeline of reads.
+const getBatch = 500
+
+// GetMany reads events in the order of refs; those not found are nil, and so are
+// those that cannot be read, so that one damaged event fails no list.
+func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
+	all := make([]*events.Stored, 0, len(refs))
+	for batch := range slices.Chunk(refs, getBatch) {
+		found, err := r.getBatch(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func (r *Reader) getBatch(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
+	pipe := r.client.Pipeline()
+	gets := make([]*redis.StringCmd, len(refs))
+	for i, ref := range refs {
+		gets[i] = pipe.Get(ctx, layout.EventKey(ref))
+	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
+	found := make([]*events.Stored, len(refs))
+	for i, get := range gets {
+		raw, err := get.Result()
+		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "WRONGTYPE") {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
+		}
+		if found[i], err = layout.Parse(refs[i], raw); err != nil {
+			found[i] = nil
+		}
+	}
+	return found, nil
+}
+
+// Heads reads events in the order of refs without what is long in them: state, time of
+// acceptance, sequence, id, company and type are set. Those not found are nil, and so are
+// those that cannot be read; a compacted event has no type.
+func (r *Reader) Heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
+	pipe := r.client.Pipeline()
+	gets := make([]*redis.StringCmd, len(refs))
+	for i, ref := range refs {
+		gets[i] = pipe.GetRange(ctx, layout.EventKey(ref), 0, int64(layout.HeadLength)-1)
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	_, _ = pipe.Exec(ctx) // each command tells its own error
+	found := make([]*events.Stored, len(refs))
+	for i, get := range gets {
+		raw, err := get.Result()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return nil, fmt.Errorf("%w: read heads of events: %w", events.ErrUnavailable, err)
+		}
+		if head, err := layout.ParseHead(refs[i], raw); err == nil && (head.Type != "" || head.State == events.Compacted) {
+			found[i] = head
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,356 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/cursor"
+	"spendhook/internal/partition"
+)
+
+const (
+	defaultSize = 20
+	maxSize     = 100
+	// maxWork bounds the index entries that one call examines; turning to
+	// another company costs companyWork of them.
+	maxWork     = 1000
+	companyWork = 10
+	// typeBatch is how many entries are looked at together, when not all are listed.
+	typeBatch = 100
+	// readBytes is how much is loaded at a time, but for one event alone.
+	readBytes = 1 << 20
+)
+
+// PageBytes bounds the bodies on one page of a list; one event is always listed.
+const PageBytes = 4 << 20
+
+// Filter says which events to list; zero fields do not filter.
+type Filter struct {
+	Company    *uuid.UUID // nil: every company's, for those who may see them
+	Subscriber *uuid.UUID // has deliveries of them; needs Company
+	Types      []string   // any of them
+	From, To   *time.Time // accepted at, both inclusive
+	Cursor     string     // Next of the page before, under the same filter
+	Size       int        // at most 100; 20 when not positive
+	Bytes      int        // of bodies; PageBytes when not positive
+
+	// Only says which of up to 100 events are on the list, and how many index entries
+	// it was worth to find out. OnlyKey tells one from another.
+	Only    func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error)
+	OnlyKey string
+}
+
+// position is where a list stands: past a place of a company, or past the whole
+// company when there is no ID.
+type position struct {
+	Company uuid.UUID `json:"c"`
+	MS      float64   `json:"t,omitzero"`
+	ID      string    `json:"i,omitzero"`
+}
+
+func (p position) place() place { return place{ms: p.MS, id: p.ID} }
+
+const listName = "events"
+
+// key tells filters apart.
+func (f *Filter) key() string {
+	return fmt.Sprint(f.Company, f.Subscriber, f.Types, millis(f.From), millis(f.To), f.OnlyKey)
+}
+
+// index is the key of the index that serves the filter in a company.
+func (f *Filter) index(company uuid.UUID) string {
+	if f.Subscriber != nil {
+		return layout.OfSubscriberKey(company, *f.Subscriber)
+	}
+	return layout.IndexKey(company)
+}
+
+// millis is -1 for no time.
+func millis(t *time.Time) int64 {
+	if t == nil {
+		return -1
+	}
+	return t.UnixMilli()
+}
+
+// start is where the list goes on.
+func (f *Filter) start() (position, error) {
+	var at position
+	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
+		return at, err
+	}
+	if f.Cursor != "" && f.Company != nil && *f.Company != at.Company {
+		return at, cursor.ErrBad
+	}
+	return at, nil
+}
+
+// Page is one page of a list, without the Body of its events. Next is "" at the end
+// of the list; a page may be short, even empty, and still have a Next.
+type Page struct {
+	Items []events.Stored
+	Next  string
+}
+
+// List reads events, newest accepted first; without a company, partition by
+// partition and company by company, in the order of their UUIDs. It examines at most
+// 1,000 index entries, so that a rare type costs more calls, not a longer one.
+// cursor.ErrBad when the cursor is not of this list.
+func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
+	at, err := f.start()
+	if err != nil {
+		return Page{}, err
+	}
+	l := &listing{reader: r, filter: f, at: at, room: pageSize(f.Size), bytes: f.Bytes, work: maxWork}
+	if l.bytes <= 0 {
+		l.bytes = PageBytes
+	}
+	if f.Company != nil {
+		err = l.readCompany(ctx, *f.Company)
+	} else {
+		err = l.readPartitions(ctx)
+	}
+	if err != nil {
+		return Page{}, err
+	}
+	if l.more {
+		return Page{Items: l.items, Next: cursor.Encode(listName, f.key(), l.at)}, nil
+	}
+	return Page{Items: l.items}, nil
+}
+
+func pageSize(asked int) int {
+	if asked <= 0 {
+		return defaultSize
+	}
+	return min(asked, maxSize)
+}
+
+// listing is one List under way.
+type listing struct {
+	reader *Reader
+	filter Filter
+	at     position
+	items  []events.Stored
+	room   int  // items that still fit
+	bytes  int  // of bodies that still fit
+	work   int  // index entries that may still be examined
+	more   bool // the list goes on after at
+}
+
+func (l *listing) spent() bool { return l.room <= 0 || l.work <= 0 }
+
+func (l *listing) readPartitions(ctx context.Context) error {
+	first := 0
+	if l.filter.Cursor != "" {
+		first = partition.Of(l.at.Company)
+	}
+	for p := first; p < partition.Count && !l.more; p++ {
+		if err := l.readPartition(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPartition reads all names of the partition, a 256th of the companies with
+// recent events: the set is ordered by time, and the walk needs an order that
+// stays.
+func (l *listing) readPartition(ctx context.Context, p int) error {
+	low := l.reader.span("", l.filter.From, nil, descending).low
+	companies, err := Companies(ctx, l.reader.client, p, low)
+	if err != nil {
+		return err
+	}
+	for _, company := range companies {
+		if l.passed(p, company) {
+			continue
+		}
+		if l.more = l.spent(); l.more {
+			return nil
+		}
+		if err := l.readCompany(ctx, company); err != nil || l.more {
+			return err
+		}
+		l.at = position{Company: company}
+		l.work -= companyWork
+	}
+	return nil
+}
+
+// passed reports whether the walk has finished with a company of partition p.
+func (l *listing) passed(p int, company uuid.UUID) bool {
+	if l.at.Company == uuid.Nil || partition.Of(l.at.Company) != p {
+		return false
+	}
+	order := bytes.Compare(company[:], l.at.Company[:])
+	return order < 0 || order == 0 && l.at.ID == ""
+}
+
+func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
+	if l.at.Company != company {
+		l.at = position{Company: company}
+	}
+	sp := l.reader.span(l.filter.index(company), l.filter.From, l.filter.To, descending)
+	for {
+		n := l.batch()
+		places, err := l.reader.page(ctx, sp, l.at.place(), n)
+		if err != nil {
+			return err
+		}
+		taken, err := l.take(ctx, places)
+		if err != nil {
+			return err
+		}
+		ended := len(places) < n
+		if l.more = taken < len(places) || !ended && l.spent(); l.more || ended {
+			return nil
+		}
+	}
+}
+
+// batch is how many index entries to look at next: one more than fit tells
+// whether the list goes on.
+func (l *listing) batch() int {
+	if len(l.filter.Types) > 0 || l.filter.Only != nil {
+		return min(typeBatch, l.work)
+	}
+	return min(l.room+1, l.work)
+}
+
+// take moves on over places until the page is full and returns how many it
+// passed. An index entry may outlive its event, or the event's payload.
+func (l *listing) take(ctx context.Context, places []place) (int, error) {
+	refs := make([]events.Ref, len(places))
+	for i, p := range places {
+		refs[i] = events.Ref{Company: l.at.Company, ID: p.id}
+	}
+	on, err := l.only(ctx, refs)
+	if err == nil {
+		err = l.ofTypes(ctx, refs, on)
+	}
+	if err != nil {
+		return 0, err
+	}
+	sizes, err := l.reader.sizes(ctx, refs)
+	if err != nil {
+		return 0, err
+	}
+	for i := range sizes {
+		if !on[i] {
+			sizes[i] = 0
+		}
+	}
+	for taken := 0; taken < len(places); {
+		if l.room == 0 {
+			return taken, nil
+		}
+		n := fitting(sizes[taken:])
+		stored, err := l.load(ctx, refs[taken:taken+n], on[taken:])
+		if err != nil {
+			return 0, err
+		}
+		for i, e := range stored {
+			if !l.add(e) {
+				return taken + i, nil
+			}
+			l.at.MS, l.at.ID = places[taken+i].ms, places[taken+i].id
+			l.work--
+		}
+		taken += n
+	}
+	return len(places), nil
+}
+
+// only says which of the events are to be loaded at all.
+func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err error) {
+	if l.filter.Only == nil || len(refs) == 0 {
+		return slices.Repeat([]bool{true}, len(refs)), nil
+	}
+	on, work, err := l.filter.Only(ctx, refs)
+	l.work -= work
+	return on, err
+}
+
+// ofTypes takes events of other types than the filter's off the list, before they are
+// loaded.
+func (l *listing) ofTypes(ctx context.Context, refs []events.Ref, on []bool) error {
+	if len(l.filter.Types) == 0 {
+		return nil
+	}
+	heads, err := l.reader.Heads(ctx, refs)
+	for i, e := range heads {
+		on[i] = on[i] && e != nil && slices.Contains(l.filter.Types, e.Type)
+	}
+	return err
+}
+
+// load reads those of the events that are on the list; nil stands for the others.
+func (l *listing) load(ctx context.Context, refs []events.Ref, on []bool) ([]*events.Stored, error) {
+	var wanted []events.Ref
+	for i, ref := range refs {
+		if on[i] {
+			wanted = append(wanted, ref)
+		}
+	}
+	found, err := l.reader.GetMany(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	stored := make([]*events.Stored, len(refs))
+	for i := range refs {
+		if on[i] {
+			stored[i], found = found[0], found[1:]
+		}
+	}
+	return stored, nil
+}
+
+// Batches divides events, in their order, into those to read together: about a MiB of
+// them at a time, so that no reader holds what a company has stored.
+func (r *Reader) Batches(ctx context.Context, refs []events.Ref) (batches [][]events.Ref, err error) {
+	sizes, err := r.sizes(ctx, refs)
+	for len(refs) > 0 && err == nil {
+		n := fitting(sizes)
+		batches = append(batches, refs[:n])
+		refs, sizes = refs[n:], sizes[n:]
+	}
+	return batches, err
+}
+
+// fitting is how many of the first events to load together.
+func fitting(sizes []int) int {
+	sum := 0
+	for i, size := range sizes {
+		if sum += size; i > 0 && sum > readBytes {
+			return i
+		}
+	}
+	return len(sizes)
+}
+
+// add takes over what the filter lets through. It reports false, and the page is
+// full, when there is no room.
+func (l *listing) add(e *events.Stored) bool {
+	switch {
+	case l.room == 0:
+		return false
+	case e == nil, e.State == events.Compacted:
+		return true
+	case len(l.items) > 0 && len(e.Body) > l.bytes:
+		l.room = 0
+		return false
+	}
+	l.bytes -= len(e.Body)
+	l.room--
+	e.Body = nil
+	l.items = append(l.items, *e)
+	return true
+}

@@ -1,0 +1,104 @@
+-- Operational events ("notices") are accepted by the script that makes the change
+-- they tell of. A script gets a notice as one text, made by Store.Encode: retention
+-- ms, lead ms (see append), '1' when the operations company is to hear of it, type, id, what it is about
+-- (an event id), and the body without id and company, with spaces between. '' is no
+-- notice.
+local NOTICES = 60    -- of one type about one subscriber in a minute, then a summary
+local NOTICE_MS = 60000
+local OUTBOX = 256    -- notices of a company that wait for the operations company
+local NOTICE_TYPES = {'SUBSCRIBER_DISABLED', 'SUBSCRIBER_FAILING', 'SUBSCRIBER_RECOVERED', 'DELIVERY_DEAD'}
+local FORWARD = '00000000-0000-0000-0000-000000000001'   -- the job that empties the outbox
+local SUMMARISE = '00000000-0000-0000-0000-000000000002' -- the job that writes the summaries
+
+-- wanted tells whether a subscriber of the company lists a type; also a disabled
+-- one, which may recover what it missed. It reads the subscribers again only when
+-- their version has changed.
+local function wanted(P, company, kind)
+  local subs, state = P .. 's:' .. company, P .. 'c:' .. company
+  local version = redis.call('HGET', subs, 'v')
+  if not version then return false end
+  local known = redis.call('HGET', state, 'notices')
+  if not known or string.match(known, '^%d+') ~= version then
+    known = version .. ' '
+    local all = table.concat(redis.call('HVALS', subs))
+    for _, name in ipairs(NOTICE_TYPES) do
+      if string.find(all, '"' .. name .. '"', 1, true) then known = known .. name .. ' ' end
+    end
+    redis.call('HSET', state, 'notices', known)
+  end
+  return string.find(known, ' ' .. kind .. ' ', 1, true) ~= nil
+end
+
+-- do_job has one of the jobs of notices done at a time.
+local function do_job(P, company, job, at)
+  redis.call('ZADD', P .. 'due', 'LT', at, 'j:' .. company .. '/' .. job)
+end
+
+-- suppress counts n notices that are not written: a summary tells of them, a
+-- minute after the first. key is who is to hear of them ('c' the company and the
+-- operations company, 'o' only the latter), the subscriber and the type.
+local function suppress(P, company, key, n, first, last)
+  local all = P .. 'ns:' .. company
+  local known = redis.call('HGET', all, key)
+  local due = clock() + NOTICE_MS
+  if known then
+    local count
+    due, count, first = string.match(known, '^(%d+) (%d+) (%S+)')
+    n = n + count
+  else
+    do_job(P, company, SUMMARISE, due)
+  end
+  redis.call('HSET', all, key, string.format('%.0f %.0f %s %s', due, n, first, last))
+end
+
+local function read_notice(text)
+  local n = {n = 1}
+  local ops
+  n.retention, n.lead, ops, n.type, n.id, n.first, n.body = string.match(text, '^(%d+) (%d+) (%d) (%S+) (%S+) (%S+) (.*)$')
+  n.last, n.operations = n.first, ops == '1'
+  return n
+end
+
+-- tell accepts a notice in its company if that wants it (n.here), and puts a copy
+-- into the outbox for the operations company if that is to hear of it. Returns what
+-- wake does.
+local function tell(P, company, sub, n, now)
+  local wakes = 0
+  if n.here and redis.call('EXISTS', P .. 'e:' .. company .. ':' .. n.id) == 0 then
+    local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'at')
+    wakes = append(P, company, {{id = n.id, body = n.body, nonce = '00000000'}},
+      tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0), now, tonumber(n.retention), tonumber(n.lead))
+  end
+  if n.operations then
+    local outbox = P .. 'outbox:' .. company
+    if redis.call('ZCARD', outbox) >= OUTBOX then
+      suppress(P, company, 'o/' .. sub .. '/' .. n.type, n.n, n.first, n.last)
+    else
+      redis.call('ZADD', outbox, now, n.id .. ' ' .. n.body)
+      do_job(P, company, FORWARD, clock())
+    end
+  end
+  return wakes
+end
+
+local function limited(P, company, sub, text, now)
+  local n = read_notice(text)
+  n.here = wanted(P, company, n.type)
+  if not n.here and not n.operations then return 0 end
+  local counter = P .. 'nc:' .. company .. '/' .. sub .. '/' .. n.type
+  local count = redis.call('INCR', counter)
+  if count == 1 then redis.call('PEXPIRE', counter, NOTICE_MS) end
+  if count <= NOTICES then return tell(P, company, sub, n, now) end
+  suppress(P, company, (n.here and 'c/' or 'o/') .. sub .. '/' .. n.type, 1, n.first, n.last)
+  return 0
+end
+
+-- notice accepts an operational event about a subscriber, if anybody wants it. Of
+-- too many in a minute the rest is counted for a summary. Where a key of the company
+-- is damaged the notice is lost, and the change that it tells of is not. Returns
+-- what wake does.
+local function notice(P, company, sub, text, now)
+  if text == '' then return 0 end
+  local ok, wakes = pcall(limited, P, company, sub, text, now)
+  return ok and wakes or 0
+end

@@ -1,0 +1,237 @@
+// Package operational is the events that the daemon itself raises, about subscribers and
+// deliveries: how a script that makes a change writes them, how those that are too many
+// are summarised, and how the operations company gets its copies.
+package operational
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+var (
+	//go:embed lua/notice.lua
+	noticeLua string
+	//go:embed lua/summary.lua
+	summarySource string
+
+	summaryScript = workqueue.Script(Lua()+summarySource, true)
+)
+
+// Lua is how scripts of other packages accept operational events: layout.AppendLua, and
+// the function notice, which takes what Store.Encode returns.
+func Lua() string { return layout.AppendLua() + noticeLua }
+
+// The jobs of a company that operational events need; lua/notice.lua adds them to the work
+// queue, and has the same ids.
+var (
+	ForwardJob   = uuid.MustParse("00000000-0000-0000-0000-000000000001") // pass the Outbox on
+	SummariseJob = uuid.MustParse("00000000-0000-0000-0000-000000000002") // Summarise what is Suppressed
+)
+
+// Event is an operational event about a subscriber. The script that makes the
+// change it tells of accepts it, so that neither is there without the other.
+type Event struct {
+	ID       string // says what happened: the same change has the same id
+	Type     string
+	Company  uuid.UUID
+	About    string // an event id; "" is the ID
+	At       time.Time
+	Metadata map[string]any // companyUuid is added
+}
+
+// Options are what a Store needs.
+type Options struct {
+	Client    redis.UniversalClient
+	Retention time.Duration // how long ids are remembered; positive
+
+	// Operations is a company that hears of the operational events of all others;
+	// the zero UUID is none.
+	Operations uuid.UUID
+
+	// Now is the clock. The real one, with nil, is believed to be ahead of Redis's by a
+	// day at most.
+	Now func() time.Time
+}
+
+// Store keeps what is on its way of operational events. It is safe for concurrent use;
+// every error of Redis is returned wrapping events.ErrUnavailable.
+type Store struct {
+	opts Options
+	lead time.Duration // that opts.Now may be ahead of Redis's clock
+}
+
+// New returns a Store on the client, which it does not close.
+func New(o Options) *Store {
+	s := &Store{}
+	o.Now, s.lead = layout.Clock(o.Now)
+	s.opts = o
+	return s
+}
+
+// Encode encodes an event for a script that has Lua.
+func (s *Store) Encode(n Event) (string, error) {
+	about := map[string]any{"companyUuid": n.Company}
+	maps.Copy(about, n.Metadata)
+	metadata, err := json.Marshal(about)
+	if err != nil {
+		return "", fmt.Errorf("encode notice: %w", err)
+	}
+	e := events.Event{ID: n.ID, CompanyUUID: n.Company, Type: n.Type, Timestamp: n.At, Metadata: metadata}
+	body, err := e.Body()
+	if err != nil {
+		return "", fmt.Errorf("encode notice: %w", err)
+	}
+	operations := '0'
+	if s.opts.Operations != uuid.Nil && s.opts.Operations != n.Company {
+		operations = '1'
+	}
+	if n.About == "" {
+		n.About = n.ID
+	}
+	kept := layout.Encode(&events.Stored{Event: e, Body: body})
+	return fmt.Sprintf("%d %d %c %s %s %s %s", s.opts.Retention.Milliseconds(), s.lead.Milliseconds(), operations, n.Type, n.ID, n.About, kept), nil
+}
+
+// Operations is the company that hears of the operational events of all others;
+// the zero UUID when there is none.
+func (s *Store) Operations() uuid.UUID { return s.opts.Operations }
+
+// outboxKey is the notices of a company that are to be copied to the operations
+// company. Type: sorted set, "id body" by ms. Writer: notice.lua. TTL: none, it is
+// bounded and empties.
+func outboxKey(company uuid.UUID) string { return partition.Key(company, "outbox:"+company.String()) }
+
+// suppressedKey counts the notices of a company that were not written one by one.
+// Type: hash, see notice.lua. Writer: notice.lua, summary.lua. TTL: none, a field
+// goes with its summary.
+func suppressedKey(company uuid.UUID) string { return partition.Key(company, "ns:"+company.String()) }
+
+// outboxPage is how many notices are passed on at a time.
+const outboxPage = 100
+
+// Outgoing is a notice on its way to the operations company.
+type Outgoing struct {
+	Event events.Event // of the operations company; Err says why it cannot be read
+	Err   error
+
+	member string
+}
+
+// Outbox reads the oldest notices that are to be copied to the operations
+// company, and whether there are more.
+func (s *Store) Outbox(ctx context.Context, company uuid.UUID) (out []Outgoing, more bool, err error) {
+	members, err := s.opts.Client.ZRange(ctx, outboxKey(company), 0, outboxPage).Result()
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: read outbox: %w", events.ErrUnavailable, err)
+	}
+	if more = len(members) > outboxPage; more {
+		members = members[:outboxPage]
+	}
+	for _, m := range members {
+		id, kept, _ := strings.Cut(m, " ")
+		o := Outgoing{member: m}
+		o.Event, o.Err = events.ParseBody(layout.Body(events.Ref{Company: s.opts.Operations, ID: id}, kept))
+		out = append(out, o)
+	}
+	return out, more, nil
+}
+
+// Sent removes notices from the outbox.
+func (s *Store) Sent(ctx context.Context, company uuid.UUID, sent []Outgoing) error {
+	if len(sent) == 0 {
+		return nil
+	}
+	members := make([]any, len(sent))
+	for i, o := range sent {
+		members[i] = o.member
+	}
+	if err := s.opts.Client.ZRem(ctx, outboxKey(company), members...).Err(); err != nil {
+		return fmt.Errorf("%w: empty outbox: %w", events.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Suppressed is notices of one type about one subscriber that were too many in a
+// minute.
+type Suppressed struct {
+	Company, Subscriber uuid.UUID
+	Type                string
+	Count               int64
+	First, Last         string    // what the first and the last were about: event ids
+	Due                 time.Time // when their summary is to be written, by Redis's clock
+
+	key, value string
+}
+
+var errSuppressed = errors.New("a count of suppressed notices is damaged")
+
+// Suppressed lists what is suppressed in a company.
+func (s *Store) Suppressed(ctx context.Context, company uuid.UUID) ([]Suppressed, error) {
+	hash, err := s.opts.Client.HGetAll(ctx, suppressedKey(company)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("%w: read suppressed notices: %w", events.ErrUnavailable, err)
+	}
+	all := make([]Suppressed, 0, len(hash))
+	for key, value := range hash {
+		one := Suppressed{Company: company, key: key, value: value}
+		names, parts := strings.Split(key, "/"), strings.Split(value, " ")
+		if len(names) != 3 || len(parts) != 4 {
+			return nil, errSuppressed
+		}
+		var due int64
+		one.Subscriber, err = uuid.Parse(names[1])
+		if err == nil {
+			due, err = strconv.ParseInt(parts[0], 10, 64)
+		}
+		if err == nil {
+			one.Count, err = strconv.ParseInt(parts[1], 10, 64)
+		}
+		if err != nil {
+			return nil, errors.Join(errSuppressed, err)
+		}
+		one.Type, one.First, one.Last, one.Due = names[2], parts[2], parts[3], time.UnixMilli(due)
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// Summarise writes one event for notices that were suppressed, unless more were
+// since they were read. It reports whether the company's partition needs a wake-up.
+func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err error) {
+	now := s.opts.Now()
+	text, err := s.Encode(Event{
+		ID:   "summary-" + n.key[:1] + "-" + strings.ToLower(n.Type) + "-" + n.Subscriber.String() + "-" + strconv.FormatInt(n.Due.UnixMilli(), 10),
+		Type: n.Type, Company: n.Company, At: now,
+		Metadata: map[string]any{
+			"subscriberUuid": n.Subscriber, "suppressed": n.Count, "firstEventId": n.First, "lastEventId": n.Last,
+		},
+	})
+	if err != nil {
+		return false, err
+	}
+	p := partition.Of(n.Company)
+	call := &script.Call{Script: summaryScript, Keys: workqueue.Keys(p), Args: []any{
+		partition.Prefix(p), n.Company.String(), n.key, n.value, text, fmt.Sprintf("%013d", now.UnixMilli()),
+	}}
+	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+		return false, fmt.Errorf("%w: write summary: %w", events.ErrUnavailable, err)
+	}
+	flag, _ := call.Reply().(int64)
+	return flag == 1, nil
+}

@@ -1,0 +1,272 @@
+package operational_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/history"
+	"spendhook/events/operational"
+	"spendhook/events/publish"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+const retention = 7 * 24 * time.Hour
+
+// changing stands for a script that makes a change and tells of it.
+var changing = workqueue.Script(operational.Lua()+"return notice(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])", true)
+
+// teller raises notices of one company as scripts do.
+type teller struct {
+	t       *testing.T
+	client  redis.UniversalClient
+	store   *operational.Store
+	reader  *history.Reader
+	company uuid.UUID
+	sub     uuid.UUID
+	now     time.Time
+	version int
+}
+
+func newTeller(t *testing.T, operations uuid.UUID) *teller {
+	t.Helper()
+	client := redistest.New(t)
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return &teller{
+		t: t, client: client, company: uuid.New(), sub: uuid.New(), now: now,
+		store: operational.New(operational.Options{
+			Client: client, Retention: retention, Operations: operations, Now: func() time.Time { return now },
+		}),
+		reader: history.New(history.Options{Client: client, Retention: retention, Now: func() time.Time { return now }}),
+	}
+}
+
+// lists makes the company have a subscriber that lists types.
+func (b *teller) lists(types ...string) {
+	b.t.Helper()
+	b.version++
+	raw := fmt.Sprintf(`{"name":"n","events":["%s"],"enabled":false}`, strings.Join(types, `","`))
+	key := partition.Key(b.company, "s:"+b.company.String())
+	if err := b.client.HSet(b.t.Context(), key, uuid.NewString(), raw, "v", b.version).Err(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// tell raises a dead letter's notice and returns whether a wake-up is needed.
+func (b *teller) tell(id, about string) bool {
+	b.t.Helper()
+	text, err := b.store.Encode(operational.Event{
+		ID: id, Type: eventtype.DeliveryDead, Company: b.company, About: about, At: b.now,
+		Metadata: map[string]any{"eventId": about},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p := partition.Of(b.company)
+	wake, err := changing.Run(b.t.Context(), b.client, workqueue.Keys(p), partition.Prefix(p),
+		b.company.String(), b.sub.String(), text, b.now.UnixMilli()).Int()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return wake == 1
+}
+
+// keys lists what is kept of the company, without its subscribers.
+func (b *teller) keys() []string {
+	b.t.Helper()
+	all, err := b.client.Keys(b.t.Context(), partition.Key(b.company, "*")).Result()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var out []string
+	for _, k := range all {
+		if k != partition.Key(b.company, "s:"+b.company.String()) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func (b *teller) list() []events.Stored {
+	b.t.Helper()
+	page, err := b.reader.List(b.t.Context(), history.Filter{Company: &b.company, Size: 100})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return page.Items
+}
+
+func TestANoticeNobodyWantsWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := newTeller(t, uuid.Nil)
+	if b.tell("n1", "e1"); len(b.keys()) != 0 {
+		t.Errorf("a company without subscribers has %v", b.keys())
+	}
+	b.lists("PAYMENT_PAID", eventtype.SubscriberFailing)
+	if b.tell("n1", "e1"); len(b.keys()) != 1 { // what its subscribers list
+		t.Errorf("a company that does not list it has %v", b.keys())
+	}
+	b.lists(eventtype.DeliveryDead)
+	if !b.tell("n1", "e1") || len(b.list()) != 1 {
+		t.Error("what a new subscriber lists is not told")
+	}
+}
+
+// A notice is kept exactly as an event that was emitted.
+func TestANoticeIsAcceptedOnceAsAnyEvent(t *testing.T) {
+	t.Parallel()
+	b := newTeller(t, uuid.Nil)
+	b.lists(eventtype.DeliveryDead)
+	publisher := publish.New(publish.Options{
+		Client: b.client, Retention: retention, Wake: func(context.Context, []int) {}, Now: func() time.Time { return b.now },
+	})
+	t.Cleanup(publisher.Close)
+	emitted := events.Event{ID: "emitted", CompanyUUID: b.company, Type: "PAYMENT_PAID", Timestamp: b.now}
+	if _, err := publisher.Accept(t.Context(), []events.Event{emitted}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		b.tell("n1", "e1")
+	}
+	b.tell("emitted", "e1") // an id that is known
+	got, err := b.reader.Get(t.Context(), events.Ref{Company: b.company, ID: "n1"})
+	if err != nil || got.State != events.Ready || got.Sequence != 2 || !got.AcceptedAt.Equal(b.now) || got.Type != eventtype.DeliveryDead {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if want := `{"companyUuid":"` + b.company.String() + `","eventId":"e1"}`; string(got.Metadata) != want {
+		t.Errorf("metadata %s, want %s", got.Metadata, want)
+	}
+	results, err := publisher.Accept(t.Context(), []events.Event{got.Event})
+	if err != nil || results[0].Status != publish.Duplicate {
+		t.Errorf("sent again it is %+v, %v", results, err)
+	}
+	queue := b.client.LRange(t.Context(), partition.Key(b.company, "q:"+b.company.String()), 0, -1).Val()
+	counts := b.client.HMGet(t.Context(), partition.Key(b.company, "c:"+b.company.String()), "pending", "seq").Val()
+	pending := b.client.Get(t.Context(), partition.Prefix(partition.Of(b.company))+"pending").Val()
+	if fmt.Sprint(queue) != "[emitted n1]" || fmt.Sprint(counts) != "[2 2]" || pending != "2" || len(b.list()) != 2 {
+		t.Errorf("ready %v, counts %v, pending %s, listed %d", queue, counts, pending, len(b.list()))
+	}
+	if ttl := b.client.TTL(t.Context(), partition.Key(b.company, "ei:"+b.company.String())).Val(); ttl < 7*24*time.Hour {
+		t.Errorf("the index lives %s", ttl)
+	}
+}
+
+func TestTooManyNoticesAreSummarised(t *testing.T) {
+	t.Parallel()
+	operations := uuid.New()
+	b := newTeller(t, operations)
+	b.lists(eventtype.DeliveryDead)
+	for i := range 100 {
+		b.tell("n"+strconv.Itoa(i), "e"+strconv.Itoa(i))
+	}
+	if n := len(b.list()); n != 60 {
+		t.Errorf("%d were written one by one, want 60", n)
+	}
+	all, err := b.store.Suppressed(t.Context(), b.company)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	s := all[0]
+	wait := time.Until(s.Due)
+	if s.Count != 40 || s.First != "e60" || s.Last != "e99" || s.Subscriber != b.sub || s.Type != eventtype.DeliveryDead || wait < 50*time.Second || wait > time.Minute {
+		t.Errorf("%+v, due in %s", s, wait)
+	}
+	job := "j:" + b.company.String() + "/" + operational.SummariseJob.String()
+	if due := b.client.ZScore(t.Context(), workqueue.Keys(partition.Of(b.company))[0], job).Val(); int64(due) != s.Due.UnixMilli() {
+		t.Errorf("the job is due at %.0f, want %d", due, s.Due.UnixMilli())
+	}
+	b.tell("n100", "e100")
+	b.summarise(s) // more were suppressed since: it is read again
+	if n := len(b.list()); n != 60 {
+		t.Errorf("an outdated summary was written, %d events", n)
+	}
+	all, _ = b.store.Suppressed(t.Context(), b.company)
+	b.summarise(all[0])
+	b.summarise(all[0])
+	if n := len(b.list()); n != 61 {
+		t.Errorf("%d events with the summary, want 61", n)
+	}
+	want := `{"companyUuid":"` + b.company.String() + `","firstEventId":"e60","lastEventId":"e100","subscriberUuid":"` + b.sub.String() + `","suppressed":41}`
+	found := 0
+	for _, e := range b.list() {
+		if string(e.Metadata) == want {
+			found++
+		}
+	}
+	out, _, err := b.store.Outbox(t.Context(), b.company)
+	if err != nil || found != 1 || len(out) != 61 {
+		t.Errorf("%d summaries, %d in the outbox, %v", found, len(out), err)
+	}
+	for _, o := range out {
+		if o.Err != nil || o.Event.CompanyUUID != operations {
+			t.Errorf("outgoing %+v", o)
+		}
+	}
+}
+
+func (b *teller) summarise(s operational.Suppressed) {
+	b.t.Helper()
+	if _, err := b.store.Summarise(b.t.Context(), s); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// While the operations company cannot be reached, its notices are bounded; what is
+// beyond is summarised, and the company's own are not held up.
+func TestTheOutboxIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newTeller(t, uuid.New())
+	b.lists(eventtype.DeliveryDead)
+	for s := range 10 {
+		b.sub = uuid.New()
+		for i := range 50 {
+			b.tell(fmt.Sprintf("n%d-%d", s, i), fmt.Sprintf("e%d-%d", s, i))
+		}
+	}
+	queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val()
+	waiting := b.client.ZCard(t.Context(), partition.Key(b.company, "outbox:"+b.company.String())).Val()
+	all, err := b.store.Suppressed(t.Context(), b.company)
+	var suppressed int64
+	for _, s := range all {
+		suppressed += s.Count
+	}
+	if err != nil || queued != 500 || waiting != 256 || waiting+suppressed != 500 {
+		t.Errorf("%d told, %d in the outbox, %d suppressed, %v", queued, waiting, suppressed, err)
+	}
+	b.summarise(all[0]) // there is still no place: it goes on being counted
+	again, err := b.store.Suppressed(t.Context(), b.company)
+	if err != nil || len(again) != len(all) {
+		t.Errorf("%d summaries are open, want %d, %v", len(again), len(all), err)
+	}
+	for more := true; more; {
+		var page []operational.Outgoing
+		if page, more, err = b.store.Outbox(t.Context(), b.company); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.store.Sent(t.Context(), b.company, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range again {
+		b.summarise(s)
+	}
+	page, _, err := b.store.Outbox(t.Context(), b.company)
+	if err != nil || len(page) != len(again) {
+		t.Errorf("%d summaries in the outbox, want %d, %v", len(page), len(again), err)
+	}
+	if queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val(); queued != 500 {
+		t.Errorf("the company was told of %d", queued)
+	}
+}

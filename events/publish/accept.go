@@ -1,0 +1,194 @@
+package publish
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+var (
+	//go:embed lua/accept.lua
+	acceptSource string
+
+	acceptScript = workqueue.Script(layout.AppendLua()+acceptSource, false)
+	// knownScript is acceptScript where no new event may be admitted: it only reads
+	// what is known, also when Redis is at its memory limit.
+	knownScript = workqueue.Script(layout.AppendLua()+acceptSource, true)
+)
+
+// acceptChunk bounds the events of one script call, and with them how long
+// Redis does nothing else.
+const acceptChunk = 64
+
+// entry is one event on its way through accept.lua. write sets status, or err
+// to ErrConflict, ErrBacklogFull, ErrStorageFull or to an error wrapping events.ErrUnavailable. nonce is
+// new for every entry and stays when it is sent again.
+type entry struct {
+	events.Ref
+	kept   []byte // of its body and trace
+	nonce  uint32
+	status Status
+	err    error
+	unit   *unit
+}
+
+// write runs accept.lua for the entries, those of a company in order, in one
+// pipeline. The client may send the pipeline again after a lost reply. It returns
+// the partitions that need a wake-up.
+func (p *Publisher) write(ctx context.Context, entries []*entry) (wakes []int) {
+	groups := script.Groups(p.opts.Client, entries, acceptChunk, func(e *entry) int { return partition.Of(e.Company) })
+	calls := make([]*acceptCall, len(groups))
+	scripts := make([]*script.Call, len(groups))
+	for i, g := range groups {
+		calls[i] = p.acceptCall(ctx, g)
+		scripts[i] = calls[i].call
+	}
+	_ = script.Run(ctx, p.opts.Client, nil, scripts...) // each call has its own error
+	p.askAgain(ctx, calls)
+	seen := make(map[int]bool)
+	for _, c := range calls {
+		for _, of := range c.answer() {
+			if !seen[of] {
+				seen[of] = true
+				wakes = append(wakes, of)
+			}
+		}
+	}
+	return wakes
+}
+
+// askAgain asks what is known of the events of calls that Redis refused since it
+// is at its memory limit.
+func (p *Publisher) askAgain(ctx context.Context, calls []*acceptCall) {
+	var again []*script.Call
+	for _, c := range calls {
+		if _, err := c.call.Result(); redis.IsOOMError(err) {
+			c.admit(0, 0)
+			again = append(again, c.call)
+		}
+	}
+	_ = script.Run(ctx, p.opts.Client, nil, again...) // each call has its own error
+}
+
+// acceptCall is one call of accept.lua.
+type acceptCall struct {
+	entries   []*entry
+	companies []uuid.UUID // in the order of their numbers, from 1
+	call      *script.Call
+	bytes     int64 // of all entries
+	reserved  int64
+	giveBack  func(bytes int64) // of what was reserved
+}
+
+// admit sets how many bytes of new events the call may admit, and how many are free.
+func (c *acceptCall) admit(bytes, free int64) {
+	c.reserved, c.call.Args[4], c.call.Args[5] = bytes, bytes, free
+	c.call.Script = acceptScript
+	if bytes == 0 {
+		c.call.Script = knownScript
+	}
+}
+
+// bytes is what is counted for the event.
+func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
+
+func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
+	c := &acceptCall{entries: group}
+	numbers := make(map[uuid.UUID]int, 1)
+	for _, e := range group {
+		if _, ok := numbers[e.Company]; !ok {
+			c.companies = append(c.companies, e.Company)
+			numbers[e.Company] = len(c.companies)
+		}
+	}
+	args := append(make([]any, 0, 7+2*len(c.companies)+4*len(group)),
+		p.opts.Now().UnixMilli(), p.opts.Retention.Milliseconds(), p.lead.Milliseconds(),
+		p.backlog.Load(), int64(0), int64(0), len(c.companies))
+	for _, company := range c.companies {
+		args = append(args, partition.Prefix(partition.Of(company)), company.String())
+	}
+	bytes := int64(0)
+	for _, e := range group {
+		args = append(args, numbers[e.Company], e.ID, e.kept, fmt.Sprintf("%08x", e.nonce))
+		bytes += e.bytes()
+	}
+	of := partition.Of(group[0].Company)
+	c.call = &script.Call{Keys: workqueue.Keys(of), Args: args}
+	shard, err := partition.Shard(ctx, p.opts.Client, of)
+	if err != nil {
+		shard = "" // the call fails, and says why
+	}
+	reserved, free, giveBack := p.opts.Memory.Reserve(ctx, shard, bytes)
+	c.bytes, c.giveBack = bytes, giveBack
+	c.admit(reserved, free)
+	return c
+}
+
+var errReply = errors.New("unexpected reply of the accept script")
+
+// answer tells each entry what became of it, and returns the partitions that
+// need a wake-up.
+func (c *acceptCall) answer() []int {
+	reply, err := c.call.Result()
+	list, _ := reply.([]any)
+	if err == nil && len(list) != 1+len(c.entries) {
+		err = errReply
+	}
+	for i, e := range c.entries {
+		if err != nil {
+			e.status, e.err = "", fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, err)
+		} else {
+			said, _ := list[1+i].(string)
+			e.status, e.err = verdict(said)
+			if errors.Is(e.err, ErrStorageFull) && c.reserved < c.bytes {
+				e.err = errMemoryFull
+			}
+		}
+	}
+	if err != nil {
+		return nil // what it admitted is not known
+	}
+	c.giveBack(c.reserved - c.admitted())
+	var wakes []int
+	numbers, _ := list[0].([]any)
+	for _, n := range numbers {
+		if i, ok := n.(int64); ok && i >= 1 && int(i) <= len(c.companies) {
+			wakes = append(wakes, partition.Of(c.companies[i-1]))
+		}
+	}
+	return wakes
+}
+
+// admitted is the bytes of the call's new events, at most.
+func (c *acceptCall) admitted() int64 {
+	bytes := int64(0)
+	for _, e := range c.entries {
+		if e.status == Accepted {
+			bytes += e.bytes()
+		}
+	}
+	return min(bytes, c.reserved)
+}
+
+// verdict reads what accept.lua says of an event.
+func verdict(said string) (Status, error) {
+	switch said {
+	case "CONFLICT":
+		return "", ErrConflict
+	case "BACKLOG_FULL":
+		return "", ErrBacklogFull
+	case "STORAGE_FULL":
+		return "", ErrStorageFull
+	}
+	return Status(said), nil
+}

@@ -1,0 +1,162 @@
+package publish_test
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"spendhook/events"
+	"spendhook/events/publish"
+	"spendhook/internal/redistest"
+)
+
+// sizedEvent has a body of 512 bytes.
+func sizedEvent(id string) events.Event {
+	e := newEvent(id)
+	body, _ := e.Body()
+	e.Metadata = jsontext.Value(`{"note":"` + strings.Repeat("n", 512-len(body)-len(`"note":""`)) + `"}`)
+	return e
+}
+
+// Group commit against one commit per event, by 64 callers and by one.
+func BenchmarkAccept(b *testing.B) {
+	for _, bench := range []struct {
+		name              string
+		callers, maxBatch int
+		committers        int
+	}{
+		{"one caller", 1, 0, 0},
+		{"64 callers, group commit", 64, 0, 0},
+		{"64 callers, 1 committer", 64, 0, 1},
+		{"64 callers, 4 committers", 64, 0, 4},
+		{"64 callers, one by one", 64, 1, 1},
+		{"64 callers, one by one, 64 committers", 64, 1, 64},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec"}}).Client(), func(o *options) {
+				o.Backlog = math.MaxInt32
+				o.MaxBatch, o.Committers = bench.maxBatch, bench.committers
+			})
+			var n atomic.Int64
+			b.SetParallelism(max(1, bench.callers/2)) // of 2 CPUs here
+			before := bundle.usedCPU(b)
+			b.ResetTimer()
+			if bench.callers == 1 {
+				for b.Loop() {
+					bundle.mustAccept(b, sizedEvent(strconv.FormatInt(n.Add(1), 10)))
+				}
+			} else {
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						bundle.mustAccept(b, sizedEvent(strconv.FormatInt(n.Add(1), 10)))
+					}
+				})
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(b.N), "redis-µs/event")
+		})
+	}
+}
+
+// Arrays of 1,000.
+func BenchmarkAcceptArray(b *testing.B) {
+	bundle := setupOn(b, redistest.Start(b, redistest.Options{AOF: true, Args: []string{"--appendfsync", "everysec"}}).Client(), func(o *options) { o.Backlog = math.MaxInt32 })
+	n := 0
+	before := bundle.usedCPU(b)
+	for b.Loop() {
+		batch := make([]events.Event, 1000)
+		for i := range batch {
+			n++
+			batch[i] = sizedEvent(strconv.Itoa(n))
+		}
+		bundle.mustAccept(b, batch...)
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(n), "redis-µs/event")
+}
+
+// Each event is another company's: nothing that is done for a company is shared.
+func BenchmarkAcceptOfManyCompanies(b *testing.B) {
+	bundle := setupOn(b, redistest.Start(b, redistest.Options{}).Client(), func(o *options) { o.Backlog = math.MaxInt32 })
+	n := 0
+	before := bundle.usedCPU(b)
+	for b.Loop() {
+		batch := make([]events.Event, 1000)
+		for i := range batch {
+			n++
+			batch[i] = sizedEvent(strconv.Itoa(n))
+			batch[i].CompanyUUID = uuid.UUID{byte(i), byte(i >> 8), 1}
+		}
+		bundle.mustAccept(b, batch...)
+	}
+	b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(n), "redis-µs/event")
+}
+
+// usedCPU is the seconds of processor time that Redis has taken, which does not
+// depend on what else the machine does.
+func (b *bundle) usedCPU(tb testing.TB) float64 {
+	tb.Helper()
+	info, err := b.Redis.InfoMap(tb.Context(), "cpu").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	sum := 0.0
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		used, err := strconv.ParseFloat(info["CPU"][name], 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		sum += used
+	}
+	return sum
+}
+
+func (b *bundle) mustAccept(tb testing.TB, batch ...events.Event) {
+	tb.Helper()
+	results, err := b.Publisher.Accept(tb.Context(), batch)
+	if err != nil || results[0].Status != publish.Accepted {
+		tb.Errorf("accept %d events: %+v, %v", len(batch), results[:min(1, len(results))], err)
+	}
+}
+
+// Redis memory is the budget: what an event costs while it is pending, with its
+// places in the index and in the ready queue.
+func TestMemoryPerEvent(t *testing.T) {
+	t.Parallel()
+	_, b := breakable(t, redistest.Options{})
+	const count = 10_000
+	empty := b.usedMemory(t)
+	for batch := range count / 1000 {
+		var all []events.Event
+		for i := range 1000 {
+			all = append(all, sizedEvent(fmt.Sprintf("evt_%020d", batch*1000+i)))
+		}
+		b.mustAccept(t, all...)
+	}
+	pending := (b.usedMemory(t) - empty) / count
+	b.Redis.Del(t.Context(), readyKey(company))
+	kept := (b.usedMemory(t) - empty) / count
+	t.Logf("a body of 512 bytes takes %d bytes of Redis while pending, %d bytes kept", pending, kept)
+	if pending > 950 {
+		t.Errorf("%d bytes pending and %d kept, of a body of 512: who made events bigger?", pending, kept)
+	}
+}
+
+func (b *bundle) usedMemory(t *testing.T) int {
+	t.Helper()
+	info, err := b.Redis.InfoMap(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := strconv.Atoi(info["Memory"]["used_memory"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used
+}

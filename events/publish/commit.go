@@ -1,0 +1,239 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/events"
+)
+
+const (
+	// maxBatchBytes stops gathering before one pipeline holds up Redis.
+	maxBatchBytes = 4 << 20
+	// companyTurn is how many events of a company one commit takes while others
+	// wait as well.
+	companyTurn = 64
+	// commitTimeout bounds how long a committer is held by a Redis that does not
+	// answer; callers give up by their own contexts.
+	commitTimeout = 2 * time.Second
+)
+
+// unit is the valid events of one Accept call.
+type unit struct {
+	entries   []*entry
+	at        []int        // where each entry's answer goes in the results
+	open      atomic.Int64 // entries without an answer
+	done      chan struct{}
+	abandoned atomic.Bool // nobody waits any more
+}
+
+func newUnit(size int) *unit {
+	return &unit{entries: make([]*entry, 0, size), at: make([]int, 0, size), done: make(chan struct{})}
+}
+
+func (u *unit) add(e *entry, at int) {
+	e.unit = u
+	u.entries, u.at = append(u.entries, e), append(u.at, at)
+	u.open.Add(1)
+}
+
+// answered counts one entry off.
+func (u *unit) answered() {
+	if u.open.Add(-1) == 0 {
+		close(u.done)
+	}
+}
+
+// err is not nil when Redis failed for any of the entries. Once done is closed.
+func (u *unit) err() error {
+	for _, e := range u.entries {
+		if errors.Is(e.err, events.ErrUnavailable) {
+			return e.err
+		}
+	}
+	return nil
+}
+
+// answer fills in the results of the entries. Once done is closed.
+func (u *unit) answer(results []Result) {
+	for i, e := range u.entries {
+		results[u.at[i]].Status, results[u.at[i]].Err = e.status, e.err
+	}
+}
+
+// committer writes the events of one shard in group commits: while one is under
+// way, what comes in queues up by company and makes the next. Companies are taken
+// in turn, and no two commits under way hold events of the same unit, so that
+// those are numbered in order.
+type committer struct {
+	p *Publisher
+
+	mu      sync.Mutex
+	ready   *sync.Cond // a company is to be committed, or the committer is closed
+	waiting map[uuid.UUID]*backlog
+	turn    []*backlog // those with entries and no commit under way
+	queued  int        // entries that wait
+	closed  bool
+	workers sync.WaitGroup
+}
+
+// backlog is the entries of one company that wait for their commit.
+type backlog struct {
+	company uuid.UUID
+	entries []*entry
+}
+
+func newCommitter(p *Publisher, workers int) *committer {
+	c := &committer{p: p, waiting: make(map[uuid.UUID]*backlog)}
+	c.ready = sync.NewCond(&c.mu)
+	for range workers {
+		c.workers.Go(c.run)
+	}
+	return c
+}
+
+// push queues the entries, in order. It reports false once the committer is closed.
+func (c *committer) push(entries []*entry) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	for _, e := range entries {
+		b := c.waiting[e.Company]
+		if b == nil {
+			b = &backlog{company: e.Company}
+			c.waiting[e.Company] = b
+			c.turn = append(c.turn, b)
+		}
+		b.entries = append(b.entries, e)
+	}
+	c.queued += len(entries)
+	c.ready.Signal()
+	return true
+}
+
+// close refuses new entries and returns when those that wait are answered.
+func (c *committer) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.ready.Broadcast()
+	c.mu.Unlock()
+	c.workers.Wait()
+}
+
+// run commits until the committer is closed and nothing waits.
+func (c *committer) run() {
+	for {
+		batch, split := c.gather()
+		if batch == nil {
+			return
+		}
+		c.p.commit(batch)
+		c.release(split)
+	}
+}
+
+// gather takes what the next commit writes, waiting until there is something;
+// nil once the committer is closed and empty. Companies whose last unit is
+// split take no part in another commit until they are released.
+func (c *committer) gather() (batch []*entry, split []*backlog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.turn) == 0 {
+		if c.closed && len(c.waiting) == 0 {
+			return nil, nil
+		}
+		c.ready.Wait()
+	}
+	bytes, others := 0, len(c.turn) > 1
+	for turns := len(c.turn); turns > 0 && len(batch) < c.p.opts.MaxBatch && bytes < maxBatchBytes; turns-- {
+		b := c.turn[0]
+		c.turn = c.turn[1:]
+		most := companyTurn
+		if !others {
+			most = c.p.opts.MaxBatch
+		}
+		most = min(most, c.p.opts.MaxBatch-len(batch))
+		n := 0
+		for n < len(b.entries) && n < most && bytes < maxBatchBytes {
+			bytes += len(b.entries[n].kept)
+			n++
+		}
+		batch = append(batch, b.entries[:n]...)
+		b.entries = b.entries[n:]
+		c.queued -= n
+		switch {
+		case len(b.entries) == 0:
+			delete(c.waiting, b.company)
+		case b.entries[0].unit == batch[len(batch)-1].unit:
+			split = append(split, b)
+		default:
+			c.turn = append(c.turn, b)
+		}
+	}
+	if len(c.turn) > 0 {
+		c.ready.Signal()
+	}
+	return batch, split
+}
+
+// release lets companies whose unit was split take part again.
+func (c *committer) release(split []*backlog) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn = append(c.turn, split...)
+	if c.closed {
+		c.ready.Broadcast()
+	} else if len(split) > 0 {
+		c.ready.Signal()
+	}
+}
+
+// commit writes entries, answers, and has the partitions of new events served.
+// No answer waits for that: the ready queue was written with the event.
+func (p *Publisher) commit(entries []*entry) {
+	var wakes []int
+	if live := wanted(entries); len(live) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+		wakes = p.write(ctx, live)
+		cancel()
+	}
+	for _, e := range entries {
+		e.unit.answered()
+	}
+	p.opts.Wake(context.Background(), wakes)
+	p.counted(entries)
+}
+
+// counted tells how many of the entries were accepted, by company.
+func (p *Publisher) counted(entries []*entry) {
+	n := make(map[uuid.UUID]int, 1)
+	for _, e := range entries {
+		if e.err == nil && e.status == Accepted {
+			n[e.Company]++
+		}
+	}
+	for company, accepted := range n {
+		p.opts.Counted(company, accepted)
+	}
+}
+
+// wanted leaves out the entries that nobody waits for any more.
+func wanted(entries []*entry) []*entry {
+	live := make([]*entry, 0, len(entries))
+	for _, e := range entries {
+		if e.unit.abandoned.Load() {
+			e.err = fmt.Errorf("%w: accept event: %w", events.ErrUnavailable, context.Canceled)
+			continue
+		}
+		live = append(live, e)
+	}
+	return live
+}

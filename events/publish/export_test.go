@@ -1,0 +1,26 @@
+package publish
+
+import (
+	"time"
+
+	"spendhook/events/layout"
+)
+
+// Queued is how many events wait for a committer.
+func (p *Publisher) Queued() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, c := range p.shards {
+		c.mu.Lock()
+		n += c.queued
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// SetClock has the publisher take its time from now, as if that were the real clock.
+func (p *Publisher) SetClock(now func() time.Time) {
+	p.opts.Now = now
+	_, p.lead = layout.Clock(nil)
+}

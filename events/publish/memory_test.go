@@ -1,0 +1,203 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/events/publish"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// budget is a Memory that a test sets. Its giveBack does what Reserve undid.
+type budget struct {
+	mu          sync.Mutex
+	admit, free int64
+}
+
+func (b *budget) set(admit, free int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.admit, b.free = admit, free
+}
+
+func (b *budget) left() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.admit
+}
+
+func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, giveBack func(int64)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reserved, free = min(n, b.admit), b.free
+	b.admit -= reserved
+	b.free -= reserved
+	return reserved, free, func(bytes int64) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.admit += bytes
+		b.free += bytes
+	}
+}
+
+// storage is a publisher whose memory a test sets.
+type storage struct {
+	*publish.Publisher
+	client redis.UniversalClient
+	memory *budget
+	clock  time.Time
+	at     time.Time // of all events
+}
+
+func newStorage(t *testing.T, client redis.UniversalClient) *storage {
+	t.Helper()
+	now := time.Now()
+	s := &storage{client: client, memory: &budget{}, clock: now, at: now}
+	s.memory.set(math.MaxInt64, math.MaxInt64)
+	clock := func() time.Time { return s.clock }
+	s.Publisher = publish.New(publish.Options{
+		Client: client, Retention: 24 * time.Hour, Memory: s.memory, Now: clock, Wake: func(context.Context, []int) {},
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// send accepts events of these ids and returns what was said of each. An id with a
+// slash has what follows as content.
+func (s *storage) send(t *testing.T, company uuid.UUID, ids ...string) string {
+	t.Helper()
+	batch := make([]events.Event, len(ids))
+	for i, id := range ids {
+		id, content, _ := strings.Cut(id, "/")
+		batch[i] = events.Event{
+			ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: s.at,
+			Metadata: jsontext.Value(fmt.Sprintf(`{"content":%q,"fill":%q}`, content, strings.Repeat("x", 10_000))),
+		}
+	}
+	results, err := s.Accept(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make([]string, len(results))
+	for i, r := range results {
+		switch {
+		case errors.Is(r.Err, publish.ErrStorageFull):
+			said[i] = "STORAGE_FULL"
+		case errors.Is(r.Err, publish.ErrConflict):
+			said[i] = "CONFLICT"
+		case r.Err != nil:
+			said[i] = r.Err.Error()
+		default:
+			said[i] = string(r.Status)
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+func wantSaid(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+// counted is what is counted of a company: in all, and in its hours together.
+func (s *storage) counted(t *testing.T, company uuid.UUID) (total, hours int64, n int) {
+	t.Helper()
+	text, _ := s.client.HGet(t.Context(), partition.Key(company, "c:"+company.String()), "bytes").Result()
+	total, _ = strconv.ParseInt(text, 10, 64)
+	for _, bytes := range s.client.HGetAll(t.Context(), partition.Key(company, "cb:"+company.String())).Val() {
+		b, _ := strconv.ParseInt(bytes, 10, 64)
+		hours += b
+		n++
+	}
+	return total, hours, n
+}
+
+func TestNothingNewIsAdmittedAboveTheHighWaterMark(t *testing.T) {
+	t.Parallel()
+	s, company := newStorage(t, redistest.New(t)), uuid.New()
+	wantSaid(t, "with memory", s.send(t, company, "a", "b"), "ACCEPTED ACCEPTED")
+	s.memory.set(0, 0)
+	wantSaid(t, "without", s.send(t, company, "a", "b/other", "c", "c", "b"), "DUPLICATE CONFLICT STORAGE_FULL STORAGE_FULL DUPLICATE")
+	s.memory.set(25_000, math.MaxInt64)
+	wantSaid(t, "for two", s.send(t, company, "a", "c", "d", "e", "d"), "DUPLICATE ACCEPTED ACCEPTED STORAGE_FULL DUPLICATE")
+	if left := s.memory.left(); left < 2_000 || left > 4_000 {
+		t.Errorf("%d of 25,000 bytes are left after two events of 10,000", left)
+	}
+	wantSaid(t, "known ones", s.send(t, company, "c", "d"), "DUPLICATE DUPLICATE")
+	if left := s.memory.left(); left < 2_000 {
+		t.Errorf("known events took memory: %d bytes are left", left)
+	}
+	s.memory.set(math.MaxInt64, math.MaxInt64)
+	wantSaid(t, "with memory again", s.send(t, company, "e"), "ACCEPTED")
+}
+
+func TestWhoKeepsMoreThanIsFreeGetsNoMore(t *testing.T) {
+	t.Parallel()
+	s, big, small := newStorage(t, redistest.New(t)), uuid.New(), uuid.New()
+	s.memory.set(math.MaxInt64, 100_000)
+	accepted := 0
+	for i := range 20 {
+		if s.send(t, big, fmt.Sprint("e", i)) == "ACCEPTED" {
+			accepted++
+		}
+	}
+	if accepted < 4 || accepted > 6 { // half of 100,000
+		t.Errorf("%d events of 11,000 bytes were accepted where 100,000 were free", accepted)
+	}
+	wantSaid(t, "the company that holds most", s.send(t, big, "e0", "more"), "DUPLICATE STORAGE_FULL")
+	wantSaid(t, "the other company", s.send(t, small, "e0", "e1"), "ACCEPTED ACCEPTED")
+}
+
+func TestWhatACompanyKeepsIsCountedByTheHour(t *testing.T) {
+	t.Parallel()
+	s, company := newStorage(t, redistest.New(t)), uuid.New()
+	s.send(t, company, "a", "b")
+	one, _, _ := s.counted(t, company)
+	s.clock, s.at = s.clock.Add(2*time.Hour), s.at.Add(2*time.Hour)
+	s.send(t, company, "c", "d", "a")
+	if total, hours, n := s.counted(t, company); total != 2*one || hours != total || n != 2 {
+		t.Errorf("%d bytes in all, %d in %d hours, want %d in 2", total, hours, n, 2*one)
+	}
+	s.clock, s.at = s.clock.Add(24*time.Hour), s.at.Add(24*time.Hour)
+	s.send(t, company, "e")
+	if total, hours, n := s.counted(t, company); total != one+one/2 || hours != total || n != 2 {
+		t.Errorf("after retention: %d bytes in all, %d in %d hours, want %d in 2", total, hours, n, one+one/2)
+	}
+	// A company that was refused for long has a total that is out of date.
+	s.clock, s.at = s.clock.Add(48*time.Hour), s.at.Add(48*time.Hour)
+	s.memory.set(math.MaxInt64, 20_000)
+	wantSaid(t, "after all was forgotten", s.send(t, company, "f"), "ACCEPTED")
+}
+
+// What is known is answered even by a Redis that takes no writes any more, whatever
+// the last reading of its memory said.
+func TestKnownIDsAreAnsweredAtTheMemoryLimit(t *testing.T) {
+	t.Parallel()
+	s, company := newStorage(t, redistest.Start(t, redistest.Options{}).Client()), uuid.New()
+	wantSaid(t, "with memory", s.send(t, company, "a", "b"), "ACCEPTED ACCEPTED")
+	if err := s.client.ConfigSet(t.Context(), "maxmemory", "1mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Set(t.Context(), "x", "x", 0).Err(); !redis.IsOOMError(err) {
+		t.Fatalf("Redis takes writes: %v", err)
+	}
+	for _, free := range []int64{math.MaxInt64, 0} {
+		s.memory.set(free, free)
+		wantSaid(t, fmt.Sprint("at the limit, with ", free), s.send(t, company, "a", "b/other", "c"), "DUPLICATE CONFLICT STORAGE_FULL")
+	}
+}

@@ -1,0 +1,260 @@
+// Package publish accepts each event id exactly once, durably and together with its
+// pending dispatch.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/invalid"
+	"spendhook/internal/partition"
+)
+
+var (
+	// ErrConflict means that the id is known with other content.
+	ErrConflict = errors.New("event id is already known with different content")
+	// ErrBacklogFull means that the company has as many pending events as it may.
+	ErrBacklogFull = errors.New("the company has too many pending events")
+	// ErrStorageFull means that Redis has no memory left for new events of the
+	// company: it keeps more than is free, or nobody gets any more.
+	ErrStorageFull = errors.New("no memory is left for new events of the company")
+	// errMemoryFull is the ErrStorageFull of a Redis that has no memory left for
+	// new events of anybody.
+	errMemoryFull = fmt.Errorf("%w: Redis is at its high-water mark", ErrStorageFull)
+	// ErrClosed means that the publisher is stopping; nothing was accepted.
+	ErrClosed = errors.New("event publisher is closed")
+)
+
+// Status says what became of an event.
+type Status string
+
+// Accepted is a new event, durable with its pending dispatch; Duplicate is one
+// already known with the same content, for which nothing is done.
+const (
+	Accepted  Status = "ACCEPTED"
+	Duplicate Status = "DUPLICATE"
+)
+
+// Result is the answer for one event. Err is nil, an *invalid.Error, ErrConflict,
+// ErrBacklogFull or ErrStorageFull; Status is empty when it is set.
+type Result struct {
+	ID     string
+	Status Status
+	Err    error
+}
+
+// maxFuture is how far ahead a timestamp may lie: an id must not outlive its key, which
+// goes layout.Grace after retention.
+const maxFuture = 5 * time.Minute
+
+// defaultMaxMetadata is in bytes.
+const defaultMaxMetadata = 256 << 10
+
+// Memory decides how many bytes of new events a Redis server may take. It is used
+// concurrently.
+type Memory interface {
+	// Reserve takes up to n bytes of what may be admitted to a server, as
+	// partition.Shard names it, and returns how many, and how many were free before.
+	// giveBack returns what was not used.
+	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64))
+}
+
+// endless is a Memory without a limit.
+type endless struct{}
+
+// Reserve takes all that is asked for.
+func (endless) Reserve(_ context.Context, _ string, n int64) (reserved, free int64, giveBack func(int64)) {
+	return n, math.MaxInt64, func(int64) {}
+}
+
+// Options are what a Publisher needs. Client, Retention and Wake are required.
+type Options struct {
+	Client    redis.UniversalClient
+	Retention time.Duration // how long ids are remembered; positive
+	Backlog   int           // pending events a company may have; default 1,000,000
+	Memory    Memory        // nil: no limit
+	// Wake has partitions served that have new events. It may be called
+	// concurrently. The events are safe whatever it does.
+	Wake func(ctx context.Context, partitions []int)
+	// Limits bounds the events. Its Retention is taken from above, and its MaxFuture,
+	// 0 meaning 5 minutes, is at most that.
+	Limits events.Limits
+	// Now is the clock. The real one, with nil, is believed to be ahead of Redis's by a
+	// day at most.
+	Now        func() time.Time
+	MaxBatch   int                   // events a commit gathers; default 512
+	Committers int                   // commits at a time to one shard; default 2
+	Logger     *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: not counted
+	// Counted is told how many new events of a company were accepted, after the
+	// answer; it must return at once. nil: nobody is.
+	Counted func(company uuid.UUID, n int)
+}
+
+func (o Options) withDefaults() Options {
+	o.Limits.Retention = o.Retention
+	if o.Limits.MaxFuture <= 0 || o.Limits.MaxFuture > maxFuture {
+		o.Limits.MaxFuture = maxFuture
+	}
+	if o.Limits.MaxMetadata <= 0 {
+		o.Limits.MaxMetadata = defaultMaxMetadata
+	}
+	if o.Backlog <= 0 {
+		o.Backlog = 1_000_000
+	}
+	if o.Memory == nil {
+		o.Memory = endless{}
+	}
+	if o.MaxBatch <= 0 {
+		o.MaxBatch = 512
+	}
+	if o.Committers <= 0 {
+		o.Committers = 2
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Counted == nil {
+		o.Counted = func(uuid.UUID, int) {}
+	}
+	return o
+}
+
+// Publisher accepts events in group commits, those of each shard on their own.
+// Its methods are safe for concurrent use. Close it.
+type Publisher struct {
+	opts    Options
+	lead    time.Duration // that opts.Now may be ahead of Redis's clock
+	backlog atomic.Int64
+	metrics *metrics
+	nonce   atomic.Uint32
+
+	mu     sync.Mutex
+	shards map[string]*committer
+	closed bool
+}
+
+// New returns a publisher that is ready to accept. It does not close the client.
+func New(o Options) *Publisher {
+	o = o.withDefaults()
+	p := &Publisher{metrics: newMetrics(o.Registerer), shards: make(map[string]*committer)}
+	o.Now, p.lead = layout.Clock(o.Now)
+	p.opts = o
+	p.SetBacklog(o.Backlog)
+	p.nonce.Store(rand.Uint32()) //nolint:gosec // must differ between replicas, not be secret
+	return p
+}
+
+// SetBacklog replaces Options.Backlog, also while events are accepted.
+func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
+
+// Accept validates the events and writes the valid ones durably, in order, each
+// with its pending dispatch. Results are in the order of batch; one bad event
+// does not fail the others. The error is ErrClosed, or wraps events.ErrUnavailable
+// when Redis did not answer before ctx ended: then any of the events may have been
+// accepted, and sending them all again is safe.
+func (p *Publisher) Accept(ctx context.Context, batch []events.Event) ([]Result, error) {
+	results := make([]Result, len(batch))
+	u := newUnit(len(batch))
+	now := p.opts.Now()
+	for i := range batch {
+		results[i].ID = batch[i].ID
+		e, err := p.prepare(&batch[i], now)
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		u.add(e, i)
+	}
+	if err := p.send(ctx, u); err != nil {
+		p.metrics.unavailable.Add(float64(len(batch)))
+		return nil, err
+	}
+	u.answer(results)
+	p.metrics.count(results)
+	return results, nil
+}
+
+// prepare validates and encodes one event.
+func (p *Publisher) prepare(e *events.Event, now time.Time) (*entry, error) {
+	if err := e.Validate(now, p.opts.Limits); err != nil {
+		return nil, err
+	}
+	body, err := e.Body()
+	if err != nil {
+		problem := &invalid.Error{}
+		problem.Add("", "INVALID", "has text that is not UTF-8 or metadata that is not JSON")
+		return nil, problem
+	}
+	stored := events.Stored{Event: *e, Body: body}
+	return &entry{Ref: stored.Ref(), kept: layout.Encode(&stored), nonce: p.nonce.Add(1)}, nil
+}
+
+// send has u committed and waits for it, or for the end of ctx.
+func (p *Publisher) send(ctx context.Context, u *unit) error {
+	if len(u.entries) == 0 {
+		return nil
+	}
+	if err := p.push(ctx, u); err != nil {
+		return err
+	}
+	select {
+	case <-u.done:
+		return u.err()
+	case <-ctx.Done():
+		u.abandoned.Store(true)
+		return fmt.Errorf("%w: accept events: %w", events.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// push gives the entries of u to the committers of their shards.
+func (p *Publisher) push(ctx context.Context, u *unit) error {
+	groups := make(map[string][]*entry, 1)
+	for _, e := range u.entries {
+		shard, err := partition.Shard(ctx, p.opts.Client, partition.Of(e.Company))
+		if err != nil {
+			return fmt.Errorf("%w: accept events: %w", events.ErrUnavailable, err)
+		}
+		groups[shard] = append(groups[shard], e)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	for shard, entries := range groups {
+		if p.shards[shard] == nil {
+			p.shards[shard] = newCommitter(p, p.opts.Committers)
+		}
+		p.shards[shard].push(entries)
+	}
+	return nil
+}
+
+// Close refuses new events, commits those that are queued and returns when
+// they are answered. Calling it again waits too.
+func (p *Publisher) Close() {
+	p.mu.Lock()
+	p.closed = true
+	shards := make([]*committer, 0, len(p.shards))
+	for _, c := range p.shards {
+		shards = append(shards, c)
+	}
+	p.mu.Unlock()
+	for _, c := range shards {
+		c.close()
+	}
+}

@@ -1,0 +1,114 @@
+package sequence
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/internal/pause"
+)
+
+// ErrTooManyWaiting means that as many wait for new events as may, of the company or
+// in all.
+var ErrTooManyWaiting = errors.New("too many wait for new events")
+
+// How many may wait at a time in one process.
+const (
+	maxWaiting        = 1024
+	maxCompanyWaiting = 16
+)
+
+// readEvery is how often the last number of a company is read while somebody waits for it.
+const readEvery = 250 * time.Millisecond
+
+// watch is a company that somebody waits for.
+type watch struct {
+	waiting int
+	last    int64         // its last number, as far as it is known
+	changed chan struct{} // closed when last is another
+	cancel  context.CancelFunc
+}
+
+// Wait returns once the company has an event with a higher number than after, or ctx
+// ends, or Close is called; arrived tells which. ErrTooManyWaiting at once.
+func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
+	w, err := r.enter(company) //nolint:contextcheck // the watch outlives the one who began it
+	if err != nil {
+		return false, err
+	}
+	defer r.leave(company, w)
+	for {
+		r.mu.Lock()
+		last, changed := w.last, w.changed
+		r.mu.Unlock()
+		if last > after {
+			return true, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false, nil
+		case <-r.stopped.Done():
+			return false, nil
+		}
+	}
+}
+
+// Close ends all that wait, and those that come later at once.
+func (r *Reader) Close() {
+	r.mu.Lock()
+	r.stop()
+	r.mu.Unlock()
+	r.loops.Wait()
+}
+
+func (r *Reader) enter(company uuid.UUID) (*watch, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.watched[company]
+	if r.waiting >= maxWaiting || w != nil && w.waiting >= maxCompanyWaiting {
+		return nil, ErrTooManyWaiting
+	}
+	if w == nil {
+		ctx, cancel := context.WithCancel(r.stopped)
+		w = &watch{changed: make(chan struct{}), cancel: cancel}
+		r.watched[company] = w
+		if ctx.Err() == nil {
+			r.loops.Go(func() { r.follow(ctx, company, w) })
+		}
+	}
+	w.waiting++
+	r.waiting++
+	return w, nil
+}
+
+func (r *Reader) leave(company uuid.UUID, w *watch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting--
+	if w.waiting--; w.waiting == 0 {
+		delete(r.watched, company)
+		w.cancel()
+	}
+}
+
+// follow reads the last number of a company until nobody waits for it. While Redis
+// does not answer nothing arrives.
+func (r *Reader) follow(ctx context.Context, company uuid.UUID, w *watch) {
+	for {
+		if last, err := r.lastNumber(ctx, company); err == nil {
+			r.mu.Lock()
+			if last != w.last {
+				w.last = last
+				close(w.changed)
+				w.changed = make(chan struct{})
+			}
+			r.mu.Unlock()
+		}
+		if !pause.For(ctx, readEvery) {
+			return
+		}
+	}
+}

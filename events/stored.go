@@ -1,0 +1,40 @@
+package events
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	// ErrNotFound means that no such event is kept: never accepted, or past retention.
+	ErrNotFound = errors.New("event not found")
+	// ErrCompacted means that an event's payload is not kept any more.
+	ErrCompacted = errors.New("the event's payload is not kept any more")
+	// ErrUnavailable means that Redis did not answer, or not in time. What was
+	// asked may or may not have happened; asking again is safe.
+	ErrUnavailable = errors.New("event store unavailable")
+)
+
+// State is where an event stands.
+type State byte
+
+// The states of an event.
+const (
+	Ready     State = 'R' // waits for its subscribers to be matched, or that is under way
+	Matched   State = 'M' // every matching subscriber has a delivery, some are open
+	Settled   State = 'S' // all its deliveries have ended
+	Compacted State = 'C' // settled, and only its digest is kept
+)
+
+// Stored is an accepted event with the exact bytes that are signed and sent. Of
+// a compacted one the Event has only id and company, and Body is nil.
+type Stored struct {
+	Event
+	State      State
+	AcceptedAt time.Time
+	Sequence   int64 // its number in the company, from 1
+	Body       []byte
+}
+
+// Ref names the event.
+func (s *Stored) Ref() Ref { return Ref{Company: s.CompanyUUID, ID: s.ID} }
