@@ -151,12 +151,16 @@ func (w *story) invent(t *testing.T) {
 		end()
 		c.Run(ended) // which writes once
 	}
-	for _, change := range []struct { // the latest first, before what there is
+	changes := workqueue.ChangesKey(developerCompany, failing)
+	if err := client.Del(t.Context(), changes).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []struct { // the latest first
 		minute int
 		what   string
 	}{{141, "failing"}, {110, "resumed"}, {95, "paused"}} {
 		at := start.Add(time.Duration(change.minute) * time.Minute).UnixMilli()
-		if err := client.RPush(t.Context(), workqueue.ChangesKey(developerCompany, failing), fmt.Sprintf("%d %s", at, change.what)).Err(); err != nil {
+		if err := client.RPush(t.Context(), changes, fmt.Sprintf("%d %s", at, change.what)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
