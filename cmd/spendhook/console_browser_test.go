@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,10 +56,7 @@ func TestScreenshots(t *testing.T) {
 		{"event-types", "/console/event-types", nil},
 		{"quarantine", "/console/quarantine", nil},
 	})
-	link := command(t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies")
-	link.want(t, exitOK, "/console/open?link=", "")
-	b.visit(strings.TrimPrefix(strings.TrimSpace(link.stdout), w.daemon.api))
-	b.goes("Open the console")
+	w.enterAll(b)
 	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}})
 }
 
