@@ -99,7 +99,7 @@ bench-smoke: build ## Run the bench for two minutes: is every accepted event del
 	$(GO) run ./bench smoke
 
 .PHONY: lint
-lint: ## Check style, formatting, the import graph, and that no name is exported for nobody
+lint: ## Check style, formatting, the import graph, and that every exported name is used
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...
 	$(GO) run ./internal/tools/exports -check
 
