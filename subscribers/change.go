@@ -50,8 +50,8 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 }
 
 // keepHeadersAtHome refuses to send the values of headers to another origin than
-// they were given for. Nobody can read them, and who may change the URL could
-// have them sent to a place of their own.
+// they were given for. They cannot be read through the API; a caller that may change the
+// URL could otherwise have them sent to its own server.
 func (in *Settings) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
 	if in.CallbackURL == nil || origin(*in.CallbackURL) == origin(sub.CallbackURL) {
 		return
@@ -137,7 +137,7 @@ func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL,
 // changeByURL is change for the subscriber with the URL, unless there are
 // problems. An http URL is looked up even when it could not be set any more.
 func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, problems *invalid.Error, f func(*Subscriber) error) (Subscriber, error) {
-	normal := normalize(problems, raw, true)
+	normal := anyURL.normalize(problems, raw)
 	if err := problems.OrNil(); err != nil {
 		return Subscriber{}, err
 	}

@@ -1,6 +1,5 @@
-// Package subscribers holds who wants which events and where: the subscribers
-// of each company, their signing secrets and health, and the registry that
-// dispatch matches events against.
+// Package subscribers keeps the subscribers of each company with their signing secrets and
+// health.
 package subscribers
 
 import (
@@ -220,7 +219,7 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 		checkName(problems, *in.Name)
 	}
 	if in.CallbackURL != nil {
-		in.CallbackURL = new(normalize(problems, *in.CallbackURL, opts.Policy.AllowHTTP))
+		in.CallbackURL = new(opts.Policy.normalize(problems, *in.CallbackURL))
 	}
 	if in.Events != nil {
 		checkEvents(problems, opts.Catalogue, *in.Events)

@@ -38,7 +38,7 @@ func (c *certsDevCmd) Validate() error {
 const devCertLife = 90 * 24 * time.Hour
 
 // Run writes the files and prints how they are used. The authority's own key is
-// not kept: nobody can sign with it later, and a second run makes another one.
+// not kept: nothing can be signed with it later, and a second run makes another one.
 func (c *certsDevCmd) Run(term *console) error {
 	if err := c.write(time.Now()); err != nil {
 		return err

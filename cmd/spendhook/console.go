@@ -84,7 +84,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 	})
 }
 
-// developerLink is a link for whoever started the daemon on its own machine.
+// developerLink is a console link for the developer that started the daemon with --dev.
 func (d *daemon) developerLink(ctx context.Context) (string, error) {
 	link, err := d.sessions.CreateLink(ctx, session.Grant{
 		Company: &developerCompany, Scopes: developerScopes, Lifetime: session.MaxLifetime, Asker: session.Asker{Subject: "developer"},

@@ -32,7 +32,7 @@ type oauthClientCmd struct {
 	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook client delete 5f0c2d2e"`
 }
 
-// shownClient is a client as it is printed. The hashes are nobody's business.
+// shownClient is a client as it is printed, without the hashes.
 type shownClient struct {
 	ID             string     `json:"clientId"`
 	Secret         string     `json:"clientSecret,omitempty"` // when it was just made
@@ -184,7 +184,7 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 			return err
 		}
 		if err := newShownClient(client, secret).print(term.out, c.JSON); err != nil {
-			return errors.Join(err, store.Delete(ctx, client.ID)) // nobody has seen its secret
+			return errors.Join(err, store.Delete(ctx, client.ID)) // its secret was never shown
 		}
 		if secret != "" {
 			fmt.Fprintln(term.err, "Keep the secret: it is not shown again.")

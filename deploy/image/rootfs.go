@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is whom the entry point runs as; the number is that of other images without root.
+// user is the uid of the entry point, the usual one of nonroot images.
 const user = 65532
 
 // entry is a file or directory of the root file system.
@@ -86,7 +86,7 @@ func timeZones() ([]entry, error) {
 }
 
 func zonesFile() string {
-	return filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip")
+	return filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip") //nolint:staticcheck // go run runs it where it was built
 }
 
 // withParents adds the directories that are missing, in order.

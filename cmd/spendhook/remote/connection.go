@@ -19,8 +19,8 @@ import (
 
 const localDaemon = "http://127.0.0.1:8080"
 
-// Connection are the flags that say which daemon is asked, and as whom. Secrets are
-// never flags, which others on the machine can see.
+// Connection has the flags for the daemon's address and the credentials. Secrets are never
+// flags, because other users of the machine can see them.
 type Connection struct {
 	Profile     string        `env:"SPENDHOOK_PROFILE" predictor:"profile" default:"default" help:"Profile saved by 'spendhook login'."`
 	URL         string        `name:"url" env:"SPENDHOOK_URL" help:"Base URL of the daemon (default: that of the profile, or http://127.0.0.1:8080)."`

@@ -74,7 +74,7 @@ func readProfile(name string) (p profile, err error) {
 	return p, err
 }
 
-// readPrivate reads a file that nobody else may read.
+// readPrivate reads a file that only its owner may read.
 func readPrivate(path string, into any) error {
 	info, err := os.Stat(path)
 	if err != nil {
