@@ -10,6 +10,8 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
@@ -56,13 +58,13 @@ type EventTypes interface {
 	List(ctx context.Context) ([]eventtype.Type, error)
 }
 
-// Deliveries is *delivery.Store.
+// Deliveries is *store.Store.
 type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
-	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
-	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
-	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]delivery.Stats, error)
-	CompanyStats(ctx context.Context, company uuid.UUID) (delivery.Stats, error)
+	List(ctx context.Context, f query.Filter) (query.Page, error)
+	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
+	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]totals.Stats, error)
+	CompanyStats(ctx context.Context, company uuid.UUID) (totals.Stats, error)
 }
 
 // Redelivery is *redelivery.Service.

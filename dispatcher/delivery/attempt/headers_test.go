@@ -1,4 +1,4 @@
-package delivery
+package attempt
 
 import (
 	"maps"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"spendhook/dispatcher/delivery"
 )
 
 // A log holds what its attempts sent once for as long as it stays the same, and gives it
@@ -15,7 +17,7 @@ func TestTheLogKeepsHeadersOnce(t *testing.T) {
 	plain := http.Header{"User-Agent": {"spendhook/1"}, "Content-Type": {"application/json"}, "webhook-sequence": {"7"}, "Idempotency-Key": nil}
 	secret := maps.Clone(plain)
 	secret["X-Key"] = []string{"hush"}
-	var r Record
+	var r delivery.Record
 	for i, sent := range []http.Header{plain, plain, nil, nil, secret, secret} {
 		r.log(Result{Outcome: Failed, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
 	}
@@ -27,7 +29,7 @@ func TestTheLogKeepsHeadersOnce(t *testing.T) {
 		t.Errorf("kept %q, want %q", kept.String(), want)
 	}
 	for i, n := range []int{6, 6, 0, 0, 7, 7} {
-		shown := RequestHeaders("e", r.Attempts, i)
+		shown := Headers("e", r.Attempts, i)
 		if len(shown) != n || n > 0 && shown["webhook-timestamp"] != string(rune('0'+i)) {
 			t.Errorf("attempt %d: %v", i, shown)
 		}

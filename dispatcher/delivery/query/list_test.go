@@ -1,4 +1,4 @@
-package delivery
+package query
 
 import (
 	"errors"
@@ -10,6 +10,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
@@ -18,7 +23,7 @@ import (
 
 // shelf is a store with deliveries of one company.
 type shelf struct {
-	*Store
+	*store.Store
 
 	t       *testing.T
 	company uuid.UUID
@@ -29,24 +34,24 @@ func newShelf(t *testing.T) *shelf {
 	return &shelf{Store: storeOn(redistest.New(t)), t: t, company: uuid.New()}
 }
 
-func storeOn(client redis.UniversalClient) *Store {
-	return NewStore(StoreOptions{
-		Client: client, Policy: Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+func storeOn(client redis.UniversalClient) *store.Store {
+	return store.New(store.Options{
+		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
 		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
 	})
 }
 
 // write stores deliveries as matching their events would have, all of the same
 // moment: the hard case for paging.
-func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*Record)) {
+func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
 	s.t.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
-		var writes []Write
+		var writes []store.Write
 		for _, id := range chunk {
-			r := Ref{Ref: events.Ref{Company: s.company, ID: id}, Subscriber: sub}
-			next := &Record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
+			r := delivery.Ref{Ref: events.Ref{Company: s.company, ID: id}, Subscriber: sub}
+			next := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
 			as(next)
-			writes = append(writes, Write{Event: r.Ref, Changes: []Change{{Ref: r, Base: &Record{}, Next: next}}})
+			writes = append(writes, store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}})
 		}
 		recorded, _, err := s.Record(s.t.Context(), at, "", writes)
 		if err != nil {
@@ -60,7 +65,7 @@ func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*Record
 	}
 }
 
-func dead(r *Record) { r.Status, r.Reason = StatusDead, ReasonExhausted }
+func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
 
 // all reads every page and returns the delivery ids, failing on a repeat.
 func (s *shelf) all(f Filter) []string {
@@ -98,16 +103,19 @@ func TestListFilters(t *testing.T) {
 	s := newShelf(t)
 	early, late := time.Now().Add(-time.Hour).Truncate(time.Millisecond), time.Now().Truncate(time.Millisecond)
 	a, b := uuid.New(), uuid.New()
-	s.write(a, names("early", 30), early, func(r *Record) { r.Status = StatusDelivered })
-	s.write(a, names("late", 30), late, func(r *Record) { r.Status, r.EventType = StatusRetrying, "OTHER"; r.Due, r.Step = late.UnixMilli(), 1 })
-	s.write(b, names("dead", 7), late, dead)
-	s.write(b, names("refused", 5), late, func(r *Record) {
-		dead(r)
-		r.Attempts = []Attempt{{Number: 1, StatusCode: 503, Error: "http_5xx"}, {Number: 2, StatusCode: 404, Error: "http_4xx"}}
+	s.write(a, names("early", 30), early, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
+	s.write(a, names("late", 30), late, func(r *delivery.Record) {
+		r.Status, r.EventType = delivery.StatusRetrying, "OTHER"
+		r.Due, r.Step = late.UnixMilli(), 1
 	})
-	s.write(b, names("unheard", 3), late, func(r *Record) {
+	s.write(b, names("dead", 7), late, dead)
+	s.write(b, names("refused", 5), late, func(r *delivery.Record) {
 		dead(r)
-		r.EventType, r.Attempts = "OTHER", []Attempt{{Number: 1, Error: "timeout"}}
+		r.Attempts = []attempt.Attempt{{Number: 1, StatusCode: 503, Error: "http_5xx"}, {Number: 2, StatusCode: 404, Error: "http_4xx"}}
+	})
+	s.write(b, names("unheard", 3), late, func(r *delivery.Record) {
+		dead(r)
+		r.EventType, r.Attempts = "OTHER", []attempt.Attempt{{Number: 1, Error: "timeout"}}
 	})
 
 	between := early.Add(time.Minute)
@@ -116,31 +124,31 @@ func TestListFilters(t *testing.T) {
 		want int
 	}{
 		"subscriber":        {Filter{Subscriber: &a}, 60},
-		"live":              {Filter{Subscriber: &a, Statuses: []Status{StatusRetrying}}, 30},
-		"delivered":         {Filter{Subscriber: &a, Statuses: []Status{StatusDelivered}}, 30},
-		"of company, live":  {Filter{Statuses: []Status{StatusRetrying}}, 30},
-		"of company, dead":  {Filter{Statuses: []Status{StatusDead}}, 15},
-		"of some statuses":  {Filter{Subscriber: &a, Statuses: []Status{StatusDelivered, StatusRetrying}}, 60},
-		"dead or live":      {Filter{Subscriber: &b, Statuses: []Status{StatusDead, StatusRetrying}}, 15},
+		"live":              {Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
+		"delivered":         {Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered}}, 30},
+		"of company, live":  {Filter{Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
+		"of company, dead":  {Filter{Statuses: []delivery.Status{delivery.StatusDead}}, 15},
+		"of some statuses":  {Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying}}, 60},
+		"dead or live":      {Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusRetrying}}, 15},
 		"error":             {Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx"}}, 5},
 		"any of two errors": {Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx", "timeout"}}, 8},
 		"an earlier error":  {Filter{Subscriber: &b, ErrorClasses: []string{"http_5xx"}}, 0},
-		"code from":         {Filter{Statuses: []Status{StatusDead}, CodeFrom: 404}, 5},
-		"code above":        {Filter{Statuses: []Status{StatusDead}, CodeFrom: 405}, 0},
+		"code from":         {Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 404}, 5},
+		"code above":        {Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 405}, 0},
 		"code to":           {Filter{Subscriber: &b, CodeTo: 404}, 5},
 		"code below":        {Filter{Subscriber: &b, CodeTo: 403}, 0},
 		"all together": {Filter{
-			Subscriber: &b, Statuses: []Status{StatusDead}, EventTypes: []string{"OTHER", "THIRD"}, ErrorClasses: []string{"timeout", "dns"}, From: &between, To: &late,
+			Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER", "THIRD"}, ErrorClasses: []string{"timeout", "dns"}, From: &between, To: &late,
 		}, 3},
-		"all but one":       {Filter{Subscriber: &b, Statuses: []Status{StatusDead}, EventTypes: []string{"OTHER"}, CodeFrom: 404, CodeTo: 404, From: &between}, 0},
+		"all but one":       {Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER"}, CodeFrom: 404, CodeTo: 404, From: &between}, 0},
 		"event type":        {Filter{Subscriber: &a, EventTypes: []string{"OTHER"}}, 30},
 		"from":              {Filter{Subscriber: &a, From: &between}, 30},
 		"to":                {Filter{Subscriber: &a, To: &between}, 30},
 		"exactly then":      {Filter{Subscriber: &a, From: &early, To: &early}, 30},
-		"nothing":           {Filter{Subscriber: &b, Statuses: []Status{StatusDelivered}}, 0},
+		"nothing":           {Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDelivered}}, 0},
 		"unknown":           {Filter{Subscriber: &s.company}, 0},
-		"dead in a span":    {Filter{Statuses: []Status{StatusDead}, From: &between}, 15},
-		"dead, but earlier": {Filter{Statuses: []Status{StatusDead}, To: &between}, 0},
+		"dead in a span":    {Filter{Statuses: []delivery.Status{delivery.StatusDead}, From: &between}, 15},
+		"dead, but earlier": {Filter{Statuses: []delivery.Status{delivery.StatusDead}, To: &between}, 0},
 	}
 	for name, c := range count {
 		for _, size := range []int{1, 7, 100} {
@@ -158,7 +166,7 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	now := time.Now()
 	ids := names("evt", 5)
 	for range 7 {
-		s.write(uuid.New(), ids, now, func(r *Record) { r.Status = StatusDelivered })
+		s.write(uuid.New(), ids, now, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
 	}
 	for _, id := range ids { // as accepting them does
 		event := redis.Z{Score: float64(now.UnixMilli()), Member: id}
@@ -183,7 +191,7 @@ func TestAPageLooksAtABoundedNumberOfDeliveries(t *testing.T) {
 		id := fmt.Sprintf("evt-%03d", i)
 		pipe := s.client.Pipeline()
 		for range fanout {
-			pipe.HSet(t.Context(), deliveriesKey(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
+			pipe.HSet(t.Context(), keys.Deliveries(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
 		}
 		pipe.ZAdd(t.Context(), layout.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
 		if _, err := pipe.Exec(t.Context()); err != nil {
@@ -214,7 +222,7 @@ func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.write(uuid.New(), names("e", 3), time.Now(), dead)
-	page, err := s.List(t.Context(), Filter{Company: &s.company, Statuses: []Status{StatusDead}, Size: 1})
+	page, err := s.List(t.Context(), Filter{Company: &s.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 1})
 	if err != nil || page.Next == "" {
 		t.Fatalf("page = %+v, %v", page, err)
 	}
