@@ -4,19 +4,20 @@ IMAGE   ?= spendhook
 FUZZTIME ?= 10s
 ARGS    ?=
 ARCH    ?= amd64
-ARCH    ?= amd64
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools.mod
 # The race detector watches our code and all that it shares with libraries, but not
 # the inside of SQLite: that is C, translated, and ten times slower under watch.
 RACE    := -race -gcflags='modernc.org/...=-race=false'
+# Most tests wait for something most of their time, so more of them run than there are cores.
+PARALLEL = -parallel $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
+# Else each process under the race detector sleeps for a second before it exits.
+export GORACE ?= atexit_sleep_ms=10
 # The program that writes the dashboards is a module of its own: the daemon does without
 # its libraries.
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)
-
-RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
 RELEASE = $(shell scripts/version | sed 's/\(.*\) \(.*\) \(.*\)/--version \1 --revision \2 --date \3/')
 
@@ -41,7 +42,7 @@ test: ## Run the tests with the race detector (installs redis-server, postgresql
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
 	@scripts/ensure chromium
-	$(GO) test $(RACE) -timeout 15m ./...
+	$(GO) test $(RACE) $(PARALLEL) -vet=off -timeout 15m ./... # make lint vets
 	$(GO) test $(DASHBOARDS) ./...
 
 .PHONY: test-console
@@ -59,8 +60,9 @@ screenshots: ## Write the pages of the web console to docs/console/, light and d
 .PHONY: test-faults
 test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 	@scripts/ensure redis
-	@packages=$$(grep -rl --include='*_test.go' '^//go:build faults' . | xargs -r -n1 dirname | sort -u); \
-		[ -z "$$packages" ] || $(GO) test $(RACE) -tags faults -p 1 -timeout 40m $$packages
+	@files=$$(grep -rl --include='*_test.go' '^//go:build faults' .); \
+		tests=$$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' $$files | paste -sd '|' -); \
+		set -x; $(GO) test $(RACE) -vet=off -tags faults -p 1 -timeout 40m -run "^($$tests)$$" $$(dirname $$files | sort -u)
 
 .PHONY: test-alerts
 test-alerts: ## Make each outage and see that exactly its alert is told, and ends, ~4 min (build tag alerts)

@@ -24,6 +24,9 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/clientcert"
@@ -91,7 +94,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 		o.Keys, o.Verifier, o.Timeout = keys, verifierOf(keys), patient
 		o.Peers = peer.New(peer.Options{Proxies: testProxies, Authorities: func() *x509.CertPool { return pool }, RefuseClear: true})
 		o.CertificateRequired = certificateSwitches()
-		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: auth.NewClients(store, nil)})
+		o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients.NewStore(store, nil)})
 		*o = withSpend(store, *o)
 	})
 	w.keys = keys
@@ -109,7 +112,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	w.receiver = receiver.URL
 	w.acme, w.bolt = w.tenant("acme", store), w.tenant("bolt", store)
 	w.certify(w.acme)
-	client, _, err := w.options.Clients.Create(t.Context(), auth.NewClient{Name: "acme's", Company: &w.acme.company, Scopes: []string{"events:read"}})
+	client, _, err := w.options.Clients.Create(t.Context(), clients.Registration{Name: "acme's", Company: &w.acme.company, Scopes: []string{"events:read"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func newSigner(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // keysOf are keys of which the one that signs is key.
-func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
+func keysOf(t *testing.T, key *ecdsa.PrivateKey) *keys.Signer {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -152,7 +155,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *auth.Keys {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []auth.TokenKey{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now, TokensUntil: now}}})
+	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []keys.Key{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now, TokensUntil: now}}})
 }
 
 // tenant makes a company and waits until nothing moves by itself any more.
@@ -243,9 +246,9 @@ func (w *twoCompanies) certify(c *tenant) {
 // bound is a token of the company, with allScopes, that only cert may use.
 func (w *twoCompanies) bound(company *uuid.UUID, cert *x509.Certificate) string {
 	w.t.Helper()
-	token, err := w.keys.Mint(w.t.Context(), auth.Grant{
+	token, err := auth.Mint(w.t.Context(), w.keys, auth.Grant{
 		Subject: "test", Company: company, Scopes: strings.Fields(allScopes), TTL: time.Hour, Thumbprint: clientcert.Thumbprint(cert),
-	})
+	}, time.Now())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/keys"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
@@ -48,7 +49,7 @@ type Options struct {
 
 	// Keys sign the access tokens that Tokens issues to Clients. They are nil
 	// when only the tokens of other issuers are accepted.
-	Keys    *auth.Keys
+	Keys    *keys.Signer
 	Tokens  Tokens
 	Clients Clients
 

@@ -73,10 +73,10 @@ func setupMutual(t *testing.T) (*harness, *devca.Authority) {
 // mintBound is a token that is worth something with cert only.
 func (h *harness) mintBound(cert *x509.Certificate) string {
 	h.t.Helper()
-	token, err := h.keys.Mint(h.t.Context(), auth.Grant{
+	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{
 		Subject: "test", Company: &h.company, Scopes: strings.Fields(allScopes), TTL: time.Hour,
 		Thumbprint: clientcert.Thumbprint(cert),
-	})
+	}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}

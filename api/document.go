@@ -22,6 +22,9 @@ const (
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
 	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
+	// readBytes is what a page of events takes until it is read: what Redis answers, the
+	// bodies, and what is decoded of them. So one company reads two such pages at a time.
+	readBytes = 4 * pageBytes
 )
 
 // operation is what the document says of one, as far as it is enforced here.
@@ -167,6 +170,9 @@ func newOperation(doc *openapi3.T, route, method string, item *openapi3.PathItem
 		o.answer = singleBytes
 		if o.query["size"] != nil || o.id == "listEventTypes" {
 			o.answer = pageBytes
+		}
+		if o.id == "listEvents" {
+			o.answer = readBytes
 		}
 	}
 	o.action = actions[o.id]

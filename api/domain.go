@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 
-	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/tokens"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
@@ -59,14 +60,14 @@ type Events interface {
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 }
 
-// Clients is *auth.Clients.
+// Clients is *clients.Store.
 type Clients interface {
-	List(ctx context.Context, at string, size int) (auth.ClientPage, error)
-	Get(ctx context.Context, id string) (auth.Client, error)
-	Create(ctx context.Context, n auth.NewClient) (client auth.Client, secret string, err error)
-	RotateSecret(ctx context.Context, id string, overlap time.Duration) (client auth.Client, secret string, err error)
-	SetCertificates(ctx context.Context, id string, list []string) (auth.Client, error)
-	SetDisabled(ctx context.Context, id string, disabled bool) (auth.Client, error)
+	List(ctx context.Context, at string, size int) (list []clients.Client, next string, err error)
+	Get(ctx context.Context, id string) (clients.Client, error)
+	Create(ctx context.Context, r clients.Registration) (client clients.Client, secret string, err error)
+	RotateSecret(ctx context.Context, id string, overlap time.Duration) (client clients.Client, secret string, err error)
+	SetCertificates(ctx context.Context, id string, list []string) (clients.Client, error)
+	SetDisabled(ctx context.Context, id string, disabled bool) (clients.Client, error)
 	Delete(ctx context.Context, id string) error
 }
 
@@ -157,7 +158,7 @@ type Idempotency interface {
 	Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error
 }
 
-// Tokens is *auth.Endpoint. The error is always an *auth.TokenError.
+// Tokens is *tokens.Endpoint. The error is always an *tokens.Error.
 type Tokens interface {
-	Issue(ctx context.Context, r auth.TokenRequest) (auth.Token, error)
+	Issue(ctx context.Context, r tokens.Request) (tokens.Token, error)
 }

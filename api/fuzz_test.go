@@ -15,7 +15,6 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
-	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -109,7 +108,7 @@ func stubbed(tb testing.TB) (http.Handler, string) {
 	tb.Helper()
 	keys := newKeys(tb)
 	company := uuid.New()
-	token, err := keys.Mint(tb.Context(), auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour})
+	token, err := auth.Mint(tb.Context(), keys, auth.Grant{Company: &company, Scopes: strings.Fields(allScopes), TTL: 24 * time.Hour}, time.Now())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -25,6 +25,8 @@ import (
 
 	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery/lifecycle"
@@ -44,6 +46,7 @@ import (
 	"spendhook/storage/spend"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
@@ -56,7 +59,7 @@ const allScopes = "subscribers:read subscribers:write events:read events:write d
 type harness struct {
 	t       *testing.T
 	handler http.Handler
-	keys    *auth.Keys
+	keys    *keys.Signer
 	options Options
 	company uuid.UUID
 	token   string // of company, with allScopes
@@ -114,7 +117,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -142,7 +145,7 @@ func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []car
 
 func withSpend(db *storage.DB, o Options) Options {
 	store := cards.New(cards.Options{DB: db})
-	o.Clients = auth.NewClients(db, nil)
+	o.Clients = clients.NewStore(db, nil)
 	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, spend.New(db), submitter{store}, "https://api.spendhook.test/"
 	return o
 }
@@ -190,7 +193,7 @@ func (h *harness) mint(company *uuid.UUID, scopes string) string {
 
 func (h *harness) mintAs(subject string, company *uuid.UUID, scopes string) string {
 	h.t.Helper()
-	token, err := h.keys.Mint(h.t.Context(), auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour})
+	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{Subject: subject, Company: company, Scopes: strings.Fields(scopes), TTL: time.Hour}, time.Now())
 	if err != nil {
 		h.t.Fatal(err)
 	}

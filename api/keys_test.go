@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spendhook/auth"
+	"spendhook/auth/keys"
 	"spendhook/internal/seal/sealtest"
 )
 
@@ -15,16 +16,16 @@ const testIssuer = "https://spendhook.test"
 // memoryKeys is where keys are when a test has no database.
 type memoryKeys struct {
 	mu   sync.Mutex
-	rows []auth.TokenKey
+	rows []keys.Key
 }
 
-func (m *memoryKeys) TokenKeys(context.Context) ([]auth.TokenKey, error) {
+func (m *memoryKeys) Read(context.Context) ([]keys.Key, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.rows), nil
 }
 
-func (m *memoryKeys) ChangeTokenKeys(_ context.Context, decide func([]auth.TokenKey) ([]auth.TokenKey, error)) ([]auth.TokenKey, error) {
+func (m *memoryKeys) Change(_ context.Context, decide func([]keys.Key) ([]keys.Key, error)) ([]keys.Key, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rows, err := decide(slices.Clone(m.rows))
@@ -35,21 +36,29 @@ func (m *memoryKeys) ChangeTokenKeys(_ context.Context, decide func([]auth.Token
 }
 
 // newKeys opens keys of their own.
-func newKeys(tb testing.TB) *auth.Keys {
+func newKeys(tb testing.TB) *keys.Signer {
 	tb.Helper()
 	return openKeysIn(tb, tb.TempDir(), &memoryKeys{})
 }
 
-func openKeysIn(tb testing.TB, dir string, store auth.KeyStore) *auth.Keys {
+func openKeysIn(tb testing.TB, dir string, store keys.Store) *keys.Signer {
 	tb.Helper()
-	keys, err := auth.OpenKeys(tb.Context(), auth.KeysOptions{Store: store, Keyring: sealtest.Keyring(), Dir: dir, Issuer: testIssuer})
+	signer, err := keys.Open(tb.Context(), keys.Options{Store: store, Keyring: sealtest.Keyring(), Dir: dir, Issuer: testIssuer})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return keys
+	return signer
 }
 
 // verifierOf accepts the tokens of keys.
-func verifierOf(keys *auth.Keys) *auth.Verifier {
-	return auth.NewVerifier(auth.VerifierOptions{Keys: keys})
+func verifierOf(keys *keys.Signer) *auth.Verifier {
+	return newVerifier(auth.VerifierOptions{Keys: keys})
+}
+
+func newVerifier(o auth.VerifierOptions) *auth.Verifier {
+	v, err := auth.NewVerifier(o)
+	if err != nil {
+		panic(err) // of an external issuer
+	}
+	return v
 }

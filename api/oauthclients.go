@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"spendhook/api/gen"
-	"spendhook/auth"
+	"spendhook/auth/clients"
 	"spendhook/storage"
 )
 
@@ -16,11 +16,11 @@ import (
 func (s *server) ListClients(w http.ResponseWriter, r *http.Request, p gen.ListClientsParams) {
 	s.aboutClients(w, r, func(ctx context.Context, _ *caller) (reply, error) {
 		size := or(p.Size, defaultSize)
-		page, err := s.opts.Clients.List(ctx, text(p.Cursor), size)
+		list, next, err := s.opts.Clients.List(ctx, text(p.Cursor), size)
 		if err != nil {
 			return reply{}, err
 		}
-		return byCursor(r, size, page.Items, page.Next, shownClient), nil
+		return byCursor(r, size, list, next, shownClient), nil
 	})
 }
 
@@ -46,7 +46,7 @@ func (s *server) CreateClient(w http.ResponseWriter, r *http.Request, _ gen.Crea
 			return reply{}, newProblem(http.StatusForbidden, "INSUFFICIENT_SCOPE", "The token does not carry all of these scopes.").
 				with("WWW-Authenticate", realm+`, error="insufficient_scope"`)
 		}
-		client, secret, err := s.opts.Clients.Create(ctx, auth.NewClient{
+		client, secret, err := s.opts.Clients.Create(ctx, clients.Registration{
 			Name: in.Name, Company: in.CompanyUUID, Scopes: in.Scopes, Certificates: or(in.Certificates, nil), NoSecret: or(in.NoSecret, false),
 		})
 		c.changesConsole(in.CompanyUUID, "client", client.ID)
@@ -66,7 +66,7 @@ func (s *server) UpdateClient(w http.ResponseWriter, r *http.Request, id gen.Cli
 			return reply{}, err
 		}
 		c.changesAll("client", id)
-		var client auth.Client
+		var client clients.Client
 		if in.Certificates != nil {
 			client, err = s.opts.Clients.SetCertificates(ctx, id, *in.Certificates)
 		}
@@ -89,8 +89,8 @@ func (s *server) RotateClientSecret(w http.ResponseWriter, r *http.Request, id g
 		}
 		c.changesAll("client", id)
 		overlap := time.Duration(or(in.OverlapSeconds, defaultOverlap)) * time.Second
-		if overlap < 0 || overlap > auth.MaxOverlap {
-			return reply{}, fieldProblem("overlapSeconds", "OUT_OF_RANGE", "must be 0 to %d", int(auth.MaxOverlap.Seconds()))
+		if overlap < 0 || overlap > clients.MaxOverlap {
+			return reply{}, fieldProblem("overlapSeconds", "OUT_OF_RANGE", "must be 0 to %d", int(clients.MaxOverlap.Seconds()))
 		}
 		client, secret, err := s.opts.Clients.RotateSecret(ctx, id, overlap)
 		return reply{status: http.StatusOK, content: shownNewClient(client, secret), secret: true}, err
@@ -142,7 +142,7 @@ func ofPlatform(do func(context.Context, *caller) (reply, error)) func(context.C
 	}
 }
 
-func shownClient(c auth.Client) gen.OAuthClient {
+func shownClient(c clients.Client) gen.OAuthClient {
 	shown := gen.OAuthClient{
 		ClientID: c.ID, Name: c.Name, CompanyUUID: c.Company,
 		Scopes: slices.Concat([]string{}, c.Scopes), Certificates: slices.Concat([]string{}, c.Certificates),
@@ -155,7 +155,7 @@ func shownClient(c auth.Client) gen.OAuthClient {
 	return shown
 }
 
-func shownNewClient(c auth.Client, secret string) gen.OAuthClientWithSecret {
+func shownNewClient(c clients.Client, secret string) gen.OAuthClientWithSecret {
 	s := shownClient(c)
 	return gen.OAuthClientWithSecret{
 		ClientID: s.ClientID, ClientSecret: secret, Name: s.Name, CompanyUUID: s.CompanyUUID, Scopes: s.Scopes, Certificates: s.Certificates,

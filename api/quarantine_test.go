@@ -17,7 +17,7 @@ import (
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
-	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // damaged is an API with a subscriber whose receiver can be told to answer, and
@@ -294,15 +294,11 @@ func TestQuarantineIsTheOperators(t *testing.T) {
 func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
 	t.Parallel()
 	w := setupDamaged(t)
-	key := subscribers.CompanyKey(w.company)
 	damage := func(value string) {
 		t.Helper()
-		if err := w.client.HSet(t.Context(), key, w.sub.String(), value).Err(); err != nil {
-			t.Fatal(err)
-		}
-		w.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1)
+		subscriberstest.Overwrite(t, w.client, w.company, w.sub.String(), value)
 	}
-	former := w.client.HGet(t.Context(), key, w.sub.String()).Val()
+	former := w.client.HGet(t.Context(), subscriberstest.CompanyKey(w.company), w.sub.String()).Val()
 	damage("{")
 	w.call("POST", "/api/v1/events", event("e-1")).want(http.StatusAccepted)
 	id := "." + w.sub.String()

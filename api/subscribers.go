@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
+	"spendhook/internal/secret"
 	"spendhook/storage"
 	"spendhook/subscribers"
 )
@@ -287,9 +288,9 @@ func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 		Filter: in.Filter, Format: (*string)(in.Format), Ordered: in.Ordered, OnDead: (*string)(in.OnDead),
 	}
 	if in.Headers != nil {
-		settings.Headers = make(map[string]*subscribers.Secret, len(*in.Headers))
+		settings.Headers = make(map[string]*secret.Text, len(*in.Headers))
 		for name, value := range *in.Headers {
-			settings.Headers[name] = (*subscribers.Secret)(value)
+			settings.Headers[name] = (*secret.Text)(value)
 		}
 	}
 	var err error

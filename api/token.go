@@ -10,6 +10,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/tokens"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/peer"
 )
@@ -38,8 +39,8 @@ func (s *server) IssueToken(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func tokenRequest(r *http.Request) auth.TokenRequest {
-	req := auth.TokenRequest{Authorization: r.Header.Values("Authorization"), Form: raw(r), Address: peer.Address(r.Context())}
+func tokenRequest(r *http.Request) tokens.Request {
+	req := tokens.Request{Authorization: r.Header.Values("Authorization"), Form: raw(r), Address: peer.Address(r.Context())}
 	if cert := clientcert.From(r.Context()); cert != nil {
 		req.Certificate = clientcert.Thumbprint(cert)
 	}
@@ -64,7 +65,7 @@ func (s *server) sendToken(w http.ResponseWriter, r *http.Request, status int, h
 // 5.2), where the rest of the API has problem documents.
 func (s *server) failToken(w http.ResponseWriter, r *http.Request, err error) {
 	p, code := problemOf(err), gen.OAuthErrorError("")
-	if refusal, ok := errors.AsType[*auth.TokenError](err); ok {
+	if refusal, ok := errors.AsType[*tokens.Error](err); ok {
 		p, code = refusalProblem(refusal), oauthCodes[refusal.Code]
 	}
 	if code == "" {
@@ -87,13 +88,13 @@ func oauthError(status int) gen.OAuthErrorError {
 }
 
 // oauthCodes are the errors that have a code of RFC 6749 of their own.
-var oauthCodes = map[auth.Code]gen.OAuthErrorError{
-	auth.InvalidClient:        gen.OAuthErrorErrorInvalidClient,
-	auth.InvalidScope:         gen.OAuthErrorErrorInvalidScope,
-	auth.UnsupportedGrantType: gen.OAuthErrorErrorUnsupportedGrantType,
+var oauthCodes = map[tokens.Code]gen.OAuthErrorError{
+	tokens.InvalidClient:        gen.OAuthErrorErrorInvalidClient,
+	tokens.InvalidScope:         gen.OAuthErrorErrorInvalidScope,
+	tokens.UnsupportedGrantType: gen.OAuthErrorErrorUnsupportedGrantType,
 }
 
-func refusalProblem(refusal *auth.TokenError) *problem {
+func refusalProblem(refusal *tokens.Error) *problem {
 	p := newProblem(refusalStatus(refusal.Code), string(refusal.Code), "%s", refusal.Description)
 	p.header = http.Header{}
 	p.cause = refusal.Unwrap()
@@ -107,13 +108,13 @@ func refusalProblem(refusal *auth.TokenError) *problem {
 	return p
 }
 
-func refusalStatus(code auth.Code) int {
+func refusalStatus(code tokens.Code) int {
 	switch code {
-	case auth.InvalidClient:
+	case tokens.InvalidClient:
 		return http.StatusUnauthorized
-	case auth.TooManyTokens:
+	case tokens.TooManyTokens:
 		return http.StatusTooManyRequests
-	case auth.Unavailable:
+	case tokens.Unavailable:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusBadRequest
@@ -134,7 +135,7 @@ func (s *server) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) 
 // client's certificate is known by its thumbprint, whoever signed it.
 func (s *server) metadata() gen.AuthorizationServer {
 	return gen.AuthorizationServer{
-		Issuer:                 s.opts.Keys.Issuer(),
+		Issuer:                 s.opts.Keys.Issuers()[0],
 		TokenEndpoint:          s.opts.PublicURL + tokenPath,
 		JwksURI:                s.opts.PublicURL + "/.well-known/jwks.json",
 		ServiceDocumentation:   s.opts.PublicURL + "/docs",

@@ -13,6 +13,9 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/internal/clientcert"
 	"spendhook/storage"
 	"spendhook/storage/storagetest"
@@ -22,7 +25,7 @@ import (
 type tokenHarness struct {
 	*harness
 	store      *storage.DB
-	clients    *auth.Clients
+	clients    *clients.Store
 	id, secret string
 	thumbprint string // of cert, which the client may present
 	cert       *x509.Certificate
@@ -32,16 +35,16 @@ func tokenSetup(t *testing.T) *tokenHarness {
 	t.Helper()
 	h := &tokenHarness{store: storagetest.Open(t, storage.Options{}), cert: &x509.Certificate{Raw: []byte("certificate")}}
 	h.thumbprint = clientcert.Thumbprint(h.cert)
-	keys := openKeysIn(t, t.TempDir(), auth.KeyTable{DB: h.store})
-	h.clients = auth.NewClients(h.store, nil)
+	keys := openKeysIn(t, t.TempDir(), keys.Table(h.store))
+	h.clients = clients.NewStore(h.store, nil)
 	h.harness = setup(t, func(o *Options) {
 		o.Keys, o.Timeout, o.PublicURL = keys, patient, "https://hooks.example.com"
-		o.Tokens = auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: h.clients})
-		o.Verifier = auth.NewVerifier(auth.VerifierOptions{Keys: keys, Clients: h.clients})
+		o.Tokens = tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: h.clients})
+		o.Verifier = newVerifier(auth.VerifierOptions{Keys: keys, Revoked: h.clients.Revoked})
 	})
 	h.keys = keys
 	h.token = h.mint(&h.company, allScopes)
-	client, secret, err := h.clients.Create(t.Context(), auth.NewClient{
+	client, secret, err := h.clients.Create(t.Context(), clients.Registration{
 		Name: "ledger", Company: &h.company, Scopes: strings.Fields("events:write events:read"), Certificates: []string{h.thumbprint},
 	})
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package auth decides who a caller is: it mints and verifies access tokens
-// (RFC 9068's kind of JWT) and holds the keys that sign them.
+// Package auth decides who a caller is: it verifies access tokens (RFC 9068's kind of
+// JWT), our own and those of other issuers, and mints our own with the keys of package
+// keys.
 package auth
 
 import (

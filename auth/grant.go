@@ -25,19 +25,20 @@ const (
 var knownScopes = []string{
 	"subscribers:read", "subscribers:write", "events:read", "events:write",
 	"deliveries:read", "deliveries:write", "cards:read", "cards:write",
-	"reimbursements:read", "locations:read", "billing:read", scopePlatform, scopeOperator,
+	"reimbursements:read", "locations:read", "billing:read", ScopePlatform, ScopeOperator,
 }
 
 // The scopes that reach beyond one company.
 const (
-	scopePlatform = "platform"
-	scopeOperator = "operator"
+	ScopePlatform = "platform"
+	ScopeOperator = "operator"
 )
 
 // KnownScopes lists the scopes that a token may carry.
 func KnownScopes() []string { return slices.Clone(knownScopes) }
 
-func checkScopes(scopes []string) error {
+// CheckScopes reports a scope that no token may carry.
+func CheckScopes(scopes []string) error {
 	for _, scope := range scopes {
 		if !slices.Contains(knownScopes, scope) {
 			return fmt.Errorf("unknown scope %q, known are %q", scope, knownScopes)
@@ -62,7 +63,7 @@ func (g Grant) check() error {
 	if g.TTL < time.Second {
 		return errors.New("ttl must be at least 1s")
 	}
-	return checkScopes(g.Scopes)
+	return CheckScopes(g.Scopes)
 }
 
 func claims(issuer string, grant Grant, now time.Time) *jwt.Builder {
@@ -84,25 +85,6 @@ func claims(issuer string, grant Grant, now time.Time) *jwt.Builder {
 		b = b.Claim(confirmation, map[string]string{thumbprint: grant.Thumbprint})
 	}
 	return b
-}
-
-// callerOf reads the claims of a token of our own.
-func callerOf(token jwt.Token) (*Caller, error) {
-	c := &Caller{}
-	c.Issuer, _ = token.Issuer()
-	c.Subject, _ = token.Subject()
-	c.Expires, _ = token.Expiration()
-	var scope string
-	if err := errors.Join(
-		claim(token, scopeClaim, &scope),
-		claim(token, clientClaim, &c.ClientID),
-		company(token, companyClaim, &c.Company),
-		confirmed(token, &c.Thumbprint),
-	); err != nil {
-		return nil, ErrInvalidToken
-	}
-	c.Scopes = strings.Fields(scope)
-	return c, nil
 }
 
 // claim reads a text claim; an absent one leaves it empty.

@@ -30,9 +30,9 @@ const (
 	defaultKeep = 24 * time.Hour
 )
 
-// IssuerOptions configures NewIssuer. The first three are required.
-type IssuerOptions struct {
-	Issuer   string // the "iss" of its tokens
+// Issuer says which tokens of another issuer are accepted. The first three are required.
+type Issuer struct {
+	Name     string // the "iss" of its tokens
 	JWKSURL  string // where its public keys are
 	Audience string // the "aud" that its tokens must have
 	// Scopes bound what a token of this issuer may carry; ScopeClaim names the
@@ -46,16 +46,17 @@ type IssuerOptions struct {
 	// fetched; 0 means a day.
 	Keep time.Duration
 
-	Client  *http.Client // nil means one that follows no redirect
-	Now     func() time.Time
-	Logger  *slog.Logger // nil discards
-	Metrics *Metrics     // nil counts unseen
+	Client *http.Client // nil means one that follows no redirect
 }
 
-// Issuer is another issuer of tokens, of which we keep the public keys. It is
+// externalIssuer is another issuer of tokens, of which we keep the public keys. It is
 // safe for concurrent use.
-type Issuer struct {
-	opts    IssuerOptions
+type externalIssuer struct {
+	Issuer
+
+	now     func() time.Time
+	logger  *slog.Logger
+	metrics *metrics
 	fetched atomic.Pointer[jwks]
 	failing atomic.Bool
 	refresh throttle
@@ -67,11 +68,9 @@ type jwks struct {
 	at   time.Time
 }
 
-// NewIssuer knows no key until Run, or the first token, has fetched them. The
-// error is a scope that no token can have.
-func NewIssuer(opts IssuerOptions) (*Issuer, error) {
-	if err := checkScopes(opts.Scopes); err != nil {
-		return nil, fmt.Errorf("issuer %s: %w", opts.Issuer, err)
+func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*externalIssuer, error) {
+	if err := CheckScopes(opts.Scopes); err != nil {
+		return nil, fmt.Errorf("issuer %s: %w", opts.Name, err)
 	}
 	if opts.ScopeClaim == "" {
 		opts.ScopeClaim = scopeClaim
@@ -89,21 +88,14 @@ func NewIssuer(opts IssuerOptions) (*Issuer, error) {
 	client.Timeout = jwksTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	opts.Client = &client
-	if opts.Now == nil {
-		opts.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opts.Metrics == nil {
-		opts.Metrics = NewMetrics(nil)
-	}
-	opts.Metrics.watchIssuer(opts.Issuer)
-	return &Issuer{opts: opts, refresh: throttle{every: jwksRetry}}, nil
+	metrics.watch(opts.Name)
+	return &externalIssuer{
+		Issuer: opts, now: of.Now, logger: of.Logger, metrics: metrics, refresh: throttle{every: jwksRetry},
+	}, nil
 }
 
-// Run fetches the keys, now and then again, until ctx ends.
-func (i *Issuer) Run(ctx context.Context) {
+// run fetches the keys, now and then again, until ctx ends.
+func (i *externalIssuer) run(ctx context.Context) {
 	for {
 		wait := jwksEvery
 		if i.fetch(ctx) != nil {
@@ -117,54 +109,54 @@ func (i *Issuer) Run(ctx context.Context) {
 
 // fetch replaces the keys by what the address answers, and keeps them when that
 // is nothing of use.
-func (i *Issuer) fetch(ctx context.Context) error {
+func (i *externalIssuer) fetch(ctx context.Context) error {
 	set, err := i.download(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err() // stopping, or a request's short wait: says nothing
 	}
 	was := i.failing.Swap(err != nil)
 	if err != nil {
-		i.opts.Metrics.failures.WithLabelValues(i.opts.Issuer).Inc()
+		i.metrics.failures.WithLabelValues(i.Name).Inc()
 		if !was {
-			i.opts.Logger.Error("the keys of an issuer cannot be fetched, the last ones go on being used",
-				"issuer", i.opts.Issuer, "keep_ms", i.opts.Keep.Milliseconds(), "exception.message", err)
+			i.logger.Error("the keys of an issuer cannot be fetched, the last ones go on being used",
+				"issuer", i.Name, "keep_ms", i.Keep.Milliseconds(), "exception.message", err)
 		}
 		return err
 	}
 	if was {
-		i.opts.Logger.Info("the keys of an issuer are fetched again", "issuer", i.opts.Issuer)
+		i.logger.Info("the keys of an issuer are fetched again", "issuer", i.Name)
 	}
 	i.fetched.Store(set)
-	i.opts.Metrics.fetched(i.opts.Issuer, set.at)
+	i.metrics.fetched(i.Name, set.at)
 	return nil
 }
 
-func (i *Issuer) download(ctx context.Context) (*jwks, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.opts.JWKSURL, nil)
+func (i *externalIssuer) download(ctx context.Context) (*jwks, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.JWKSURL, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/jwk-set+json, application/json")
-	resp, err := i.opts.Client.Do(req)
+	resp, err := i.Client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answered %d", i.opts.JWKSURL, resp.StatusCode)
+		return nil, fmt.Errorf("%s answered %d", i.JWKSURL, resp.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxJWKS+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(text) > maxJWKS {
-		return nil, fmt.Errorf("%s answered more than %d bytes", i.opts.JWKSURL, maxJWKS)
+		return nil, fmt.Errorf("%s answered more than %d bytes", i.JWKSURL, maxJWKS)
 	}
 	keys, err := parseJWKS(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", i.opts.JWKSURL, err)
+		return nil, fmt.Errorf("%s: %w", i.JWKSURL, err)
 	}
-	return &jwks{keys: keys, at: i.opts.Now()}, nil
+	return &jwks{keys: keys, at: i.now()}, nil
 }
 
 // parseJWKS takes the keys of a JWK set (RFC 7517) that tokens may be signed
@@ -234,19 +226,19 @@ func algorithmsOfKind(key jwk.Key) []jwa.SignatureAlgorithm {
 	return nil
 }
 
-func (i *Issuer) issues(issuer string) bool { return issuer == i.opts.Issuer }
+func (i *externalIssuer) issues(issuer string) bool { return issuer == i.Name }
 
 // find is the key of an id. One that is not known may be new: the keys are
 // fetched, but not for everybody who makes up ids.
-func (i *Issuer) find(ctx context.Context, id string) (verifyingKey, bool) {
+func (i *externalIssuer) find(ctx context.Context, id string) (verifyingKey, bool) {
 	if key, ok := i.lookup(id); ok {
 		return key, true
 	}
-	i.refresh.do(ctx, i.opts.Now(), func(ctx context.Context) { _ = i.fetch(ctx) }) // it counts and logs failures
+	i.refresh.do(ctx, i.now(), func(ctx context.Context) { _ = i.fetch(ctx) }) // it counts and logs failures
 	return i.lookup(id)
 }
 
-func (i *Issuer) lookup(id string) (verifyingKey, bool) {
+func (i *externalIssuer) lookup(id string) (verifyingKey, bool) {
 	if !i.settled() {
 		return verifyingKey{}, false
 	}
@@ -254,41 +246,41 @@ func (i *Issuer) lookup(id string) (verifyingKey, bool) {
 	return key, ok
 }
 
-func (i *Issuer) settled() bool {
+func (i *externalIssuer) settled() bool {
 	set := i.fetched.Load()
-	return set != nil && i.opts.Now().Sub(set.at) <= i.opts.Keep
+	return set != nil && i.now().Sub(set.at) <= i.Keep
 }
 
-func (i *Issuer) rules() []jwt.ParseOption {
-	return []jwt.ParseOption{jwt.WithAudience(i.opts.Audience), jwt.WithAcceptableSkew(issuerSkew)}
+func (i *externalIssuer) rules() []jwt.ParseOption {
+	return []jwt.ParseOption{jwt.WithAudience(i.Audience), jwt.WithAcceptableSkew(issuerSkew)}
 }
 
 // caller reads the claims of a token. Its subject and client are those of this
 // issuer: no other issuer's, nor our own, can be the same.
-func (i *Issuer) caller(token jwt.Token) (*Caller, error) {
-	c := &Caller{Issuer: i.opts.Issuer}
+func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
+	c := &Caller{Issuer: i.Name}
 	var subject, client string
 	subject, _ = token.Subject()
 	c.Expires, _ = token.Expiration()
 	err := errors.Join(
 		claim(token, clientClaim, &client),
-		company(token, i.opts.CompanyClaim, &c.Company),
+		company(token, i.CompanyClaim, &c.Company),
 		confirmed(token, &c.Thumbprint),
 	)
-	scopes, scopesErr := scopesIn(token, i.opts.ScopeClaim)
+	scopes, scopesErr := scopesIn(token, i.ScopeClaim)
 	if err := errors.Join(err, scopesErr); err != nil || subject == "" {
 		return nil, ErrInvalidToken
 	}
-	c.Subject = i.opts.Issuer + "|" + subject
+	c.Subject = i.Name + "|" + subject
 	if client != "" {
-		c.ClientID = i.opts.Issuer + "|" + client
+		c.ClientID = i.Name + "|" + client
 	}
 	for _, scope := range scopes {
-		if slices.Contains(i.opts.Scopes, scope) {
+		if slices.Contains(i.Scopes, scope) {
 			c.Scopes = append(c.Scopes, scope)
 		}
 	}
-	if c.Company == nil && !c.May(scopePlatform) && !c.May(scopeOperator) {
+	if c.Company == nil && !c.May(ScopePlatform) && !c.May(ScopeOperator) {
 		return nil, ErrInvalidToken // a claim of another name must not open every company
 	}
 	return c, nil

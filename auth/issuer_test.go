@@ -24,18 +24,19 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jwt"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"spendhook/auth/authtest"
 )
 
 // idp is another issuer, with its JWKS behind TLS.
 type idp struct {
 	t        *testing.T
 	server   *httptest.Server
-	issuer   *Issuer
+	settings Issuer
+	issuer   *externalIssuer
 	verifier *Verifier
-	clock    *clock
-	metrics  *Metrics
+	clock    *authtest.Clock
 	log      *bytes.Buffer
 
 	mu     sync.Mutex
@@ -49,26 +50,23 @@ const idpName = "https://login.example.com/"
 
 var idpCompany = uuid.MustParse("b0000000-0000-4000-8000-000000000000")
 
-func newIDP(t *testing.T, adjust ...func(*IssuerOptions)) *idp {
+func newIDP(t *testing.T, adjust ...func(*Issuer)) *idp {
 	t.Helper()
-	p := &idp{t: t, clock: newClock(), keys: map[string]jwk.Key{}, metrics: NewMetrics(prometheus.NewRegistry()), log: &bytes.Buffer{}}
+	p := &idp{t: t, clock: authtest.NewClock(), keys: map[string]jwk.Key{}, log: &bytes.Buffer{}}
 	p.addKey("one", jwa.ES256(), ecKey(t, elliptic.P256()))
 	p.server = httptest.NewTLSServer(http.HandlerFunc(p.serve))
 	t.Cleanup(p.server.Close)
-	o := IssuerOptions{
-		Issuer: idpName, JWKSURL: p.server.URL, Audience: "https://spendhook.test/api",
+	o := Issuer{
+		Name: idpName, JWKSURL: p.server.URL, Audience: "https://spendhook.test/api",
 		Scopes: []string{"events:write", "deliveries:read"}, Keep: time.Hour,
-		Client: p.server.Client(), Now: p.clock.Now, Metrics: p.metrics,
-		Logger: slog.New(slog.NewTextHandler(p.log, nil)),
+		Client: p.server.Client(),
 	}
 	for _, f := range adjust {
 		f(&o)
 	}
-	var err error
-	if p.issuer, err = NewIssuer(o); err != nil {
-		t.Fatal(err)
-	}
-	p.verifier = NewVerifier(VerifierOptions{External: []*Issuer{p.issuer}, Now: p.clock.Now})
+	p.settings = o
+	p.verifier = newVerifier(t, VerifierOptions{External: []Issuer{o}, Now: p.clock.Now, Logger: slog.New(slog.NewTextHandler(p.log, nil))})
+	p.issuer = p.verifier.external[0]
 	return p
 }
 
@@ -169,7 +167,7 @@ func TestExternalTokenCarriesNoMoreThanConfigured(t *testing.T) {
 		"no company":       p.token("one", es256, none),
 		"no subject":       p.token("one", es256, func(token jwt.Token) error { return token.Remove("sub") }),
 		"our audience":     p.token("one", es256, set("aud", audience)),
-		"our name":         p.token("one", es256, set("iss", ourIssuer)),
+		"our name":         p.token("one", es256, set("iss", authtest.Issuer)),
 		"expired":          p.token("one", es256, set("exp", p.clock.Now().Add(-issuerSkew-time.Second))),
 		"not yet valid":    p.token("one", es256, set("nbf", p.clock.Now().Add(issuerSkew+time.Second))),
 		"a list of number": p.token("one", es256, set("scope", []int{1})),
@@ -186,7 +184,7 @@ func TestExternalTokenCarriesNoMoreThanConfigured(t *testing.T) {
 
 func TestExternalClaimsByOtherNames(t *testing.T) {
 	t.Parallel()
-	p := newIDP(t, func(o *IssuerOptions) {
+	p := newIDP(t, func(o *Issuer) {
 		o.ScopeClaim, o.CompanyClaim, o.Scopes = "scp", "https://example.com/company", []string{"platform", "events:read"}
 	})
 	id := uuid.New()
@@ -268,9 +266,9 @@ func TestExternalAlgorithmsArePinnedToTheKey(t *testing.T) {
 
 func TestIssuersAndOurselvesAreToldApart(t *testing.T) {
 	t.Parallel()
-	one, other := newIDP(t), newIDP(t, func(o *IssuerOptions) { o.Issuer = "https://other.example.com" })
-	own := newReplica(t, sqlite(t, one.clock), one.clock)
-	v := NewVerifier(VerifierOptions{Keys: own.keys, External: []*Issuer{one.issuer, other.issuer}, Now: one.clock.Now})
+	one, other := newIDP(t), newIDP(t, func(o *Issuer) { o.Name = "https://other.example.com" })
+	own := newReplica(t, authtest.SQLite(t), one.clock)
+	v := newVerifier(t, VerifierOptions{Keys: own.keys, External: []Issuer{one.settings, other.settings}, Now: one.clock.Now})
 	first, err := v.Verify(t.Context(), one.token("one", jwa.ES256()))
 	second, err2 := v.Verify(t.Context(), other.token("one", jwa.ES256(), set("iss", "https://other.example.com")))
 	if err := errors.Join(err, err2); err != nil {
@@ -282,8 +280,8 @@ func TestIssuersAndOurselvesAreToldApart(t *testing.T) {
 	for name, token := range map[string]string{
 		"the other's key":      other.token("one", jwa.ES256()),
 		"in the other's name":  one.token("one", jwa.ES256(), set("iss", "https://other.example.com")),
-		"in our name":          one.token("one", jwa.ES256(), set("iss", ourIssuer), set("aud", audience)),
-		"our key, their name":  sign(t, one.clock.Now(), set("iss", idpName), jwa.ES256(), own.keys.known.Load().keys[own.keys.List()[0].ID].private),
+		"in our name":          one.token("one", jwa.ES256(), set("iss", authtest.Issuer), set("aud", audience)),
+		"our key, their name":  sign(t, one.clock.Now(), set("iss", idpName), jwa.ES256(), own.private()),
 		"an issuer of no kind": one.token("one", jwa.ES256(), set("iss", "https://evil.test")),
 	} {
 		if _, err := v.Verify(t.Context(), token); err == nil {
@@ -293,7 +291,7 @@ func TestIssuersAndOurselvesAreToldApart(t *testing.T) {
 	if _, err := v.Verify(t.Context(), own.mint(time.Hour)); err != nil {
 		t.Error(err)
 	}
-	alone := NewVerifier(VerifierOptions{External: []*Issuer{one.issuer}, Now: one.clock.Now})
+	alone := newVerifier(t, VerifierOptions{External: []Issuer{one.settings}, Now: one.clock.Now})
 	if _, err := alone.Verify(t.Context(), own.mint(time.Hour)); err == nil {
 		t.Error("our own token is accepted where only others' should be")
 	}
@@ -311,23 +309,23 @@ func TestIssuerThatGoesAway(t *testing.T) {
 			t.Fatal("no error")
 		}
 	}
-	p.clock.add(time.Hour)
+	p.clock.Add(time.Hour)
 	token := p.token("one", jwa.ES256())
 	if !p.accepts(token) {
 		t.Error("the last keys are not used while the issuer is away")
 	}
-	if n := testutil.ToFloat64(p.metrics.failures.WithLabelValues(idpName)); n != 3 {
+	if n := testutil.ToFloat64(p.issuer.metrics.failures.WithLabelValues(idpName)); n != 3 {
 		t.Errorf("%v failures are counted, want 3", n)
 	}
 	if strings.Count(p.log.String(), "cannot be fetched") != 1 {
 		t.Errorf("the log: %s", p.log)
 	}
-	p.clock.add(time.Second)
+	p.clock.Add(time.Second)
 	if _, err := p.verifier.Verify(t.Context(), token); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("the last keys are used for ever: %v", err)
 	}
 	p.set(func() { p.down = false })
-	p.clock.add(jwksRetry)
+	p.clock.Add(jwksRetry)
 	if !p.accepts(token) {
 		t.Error("the keys are not fetched again")
 	}
@@ -335,7 +333,7 @@ func TestIssuerThatGoesAway(t *testing.T) {
 		t.Errorf("the log: %s", p.log)
 	}
 	p.server.Close()
-	p.clock.add(time.Minute)
+	p.clock.Add(time.Minute)
 	if !p.accepts(p.token("one", jwa.ES256())) {
 		t.Error("a closed port is not survived")
 	}
@@ -347,7 +345,7 @@ func TestNewKeyOfAnIssuerIsFetchedWhenATokenNeedsIt(t *testing.T) {
 	if !p.accepts(p.token("one", jwa.ES256())) {
 		t.Fatal("refused")
 	}
-	p.clock.add(jwksRetry)
+	p.clock.Add(jwksRetry)
 	p.set(func() { p.addKey("two", jwa.ES256(), ecKey(t, elliptic.P256())) })
 	if !p.accepts(p.token("two", jwa.ES256())) {
 		t.Error("a token of a new key is refused")
@@ -426,7 +424,7 @@ func TestIssuerThatWasNeverThere(t *testing.T) {
 	if _, err := p.verifier.Verify(t.Context(), p.token("one", jwa.ES256())); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%v, want what may be good later", err)
 	}
-	if _, err := NewIssuer(IssuerOptions{Scopes: []string{"nonsense"}}); err == nil {
+	if _, err := NewVerifier(VerifierOptions{External: []Issuer{{Scopes: []string{"nonsense"}}}}); err == nil {
 		t.Error("an unknown scope is taken")
 	}
 }
@@ -436,7 +434,7 @@ func TestIssuerRunFetchesAndEnds(t *testing.T) {
 	p := newIDP(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { p.issuer.Run(ctx); close(done) }()
+	go func() { p.verifier.Run(ctx); close(done) }()
 	for p.issuer.fetched.Load() == nil {
 		select {
 		case <-t.Context().Done():

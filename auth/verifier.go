@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -14,7 +16,9 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"spendhook/auth/keys"
 	"spendhook/internal/peer"
 )
 
@@ -39,7 +43,7 @@ type verifyingKey struct {
 
 var es256 = []jwa.SignatureAlgorithm{jwa.ES256()}
 
-// authority is an issuer of tokens whose keys we know: ourselves or another.
+// authority is an issuer of tokens whose keys we know: ourselves or an externalIssuer.
 type authority interface {
 	issues(issuer string) bool
 	// find is the key of an id. It may wait for one that is new.
@@ -53,16 +57,16 @@ type authority interface {
 	caller(token jwt.Token) (*Caller, error)
 }
 
-func (k *Keys) rules() []jwt.ParseOption { return []jwt.ParseOption{jwt.WithAudience(audience)} }
-
-func (k *Keys) caller(token jwt.Token) (*Caller, error) { return callerOf(token) }
-
 // VerifierOptions say whose tokens are accepted.
 type VerifierOptions struct {
-	Keys     *Keys     // our own tokens; nil accepts none
-	External []*Issuer // the tokens of others
-	Clients  *Clients  // whose tokens are refused once they are disabled; nil knows none
-	Now      func() time.Time
+	Keys     *keys.Signer // our own tokens; nil accepts none
+	External []Issuer     // the tokens of others
+	// Revoked reports whether the tokens of a client are refused; nil: of none.
+	Revoked func(clientID string) bool
+
+	Now        func() time.Time      // nil means time.Now
+	Logger     *slog.Logger          // nil discards
+	Registerer prometheus.Registerer // of the metrics; nil shows them nowhere
 }
 
 // Verifier checks access tokens: the signature, with a key of the issuer that
@@ -74,10 +78,11 @@ type VerifierOptions struct {
 // their turn. It is safe for concurrent use.
 type Verifier struct {
 	authorities []authority
-	clients     *Clients
+	external    []*externalIssuer // among the authorities
+	revoked     func(clientID string) bool
 	now         func() time.Time
 	cache       *lru.Cache[[sha256.Size]byte, verified]
-	turns       *turns
+	turns       *peer.Turns
 }
 
 // verified is a token that was good, and by which key.
@@ -87,23 +92,42 @@ type verified struct {
 	keyID  string
 }
 
-// NewVerifier returns a Verifier for these options.
-func NewVerifier(opts VerifierOptions) *Verifier {
-	v := &Verifier{clients: opts.Clients, now: opts.Now, turns: newTurns(runtime.GOMAXPROCS(0))}
-	if v.now == nil {
-		v.now = time.Now //nolint:forbidigo // the nil default
+// NewVerifier returns a Verifier for these options. It knows no key of another issuer
+// until Run, or the first token, has fetched them. The error is a scope of an issuer that
+// no token can have.
+func NewVerifier(opts VerifierOptions) (*Verifier, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Revoked == nil {
+		opts.Revoked = func(string) bool { return false }
+	}
+	v := &Verifier{revoked: opts.Revoked, now: opts.Now, turns: peer.NewTurns(runtime.GOMAXPROCS(0))}
 	if opts.Keys != nil {
-		v.authorities = append(v.authorities, opts.Keys)
+		v.authorities = append(v.authorities, newOurselves(opts.Keys, opts.Now))
 	}
-	for _, issuer := range opts.External {
-		v.authorities = append(v.authorities, issuer)
+	metrics := newMetrics(opts.Registerer)
+	for _, settings := range opts.External {
+		issuer, err := newExternalIssuer(settings, opts, metrics)
+		if err != nil {
+			return nil, err
+		}
+		v.authorities, v.external = append(v.authorities, issuer), append(v.external, issuer)
 	}
-	var err error
-	if v.cache, err = lru.New[[sha256.Size]byte, verified](cachedTokens); err != nil {
-		panic(err) // only a cache of no size
+	v.cache, _ = lru.New[[sha256.Size]byte, verified](cachedTokens) // fails only for a size < 1
+	return v, nil
+}
+
+// Run fetches the keys of the other issuers, now and then again, until ctx ends.
+func (v *Verifier) Run(ctx context.Context) {
+	var issuers sync.WaitGroup
+	for _, issuer := range v.external {
+		issuers.Go(func() { issuer.run(ctx) })
 	}
-	return v
+	issuers.Wait()
 }
 
 // Verify returns whom an access token names, or ErrInvalidToken, or
@@ -124,7 +148,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 		}
 		v.cache.Add(hash, known)
 	}
-	if v.clients != nil && v.clients.isRevoked(known.caller.ClientID) {
+	if v.revoked(known.caller.ClientID) {
 		return nil, ErrInvalidToken
 	}
 	return known.caller, nil
@@ -133,7 +157,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 // Revoked reports whether the tokens of a client are refused, since it was disabled or
 // deleted not long ago; false for "".
 func (v *Verifier) Revoked(clientID string) bool {
-	return v.clients != nil && v.clients.isRevoked(clientID)
+	return v.revoked(clientID)
 }
 
 func (v *Verifier) stillGood(known verified) bool {
@@ -158,7 +182,7 @@ func (v *Verifier) parse(ctx context.Context, token string) (verified, error) {
 	if !ok || !slices.Contains(key.algorithms, h.algorithm) {
 		return verified{}, ErrInvalidToken
 	}
-	end, err := v.turns.take(ctx, peer.Address(ctx))
+	end, err := v.turns.Take(ctx, peer.Address(ctx))
 	if err != nil {
 		return verified{}, ErrUnavailable
 	}

@@ -82,6 +82,7 @@ func scenarios() []scenario {
 		{"guess", "client secrets are guessed", guess},
 		{"hostile", "one company attacks with its own token, another one is timed", hostile},
 		{"observe", "what metrics and traces cost", observe},
+		{"console", "pages of the web console about a company with 1,000,000 events", consolePages},
 		{"spend", "the spend API on SQLite, then on PostgreSQL", spend},
 		{"reimbursements", "pages of reimbursements on PostgreSQL, of a company and of all", reimbursements},
 	}

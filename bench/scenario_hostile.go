@@ -85,8 +85,9 @@ func (b *bench) attacked(ctx context.Context) (r attacked, err error) {
 		done <- err
 	}()
 	spec.Asks = victimAsks("loud", ids[1])
+	stopProfile := b.startProfile(ctx, d, b.PacedFor, "hostile")
 	r.loud, err = spec.asked(ctx)
-	if err = errors.Join(err, <-done); err != nil {
+	if err = errors.Join(err, <-done, stopProfile()); err != nil {
 		return r, fmt.Errorf("under attack: %w; the daemon's log: %s", err, d.logTail())
 	}
 	peak, err := peakMemory(d.Pid())

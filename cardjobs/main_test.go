@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"spendhook/internal/pgtest"
+	"spendhook/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childURL) != "" {
 		runChild()
 	}
-	pgtest.Main(m)
+	redistest.Main(pgtest.Stopping(m))
 }

@@ -24,19 +24,19 @@ type Config struct {
 	ShutdownGrace time.Duration `yaml:"shutdown_grace"`
 	Storage       Storage       `yaml:"storage"`
 	Log           Log           `yaml:"log"`
-	Auth          Auth          `yaml:"auth"`
-	Events        Events        `yaml:"events"`
-	Operations    Operations    `yaml:"operations"`
-	Subscribers   Subscribers   `yaml:"subscribers"`
-	Delivery      Delivery      `yaml:"delivery"`
-	Cards         Cards         `yaml:"cards"`
-	Egress        Egress        `yaml:"egress"`
+	Auth          auth          `yaml:"auth"`
+	Events        events        `yaml:"events"`
+	Operations    operations    `yaml:"operations"`
+	Subscribers   subscribers   `yaml:"subscribers"`
+	Delivery      delivery      `yaml:"delivery"`
+	Cards         cards         `yaml:"cards"`
+	Egress        egressRules   `yaml:"egress"`
 	Encryption    Encryption    `yaml:"encryption"`
 	Limits        Limits        `yaml:"limits"`
-	HTTP          HTTP          `yaml:"http"`
-	Audit         Audit         `yaml:"audit"`
-	Metrics       Metrics       `yaml:"metrics"`
-	TLS           TLS           `yaml:"tls"`
+	HTTP          httpLimits    `yaml:"http"`
+	Audit         audit         `yaml:"audit"`
+	Metrics       metrics       `yaml:"metrics"`
+	TLS           tlsFiles      `yaml:"tls"`
 	Console       console       `yaml:"console"`
 }
 
@@ -72,16 +72,16 @@ type Log struct {
 	Format string `yaml:"format"`
 }
 
-// Auth is about the access tokens that the daemon issues and accepts.
-type Auth struct {
+// auth is about the access tokens that the daemon issues and accepts.
+type auth struct {
 	Issuer   string          `yaml:"issuer"`
 	Builtin  bool            `yaml:"builtin"`
-	Issuers  []TrustedIssuer `yaml:"issuers"`
+	Issuers  []trustedIssuer `yaml:"issuers"`
 	KeepKeys time.Duration   `yaml:"keep_keys"`
 }
 
-// TrustedIssuer is another issuer whose tokens are accepted.
-type TrustedIssuer struct {
+// trustedIssuer is another issuer whose tokens are accepted.
+type trustedIssuer struct {
 	Issuer       string   `yaml:"issuer"`
 	JWKSURL      string   `yaml:"jwks_url"`
 	Audience     string   `yaml:"audience"`
@@ -90,37 +90,37 @@ type TrustedIssuer struct {
 	CompanyClaim string   `yaml:"company_claim"`
 }
 
-// Events limits what is accepted and how long it is kept.
-type Events struct {
+// events limits what is accepted and how long it is kept.
+type events struct {
 	Retention        time.Duration `yaml:"retention"`
 	KeepDelivered    time.Duration `yaml:"keep_delivered"`
 	MaxFuture        time.Duration `yaml:"max_future"`
 	MaxMetadataBytes int           `yaml:"max_metadata_bytes"`
-	Catalogue        []EventType   `yaml:"catalogue"`
+	Catalogue        []eventType   `yaml:"catalogue"`
 	StrictCatalogue  bool          `yaml:"strict_catalogue"`
 }
 
-// EventType is one more entry of the event catalogue.
-type EventType struct {
+// eventType is one more entry of the event catalogue.
+type eventType struct {
 	Name        string `yaml:"name"`
 	Description string `yaml:"description"`
 }
 
-// Operations names the company that hears of the operational events of all
+// operations names the company that hears of the operational events of all
 // others; none when it is empty.
-type Operations struct {
+type operations struct {
 	Company string `yaml:"company"`
 }
 
-// Subscribers limits the subscribers of a company.
-type Subscribers struct {
+// subscribers limits the subscribers of a company.
+type subscribers struct {
 	MaxPerCompany int           `yaml:"max_per_company"`
 	SecretOverlap time.Duration `yaml:"secret_overlap"`
 }
 
-// Delivery is how events are sent. Schedule holds the waits between attempts;
+// delivery is how events are sent. Schedule holds the waits between attempts;
 // the first attempt is at once.
-type Delivery struct {
+type delivery struct {
 	Schedule            []time.Duration `yaml:"schedule"`
 	Jitter              float64         `yaml:"jitter"`
 	ConnectTimeout      time.Duration   `yaml:"connect_timeout"`
@@ -135,14 +135,14 @@ type Delivery struct {
 	SignEd25519         bool            `yaml:"sign_ed25519"`
 }
 
-// Cards is how bulk creations of cards are worked off.
-type Cards struct {
+// cards is how bulk creations of cards are worked off.
+type cards struct {
 	Concurrency int `yaml:"concurrency"`
 }
 
-// Egress says which addresses may be called besides public https ones, and the
+// egressRules says which addresses may be called besides public https ones, and the
 // proxy that deliveries go through; none when ProxyURL is empty.
-type Egress struct {
+type egressRules struct {
 	AllowHTTP    bool           `yaml:"allow_http"`
 	AllowCIDRs   []netip.Prefix `yaml:"allow_cidrs"`
 	ProxyURL     secret.Text    `yaml:"proxy_url"`
@@ -170,8 +170,8 @@ type Limits struct {
 	CompanyBacklog int `yaml:"company_backlog"`
 }
 
-// Audit is how long, and how many, entries of the audit log are kept.
-type Audit struct {
+// audit is how long, and how many, entries of the audit log are kept.
+type audit struct {
 	Retention  time.Duration `yaml:"retention"`
 	MaxEntries int           `yaml:"max_entries"`
 }
@@ -189,13 +189,13 @@ func (c *Config) ConsoleCertificateRequired() bool {
 	return c.Console.ClientCertificates == required && c.TLS.mutualTLS()
 }
 
-// Metrics says what metrics show: the backlog of so many companies, 0 for none.
-type Metrics struct {
+// metrics says what metrics show: the backlog of so many companies, 0 for none.
+type metrics struct {
 	TopCompanies int `yaml:"top_companies"`
 }
 
-// HTTP bounds what a client may hold of a listener.
-type HTTP struct {
+// httpLimits bounds what a client may hold of a listener.
+type httpLimits struct {
 	MaxConnections           int           `yaml:"max_connections"`
 	MaxConnectionsPerAddress int           `yaml:"max_connections_per_address"`
 	HeaderTimeout            time.Duration `yaml:"header_timeout"`
@@ -203,9 +203,9 @@ type HTTP struct {
 	IdleTimeout              time.Duration `yaml:"idle_timeout"`
 }
 
-// TLS is how the API is protected on the network, and how its clients prove who
+// tlsFiles is how the API is protected on the network, and how its clients prove who
 // they are: by TLS of its own, by proxies in front, or both.
-type TLS struct {
+type tlsFiles struct {
 	CertFile           string             `yaml:"cert_file"`
 	KeyFile            string             `yaml:"key_file"`
 	ClientCAFile       string             `yaml:"client_ca_file"`
@@ -243,7 +243,7 @@ func (c clientCertificates) byGroup() map[string]string {
 }
 
 // mutualTLS reports whether clients have a way to present a certificate.
-func (t TLS) mutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
+func (t tlsFiles) mutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
 
 // CertificateRequired says for every group of operations whether a client needs
 // a certificate. Where none can be presented, which is in dev only, none is.
@@ -269,33 +269,33 @@ func defaults() Config {
 		Storage:       Storage{FullSync: true},
 		ShutdownGrace: 30 * time.Second,
 		Log:           Log{Level: "info", Format: "auto"},
-		Auth:          Auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},
-		Events: Events{
+		Auth:          auth{Issuer: DefaultIssuer, Builtin: true, KeepKeys: 24 * time.Hour},
+		Events: events{
 			Retention:        7 * 24 * time.Hour,
 			KeepDelivered:    72 * time.Hour,
 			MaxFuture:        5 * time.Minute,
 			MaxMetadataBytes: 256 << 10,
 		},
-		Subscribers: Subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
+		Subscribers: subscribers{MaxPerCompany: 100, SecretOverlap: 24 * time.Hour},
 		Delivery:    defaultDelivery(),
-		Cards:       Cards{Concurrency: 8},
+		Cards:       cards{Concurrency: 8},
 		Limits:      Limits{ClientRate: 1000, ClientBurst: 2000, CompanyRate: 2000, CompanyBurst: 4000, CompanyBacklog: 1_000_000},
-		HTTP: HTTP{
+		HTTP: httpLimits{
 			MaxConnections: 8192, MaxConnectionsPerAddress: 1024,
 			HeaderTimeout: 10 * time.Second, RequestTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		},
-		TLS: TLS{ProxyHeader: "client-cert", ClientCertificates: clientCertificates{
+		TLS: tlsFiles{ProxyHeader: "client-cert", ClientCertificates: clientCertificates{
 			Subscribers: required, Reimbursements: required,
 			Events: optional, Deliveries: optional, Cards: optional, Locations: optional, Billing: optional, Audit: optional, Clients: optional,
 		}},
 		Console: console{ClientCertificates: optional},
-		Audit:   Audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
-		Metrics: Metrics{TopCompanies: 10},
+		Audit:   audit{Retention: 400 * 24 * time.Hour, MaxEntries: 1_000_000},
+		Metrics: metrics{TopCompanies: 10},
 	}
 }
 
-func defaultDelivery() Delivery {
-	return Delivery{
+func defaultDelivery() delivery {
+	return delivery{
 		Schedule: []time.Duration{
 			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,

@@ -112,13 +112,13 @@ func (v checker) storage(s Storage) {
 	}
 }
 
-func (v checker) operations(o Operations) {
+func (v checker) operations(o operations) {
 	if id, err := uuid.Parse(o.Company); o.Company != "" && (err != nil || id == uuid.Nil) {
 		v.Add("operations.company", "INVALID", "want the uuid of a company, or nothing")
 	}
 }
 
-func (v checker) events(e Events) {
+func (v checker) events(e events) {
 	v.between("events.retention", e.Retention, time.Minute, 90*day)
 	v.between("events.keep_delivered", e.KeepDelivered, time.Second, 90*day)
 	v.between("events.max_future", e.MaxFuture, time.Second, 5*time.Minute)
@@ -136,7 +136,7 @@ func (v checker) events(e Events) {
 	}
 }
 
-func (v checker) delivery(d Delivery) {
+func (v checker) delivery(d delivery) {
 	v.between("delivery.attempt_timeout", d.AttemptTimeout, 100*time.Millisecond, 5*time.Minute)
 	v.between("delivery.connect_timeout", d.ConnectTimeout, 10*time.Millisecond, max(d.AttemptTimeout, 10*time.Millisecond))
 	v.between("delivery.retry_after_max", d.RetryAfterMax, 0, 7*day)
@@ -155,7 +155,7 @@ func (v checker) delivery(d Delivery) {
 func isJitter(share float64) bool { return share >= 0 && share <= 0.5 }
 
 // schedule must end before the event is forgotten.
-func (v checker) schedule(d Delivery, retention time.Duration) {
+func (v checker) schedule(d delivery, retention time.Duration) {
 	v.number("delivery.schedule", len(d.Schedule), 0, maxSchedule)
 	var total time.Duration
 	for i, wait := range d.Schedule {
@@ -197,7 +197,7 @@ func (v checker) auth(c *Config) {
 }
 
 // trusted asks for TLS: whoever answers for jwks_url decides who everybody is.
-func (v checker) trusted(key string, i TrustedIssuer, dev bool) {
+func (v checker) trusted(key string, i trustedIssuer, dev bool) {
 	v.issuerName(key+".issuer", i.Issuer)
 	v.notEmpty(key+".audience", i.Audience)
 	v.number(key+".scopes", len(i.Scopes), 1, 50)
@@ -253,7 +253,7 @@ func (v checker) listeners(c *Config) {
 	}
 }
 
-func (v checker) http(h HTTP) {
+func (v checker) http(h httpLimits) {
 	v.number("http.max_connections", h.MaxConnections, 1, 1_000_000)
 	v.number("http.max_connections_per_address", h.MaxConnectionsPerAddress, 1, max(h.MaxConnections, 1))
 	v.between("http.header_timeout", h.HeaderTimeout, 100*time.Millisecond, time.Minute)
@@ -341,7 +341,7 @@ func (v checker) limit(key string, rate, burst int) {
 }
 
 // proxy never repeats the address, which may hold a password.
-func (v checker) proxy(e Egress) {
+func (v checker) proxy(e egressRules) {
 	if e.ProxyURL == "" {
 		if e.ProxyCAFile != "" {
 			v.Add("egress.proxy_ca_file", "INVALID", "is given without egress.proxy_url")

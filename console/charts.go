@@ -90,55 +90,6 @@ func subscriberCharts(s span) []chart {
 	}
 }
 
-// spell is a stretch of a subscriber's timeline in which it did the same.
-type spell struct {
-	From, Points int // in points
-	State        label
-}
-
-var spellStates = struct{ idle, well, mixed, failing label }{
-	label{"Nothing sent", "none"}, label{"All delivered", good}, label{"Some failed", warn}, label{"All failed", bad},
-}
-
-func timeline(points []traffic.Point) (spells []spell) {
-	for i, p := range points {
-		state := spellStates.mixed
-		switch {
-		case p.Attempts() == 0:
-			state = spellStates.idle
-		case p.Failed == 0:
-			state = spellStates.well
-		case p.Delivered == 0:
-			state = spellStates.failing
-		}
-		if n := len(spells); n > 0 && spells[n-1].State == state {
-			spells[n-1].Points++
-		} else {
-			spells = append(spells, spell{i, 1, state})
-		}
-	}
-	return spells
-}
-
-// timelineText says what a timeline shows.
-func timelineText(spells []spell, step string) string {
-	n := map[label]int{}
-	for _, s := range spells {
-		n[s.State] += s.Points
-	}
-	var parts []string
-	for _, state := range []label{spellStates.well, spellStates.mixed, spellStates.failing, spellStates.idle} {
-		if n[state] > 0 {
-			unit := step + "s"
-			if n[state] == 1 {
-				unit = step
-			}
-			parts = append(parts, fmt.Sprintf("%s in %d %s", strings.ToLower(state.Text), n[state], unit))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
 // Heights of a sparkline, in its own units.
 const sparkHeight = 20
 

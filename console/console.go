@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Sessions    Sessions
 	Subscribers Subscribers
+	Registry    Registry
 	Events      Events
 	Catalogue   *eventtype.Catalogue
 	EventTypes  EventTypes

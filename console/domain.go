@@ -37,12 +37,19 @@ type Sessions interface {
 // Subscribers is *subscribers.Service.
 type Subscribers interface {
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
-	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
 	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
 	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
+	Troubled(ctx context.Context, company uuid.UUID) (failing, paused []uuid.UUID, err error)
+	History(ctx context.Context, company, id uuid.UUID) ([]subscribers.Change, error)
+}
+
+// Registry is *registry.Registry, which has copies of the subscribers of a company.
+type Registry interface {
+	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
+	Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error)
 }
 
 // Events is *history.Reader.
@@ -65,6 +72,7 @@ type Deliveries interface {
 	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
 	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]totals.Stats, error)
 	CompanyStats(ctx context.Context, company uuid.UUID) (totals.Stats, error)
+	Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error)
 }
 
 // Redelivery is *redelivery.Service.

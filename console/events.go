@@ -2,10 +2,13 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -121,7 +124,11 @@ type eventPage struct {
 	Status    query.EventStatus
 	Compacted bool
 	Explained []dispatcher.Explanation // nil when the session may not read deliveries
-	Payload   *payload                 // nil until it is asked for
+	Total     int                      // of them, on all pages
+	Outcomes  []outcome                // how many of each, when there are several pages
+	Back      string
+	Next      string
+	Payload   *payload // nil until it is asked for
 }
 
 // payload is what an event carries, as far as a page shows it.
@@ -151,15 +158,66 @@ func (s *server) event(ctx context.Context, v *visit) error {
 	}
 	page.Status = sums[0].Status
 	if v.session.May(readDeliveries) && !page.Compacted {
-		if page.Explained, err = s.opts.Dispatcher.Explain(ctx, ref); err != nil {
+		all, err := s.opts.Dispatcher.Explain(ctx, ref)
+		if err != nil {
 			return err
 		}
+		page.explain(v, all)
 	}
 	if v.choice("payload", "true") != "" && !page.Compacted {
 		page.Payload = payloadOf(stored)
 	}
 	v.show("event", "Event "+ref.ID, page)
 	return nil
+}
+
+// outcome is how many subscribers an event came to the same for.
+type outcome struct {
+	Verdict dispatcher.Verdict
+	Count   int
+}
+
+// explainedSize is how many subscribers a page tells what became of an event for.
+const explainedSize = 100
+
+// explain takes the subscribers that the page is to show: those that have a delivery come
+// first, and those that do not want the type last.
+func (p *eventPage) explain(v *visit, all []dispatcher.Explanation) {
+	var ranks [3][]dispatcher.Explanation
+	counts := map[dispatcher.Verdict]int{}
+	for _, e := range all {
+		rank := 1
+		switch {
+		case e.Delivery != nil:
+			rank = 0
+		case e.Verdict == dispatcher.VerdictNotSubscribed:
+			rank = 2
+		}
+		if counts[e.Verdict] == 0 {
+			p.Outcomes = append(p.Outcomes, outcome{Verdict: e.Verdict})
+		}
+		counts[e.Verdict]++
+		ranks[rank] = append(ranks[rank], e)
+	}
+	ordered := slices.Concat(ranks[0], ranks[1], ranks[2])
+	at := v.number("page")
+	first := min(at*explainedSize, len(ordered))
+	last := min(first+explainedSize, len(ordered))
+	p.Explained, p.Total = ordered[first:last], len(ordered)
+	if p.Total <= explainedSize {
+		p.Outcomes = nil
+		return
+	}
+	for i := range p.Outcomes {
+		p.Outcomes[i].Count = counts[p.Outcomes[i].Verdict]
+	}
+	slices.SortFunc(p.Outcomes, func(a, b outcome) int { return cmp.Compare(a.Count, b.Count) })
+	if first > 0 {
+		p.Back = v.with("page", strconv.Itoa(at-1))
+	}
+	if last < len(ordered) {
+		p.Next = v.with("page", strconv.Itoa(at+1))
+	}
 }
 
 func payloadOf(e events.Stored) *payload {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -90,9 +91,6 @@ type overviewPage struct {
 	Charts  []chart
 }
 
-// mostExamined bounds the subscribers of a company whose state a page looks at.
-const mostExamined = 10_000
-
 func (s *server) overview(ctx context.Context, v *visit) error {
 	company, err := v.company()
 	if err != nil {
@@ -151,16 +149,14 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 		if sum.Stats, err = s.opts.Deliveries.CompanyStats(ctx, company); err != nil {
 			return sum, err
 		}
-		subs, _, err := s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &company, Size: mostExamined})
+		subs, states, err := s.states(ctx, company)
 		if err != nil {
 			return sum, err
 		}
-		rows, err := s.subscriberRows(ctx, subs)
-		if err != nil {
+		sum.States = countStates(len(subs), states)
+		if sum.Worst, err = s.worst(ctx, company, subs, states); err != nil {
 			return sum, err
 		}
-		sum.States = countStates(rows)
-		sum.Worst = worst(rows)
 		if sum.Traffic, err = s.opts.Traffic.Company(ctx, company); err != nil {
 			return sum, err
 		}
@@ -169,24 +165,70 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 	})
 }
 
-func countStates(rows []subscriberRow) (n subscriberStates) {
-	n.Total = len(rows)
-	for _, r := range rows {
-		switch r.State {
+// troubles are the states of the subscribers that are not healthy.
+func troubles(subs []*subscribers.Subscriber, failing, paused []uuid.UUID) map[uuid.UUID]string {
+	named := make(map[uuid.UUID]string, len(failing)+len(paused))
+	for _, id := range failing {
+		named[id] = "failing"
+	}
+	for _, id := range paused {
+		named[id] = "paused"
+	}
+	states := map[uuid.UUID]string{}
+	for _, sub := range subs {
+		state := named[sub.UUID]
+		if !sub.Enabled {
+			state = "disabled"
+		}
+		if state != "" {
+			states[sub.UUID] = state
+		}
+	}
+	return states
+}
+
+func countStates(total int, states map[uuid.UUID]string) subscriberStates {
+	n := subscriberStates{Total: total, Healthy: total - len(states)}
+	for _, state := range states {
+		switch state {
 		case "failing":
 			n.Failing++
 		case "disabled":
 			n.Disabled++
 		case "paused":
 			n.Paused++
-		default:
-			n.Healthy++
 		}
 	}
 	return n
 }
 
-// worst are the subscribers with problems, ten at most.
+// mostWeighed bounds the subscribers of a kind of which a page asks how they do exactly,
+// however many the company has.
+const mostWeighed = 25
+
+// worst are the subscribers with problems, ten at most: of those that are not healthy and
+// those that most of what waits or died is of.
+func (s *server) worst(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber, states map[uuid.UUID]string) ([]subscriberRow, error) {
+	busiest, err := s.opts.Deliveries.Busiest(ctx, company, mostWeighed)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []subscribers.Subscriber
+	seen := map[string]int{}
+	for _, sub := range subs {
+		state := states[sub.UUID]
+		if sub.Locked != nil || !slices.Contains(busiest, sub.UUID) && (state == "" || seen[state] == mostWeighed) {
+			continue
+		}
+		seen[state]++
+		shown := *sub
+		shown.Secrets, shown.Certificate = nil, nil
+		chosen = append(chosen, shown)
+	}
+	rows, err := s.subscriberRows(ctx, chosen)
+	return worst(rows), err
+}
+
 func worst(rows []subscriberRow) []subscriberRow {
 	rows = slices.DeleteFunc(rows, func(r subscriberRow) bool {
 		return r.State == "healthy" && r.Stats.Live == 0 && r.Stats.Dead == 0
@@ -196,7 +238,7 @@ func worst(rows []subscriberRow) []subscriberRow {
 		if d := weight[b.State] - weight[a.State]; d != 0 {
 			return d
 		}
-		return int(max(-1, min(1, (b.Stats.Live+b.Stats.Dead)-(a.Stats.Live+a.Stats.Dead))))
+		return cmp.Compare(b.Stats.Live+b.Stats.Dead, a.Stats.Live+a.Stats.Dead)
 	})
 	return rows[:min(len(rows), 10)]
 }

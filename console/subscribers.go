@@ -3,6 +3,8 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,16 +56,20 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 	if id, err := uuid.Parse(f.Name); err == nil {
 		f.Name, f.UUID = "", &id
 	}
-	switch v.choice("state", "enabled", "disabled") {
-	case "enabled":
+	switch state := v.choice("state", "enabled", "disabled", "failing", "paused"); {
+	case state == "enabled":
 		f.Enabled = new(true)
-	case "disabled":
+	case state == "disabled":
 		f.Enabled = new(false)
+	case state != "" && company != nil:
+		if f.Among, err = s.inState(ctx, *company, state); err != nil {
+			return err
+		}
 	}
 	if event := v.text("event"); event != "" {
 		f.Events = []string{event}
 	}
-	items, total, err := s.opts.Subscribers.List(ctx, f)
+	items, total, err := s.opts.Registry.List(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -75,13 +81,35 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 		return err
 	}
 	if f.Page > 0 {
-		page.Back = v.with("page", number(f.Page-1))
+		page.Back = v.with("page", strconv.Itoa(f.Page-1))
 	}
 	if (f.Page+1)*f.Size < total {
-		page.Next = v.with("page", number(f.Page+1))
+		page.Next = v.with("page", strconv.Itoa(f.Page+1))
 	}
 	v.show("subscribers", "Subscribers", page)
 	return nil
+}
+
+// inState are the subscribers of a company that are failing, or paused.
+func (s *server) inState(ctx context.Context, company uuid.UUID, state string) (map[uuid.UUID]bool, error) {
+	_, states, err := s.states(ctx, company)
+	among := map[uuid.UUID]bool{}
+	for id, is := range states {
+		if is == state {
+			among[id] = true
+		}
+	}
+	return among, err
+}
+
+// states are the subscribers of a company, and the states of those that are not healthy.
+func (s *server) states(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, map[uuid.UUID]string, error) {
+	subs, err := s.opts.Registry.Current(ctx, company)
+	if err != nil {
+		return nil, nil, err
+	}
+	failing, paused, err := s.opts.Subscribers.Troubled(ctx, company)
+	return subs, troubles(subs, failing, paused), err
 }
 
 // subscriberRows adds how subscribers do, in two round trips for each company.
@@ -156,6 +184,8 @@ type subscriberPage struct {
 	Secret   string // just rotated
 	Span     span
 	Timeline []spell
+	Stays    []stay
+	Changes  []subscribers.Change // the latest first
 	Charts   []chart
 }
 
@@ -187,6 +217,12 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 		return page, err
 	}
 	page.Span = v.span(series)
+	history, err := s.opts.Subscribers.History(ctx, company, id)
+	if err != nil {
+		return page, err
+	}
+	page.Stays = stays(page.Span.Points, history, page.State, s.opts.Now())
+	page.Changes = latest(history, mostChanges)
 	page.Timeline, page.Charts = timeline(page.Span.Points), subscriberCharts(page.Span)
 	if v.session.May(readDeliveries) {
 		recent, err := s.opts.Deliveries.List(ctx, query.Filter{Company: &company, Subscriber: &id, Size: 10})
@@ -197,6 +233,15 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 		return page, err
 	}
 	return page, nil
+}
+
+// mostChanges is how many of its changes the page of a subscriber shows.
+const mostChanges = 5
+
+func latest(history []subscribers.Change, n int) []subscribers.Change {
+	history = slices.Clone(history[max(0, len(history)-n):])
+	slices.Reverse(history)
+	return history
 }
 
 type editPage struct {

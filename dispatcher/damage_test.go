@@ -21,6 +21,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // damaged is a value in Redis that was overwritten. mend puts the former one back.
@@ -59,7 +60,7 @@ func (d damaged) set(value string) {
 		err = client.HSet(ctx, d.key, d.field, value).Err()
 	}
 	if err == nil && d.subscribers != uuid.Nil {
-		err = client.HIncrBy(ctx, d.key, subscribers.VersionField, 1).Err()
+		err = client.HIncrBy(ctx, d.key, "v", 1).Err()
 	}
 	if err != nil {
 		d.h.t.Fatal(err)
@@ -110,8 +111,8 @@ func TestDamageAmongManyEvents(t *testing.T) {
 	record := h.overwrite(damaged{
 		key: partition.Key(h.company, "d:"+h.company.String()+"/"+deliveryID), field: sub.UUID.String(),
 	}, "P1|{")
-	whole := h.overwrite(damaged{key: subscribers.CompanyKey(h.company), field: other.UUID.String(), subscribers: h.company}, "{")
-	certificate := h.overwrite(damaged{key: subscribers.CompanyKey(company), field: "c", subscribers: company}, `{"key":"sealed1:x:y"}`)
+	whole := h.overwrite(damaged{key: subscriberstest.CompanyKey(h.company), field: other.UUID.String(), subscribers: h.company}, "{")
+	certificate := h.overwrite(damaged{key: subscriberstest.CompanyKey(company), field: "c", subscribers: company}, `{"key":"sealed1:x:y"}`)
 
 	h.start()
 	h.reachAll(ids, sub, delivery.StatusDelivered)

@@ -32,6 +32,7 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // Options configures [New]. The stores and the sender are required.
@@ -40,7 +41,7 @@ type Options struct {
 	Events      *history.Reader
 	Operational *operational.Store
 	Subscribers *subscribers.Store
-	Registry    *subscribers.Registry
+	Registry    *registry.Registry
 	Sender      *webhook.Sender
 	Policy      lifecycle.Policy
 

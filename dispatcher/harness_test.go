@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // harness is everything between the API and the receivers, on a real Redis, for
@@ -58,7 +59,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	})
 	o := Options{
 		Client: client, Events: eventStore, Operational: told, Subscribers: subs,
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),
+		Registry: registry.New(subs, 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}

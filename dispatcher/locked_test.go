@@ -15,7 +15,10 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // A daemon without the key of a subscriber's secrets sends nothing to it,
@@ -27,7 +30,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: keys, Policy: subscribers.URLPolicy{AllowHTTP: true},
 		})
-		o.Registry = subscribers.NewRegistry(subscribers.RegistryOptions{Store: o.Subscribers})
+		o.Registry = registry.New(o.Subscribers, 0)
 	}
 	inbox, other := receive(t, nil), receive(t, nil)
 	first := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("lost")) })
@@ -112,7 +115,7 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	h := setup(t)
 	s, err := h.opts.Subscribers.Create(t.Context(), h.company, subscribers.Settings{
 		Name: new("r"), CallbackURL: new(inbox.URL), Events: new([]string{"PAYMENT_PAID"}),
-		Headers: map[string]*subscribers.Secret{"authorization": new(subscribers.Secret("Bearer hunter22")), "X-Tenant": new(subscribers.Secret("blue"))},
+		Headers: map[string]*secret.Text{"authorization": new(secret.Text("Bearer hunter22")), "X-Tenant": new(secret.Text("blue"))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +126,7 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 		t.Errorf("received %v", got)
 	}
 	if _, err := h.opts.Subscribers.Update(t.Context(), h.company, s.UUID, subscribers.Settings{
-		Headers: map[string]*subscribers.Secret{"Authorization": nil, "X-Tenant": new(subscribers.Secret("green"))},
+		Headers: map[string]*secret.Text{"Authorization": nil, "X-Tenant": new(secret.Text("green"))},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -143,13 +146,7 @@ func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	sub, good := h.subscribe(broken.URL), h.subscribe(other.URL)
 	id := h.emit(1)[0]
 	h.reaches(id, sub, delivery.StatusRetrying)
-	key := subscribers.CompanyKey(h.company)
-	if err := h.client.HSet(t.Context(), key, sub.UUID.String(), "{").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.client.HIncrBy(t.Context(), key, subscribers.VersionField, 1).Err(); err != nil {
-		t.Fatal(err)
-	}
+	subscriberstest.Overwrite(t, h.client, h.company, sub.UUID.String(), "{")
 	d := h.becomes(id, sub, "locked", func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked })
 	if d.Status != delivery.StatusRetrying || d.NextAttemptAt() == nil {
 		t.Errorf("%s, next attempt at %v", d.Status, d.NextAttemptAt())

@@ -18,6 +18,7 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
+	"spendhook/subscribers/registry"
 )
 
 // work is one delivery that is to be attempted.
@@ -50,9 +51,9 @@ type matching struct {
 
 // take starts what was claimed; it is the queue's Take.
 func (d *Dispatcher) take(ctx context.Context, replica string, batches []workqueue.Batch) {
-	wanted := make([]subscribers.CompanyVersion, len(batches))
+	wanted := make([]registry.CompanyVersion, len(batches))
 	for i, b := range batches {
-		wanted[i] = subscribers.CompanyVersion{Company: b.Company, Version: b.Version}
+		wanted[i] = registry.CompanyVersion{Company: b.Company, Version: b.Version}
 	}
 	all, err := d.load(ctx, wanted)
 	if err != nil {

@@ -18,6 +18,7 @@ type metrics struct {
 	duration     prometheus.Histogram
 	latency      *prometheus.HistogramVec
 	wait         *prometheus.HistogramVec
+	waits        map[string]prometheus.Observer // those of wait, by reason
 	queued       prometheus.Counter
 	quarantined  prometheus.Counter
 	filterErrors prometheus.Counter
@@ -44,6 +45,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			"From an event's acceptance to the first successful attempt of a delivery, by what held it meanwhile: nothing (none), a receiver that failed, was busy or asked for a pause (receiver), its rate limit (rate_limit), a pause of the subscriber (paused)."), []string{"held"}),
 		wait: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
 			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit) or of its host (host_limit), its rate limit (rate_limit), a pause of the subscriber (paused), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
+		waits: map[string]prometheus.Observer{},
 		queued: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_queued_total", Help: "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach.",
 		}),
@@ -76,7 +78,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		}),
 	}
 	for _, reason := range []string{waitQueue, waitLimit, waitHost, waitRate, waitBreaker, waitPaused, waitSchedule} {
-		m.wait.WithLabelValues(reason)
+		m.waits[reason] = m.wait.WithLabelValues(reason)
 	}
 	for _, held := range []string{heldNone, heldReceiver, heldRate, heldPaused} {
 		m.latency.WithLabelValues(held)
@@ -140,7 +142,7 @@ const (
 // waited observes how long a delivery waited whose attempt begins, and returns it.
 func (m *metrics) waited(w *work, now time.Time) (waited attempt.Waited) {
 	observe := func(reason string, d time.Duration) {
-		m.wait.WithLabelValues(reason).Observe(max(0, d.Seconds()))
+		m.waits[reason].Observe(max(0, d.Seconds()))
 		waited.Add(reason, d)
 	}
 	if w.event != nil {

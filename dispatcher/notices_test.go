@@ -32,6 +32,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // noticeBench is a dispatcher whose operational events are watched. It is not started.
@@ -66,7 +67,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
 		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: b.subs}),
+		Registry: registry.New(b.subs, 0),
 		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second

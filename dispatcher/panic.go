@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // recovered logs what a deferred function has recovered, and makes an error of it; nil
@@ -37,7 +37,7 @@ func (d *Dispatcher) contained(ctx context.Context, replica string, r delivery.R
 }
 
 // load reads the subscribers of companies.
-func (d *Dispatcher) load(ctx context.Context, wanted []subscribers.CompanyVersion) (all []subscribers.Loaded, err error) {
+func (d *Dispatcher) load(ctx context.Context, wanted []registry.CompanyVersion) (all []registry.Loaded, err error) {
 	defer func() {
 		if why := d.recovered(recover(), "load subscribers", delivery.Ref{}); why != nil {
 			err = why

@@ -8,6 +8,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 )
 
@@ -21,9 +22,9 @@ func TestTheLogShowsTheHeadersThatWereSent(t *testing.T) {
 	in.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
 		switch n {
 		case 2:
-			h.update(s, subscribers.Settings{Headers: map[string]*subscribers.Secret{"X-Key": new(subscribers.Secret("a secret"))}})
+			h.update(s, subscribers.Settings{Headers: map[string]*secret.Text{"X-Key": new(secret.Text("a secret"))}})
 		case 3:
-			h.update(s, subscribers.Settings{Headers: map[string]*subscribers.Secret{"X-Key": nil}, Format: new(subscribers.FormatCloudEvents)})
+			h.update(s, subscribers.Settings{Headers: map[string]*secret.Text{"X-Key": nil}, Format: new(subscribers.FormatCloudEvents)})
 		}
 		if n < 4 {
 			w.WriteHeader(http.StatusTeapot)

@@ -19,6 +19,7 @@ import (
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
 
 func issue(t *testing.T, ca *devca.Authority, leaf devca.Leaf) subscribers.CertificateInput {
@@ -51,7 +52,7 @@ func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 	if !read.TLS.PrivateKey.(*ecdsa.PrivateKey).Equal(set.TLS.PrivateKey) {
 		t.Error("another key was read")
 	}
-	raw := b.client.HGet(t.Context(), subscribers.CompanyKey(b.company), "c").Val()
+	raw := b.client.HGet(t.Context(), subscriberstest.CompanyKey(b.company), "c").Val()
 	if body := strings.Split(in.PrivateKey, "\n")[1]; raw == "" || strings.Contains(raw, body[:20]) {
 		t.Errorf("stored in clear: %s", raw)
 	}
@@ -66,7 +67,7 @@ func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 	other.create(t, "https://example.com/")
 	registry := registryOn(b.store)
 	thumbprint := func(b *bundle) string {
-		matched, err := registry.Subscribers(t.Context(), b.company, b.version(t))
+		matched, err := registry.Current(t.Context(), b.company)
 		noErr(t, err)
 		if matched[0].Certificate == nil {
 			return ""
@@ -100,7 +101,7 @@ func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 func TestACertificateLivesWithoutSubscribers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
-	life := func() time.Duration { return b.client.PTTL(t.Context(), subscribers.CompanyKey(b.company)).Val() }
+	life := func() time.Duration { return b.client.PTTL(t.Context(), subscriberstest.CompanyKey(b.company)).Val() }
 	set := func() {
 		_, err := b.store.SetCertificate(t.Context(), b.company, clientCertificate(t, b.clock.Now()))
 		noErr(t, err)

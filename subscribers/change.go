@@ -223,18 +223,24 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		return "", err
 	}
 	company, id := after.CompanyUUID, after.UUID
-	reset := after.Enabled && !before.Enabled
+	turned := ""
+	switch {
+	case after.Enabled && !before.Enabled:
+		turned = "enabled"
+	case before.Enabled && !after.Enabled:
+		turned = "disabled"
+	}
 	notice, err := s.disabledNotice(before, after)
 	if err != nil {
 		return "", err
 	}
 	p := partition.Of(company)
 	args := []any{
-		id.String(), raw, next, before.CallbackURL, after.CallbackURL, reset,
+		id.String(), raw, next, before.CallbackURL, after.CallbackURL, turned,
 		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
-		append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), healthKey(company, id)),
+		append(workqueue.Keys(p), companyKey(company), urlsKey(company), healthKey(company, id)),
 		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 )
 
@@ -239,7 +240,7 @@ func TestRotatedSecretSignsUntilTheOverlapEnds(t *testing.T) {
 		t.Fatal("the secret did not change")
 	}
 	now := b.clock.Now()
-	for at, want := range map[time.Duration][]subscribers.Secret{
+	for at, want := range map[time.Duration][]secret.Text{
 		0: {fresh, old}, time.Hour - time.Millisecond: {fresh, old}, time.Hour: {fresh},
 	} {
 		if got := rotated.LiveSecrets(now.Add(at)); !slices.Equal(got, want) {

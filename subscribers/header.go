@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/secret"
 )
 
 const (
@@ -43,8 +44,8 @@ func reserved(name string) bool {
 }
 
 // checkHeaderChanges returns the changes under their canonical names.
-func checkHeaderChanges(problems *invalid.Error, given map[string]*Secret) map[string]*Secret {
-	changes := make(map[string]*Secret, len(given))
+func checkHeaderChanges(problems *invalid.Error, given map[string]*secret.Text) map[string]*secret.Text {
+	changes := make(map[string]*secret.Text, len(given))
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !checkHeaderName(problems, name) {
 			continue
@@ -93,7 +94,7 @@ func checkHeaderValue(problems *invalid.Error, field, value string) {
 }
 
 // changeHeaders returns headers, by name, after changes.
-func changeHeaders(headers []Header, changes map[string]*Secret) []Header {
+func changeHeaders(headers []Header, changes map[string]*secret.Text) []Header {
 	var after []Header
 	for _, h := range headers {
 		if _, named := changes[h.Name]; !named {

@@ -7,14 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 )
 
-type secrets = map[string]subscribers.Secret
+type secrets = map[string]secret.Text
 
 // settings are what sets the headers.
-func settings(headers secrets) map[string]*subscribers.Secret {
-	changes := map[string]*subscribers.Secret{}
+func settings(headers secrets) map[string]*secret.Text {
+	changes := map[string]*secret.Text{}
 	for name, value := range headers {
 		changes[name] = &value
 	}
@@ -55,12 +56,12 @@ func TestAnUpdateChangesTheHeadersItNames(t *testing.T) {
 	in.Headers = settings(secrets{"X-A": "1", "X-B": "2", "X-C": "3"})
 	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*subscribers.Secret{
-		"x-a": new(subscribers.Secret("one")), "X-B": nil, "X-D": new(subscribers.Secret("4")), "X-None": nil,
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*secret.Text{
+		"x-a": new(secret.Text("one")), "X-B": nil, "X-D": new(secret.Text("4")), "X-None": nil,
 	}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
-	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other"), Headers: map[string]*subscribers.Secret{}})
+	s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Other"), Headers: map[string]*secret.Text{}})
 	noErr(t, err)
 	wantHeaders(t, s, "X-A=one", "X-C=3", "X-D=4")
 }
@@ -73,7 +74,7 @@ func TestHeadersStayAtTheOriginTheyWereGivenFor(t *testing.T) {
 	in.Headers = settings(secrets{"X-A": "1", "X-B": "2"})
 	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
-	move := func(to string, headers map[string]*subscribers.Secret) error {
+	move := func(to string, headers map[string]*secret.Text) error {
 		s, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{CallbackURL: &to, Headers: headers})
 		return err
 	}
@@ -81,16 +82,16 @@ func TestHeadersStayAtTheOriginTheyWereGivenFor(t *testing.T) {
 	wantHeaders(t, s, "X-A=1", "X-B=2")
 	kept := s
 	for _, to := range []string{"https://evil.example/b", "https://example.com:8443/b", "https://example.com.evil.example/"} {
-		for _, headers := range []map[string]*subscribers.Secret{nil, {"X-C": new(subscribers.Secret("3"))}, {"x-a": nil}} {
+		for _, headers := range []map[string]*secret.Text{nil, {"X-C": new(secret.Text("3"))}, {"x-a": nil}} {
 			if got := codes(t, move(to, headers)); !strings.Contains(got, "/headers/X-B REQUIRED") {
 				t.Errorf("%s: %s", to, got)
 			}
 			s = kept
 		}
 	}
-	noErr(t, move("https://new.example/", map[string]*subscribers.Secret{"x-a": new(subscribers.Secret("1")), "X-B": nil}))
+	noErr(t, move("https://new.example/", map[string]*secret.Text{"x-a": new(secret.Text("1")), "X-B": nil}))
 	wantHeaders(t, s, "X-A=1")
-	noErr(t, move("https://new.example/", map[string]*subscribers.Secret{"X-A": nil}))
+	noErr(t, move("https://new.example/", map[string]*secret.Text{"X-A": nil}))
 	noErr(t, move("https://newer.example/", nil))
 }
 
@@ -169,4 +170,4 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	wantHeaders(t, after)
 }
 
-func text(n int) subscribers.Secret { return subscribers.Secret(strings.Repeat("v", n)) }
+func text(n int) secret.Text { return secret.Text(strings.Repeat("v", n)) }

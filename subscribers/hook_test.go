@@ -7,21 +7,18 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
 
-// hook sees every command that a client sends alone (each), each of a pipeline
-// (piped), and pipelines whole (pipeline).
+// hook sees every command that a client sends alone (each), and each of a pipeline
+// (piped).
 type hook struct {
-	each     func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
-	piped    func(cmd redis.Cmder)
-	pipeline func(cmds []redis.Cmder)
+	each  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+	piped func(cmd redis.Cmder)
 }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook {
@@ -39,9 +36,6 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.pipeline != nil {
-			h.pipeline(cmds)
-		}
 		for _, cmd := range cmds {
 			if h.piped != nil {
 				h.piped(cmd)
@@ -49,50 +43,6 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		}
 		return next(ctx, cmds)
 	}
-}
-
-// answering answers pipelines in place of the server.
-type answering struct {
-	answer func(ctx context.Context, cmds []redis.Cmder) error
-}
-
-func (h answering) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (h answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return h.answer
-}
-
-func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		answer, loads := make(chan struct{}), 0
-		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
-		defer client.Close()
-		client.AddHook(answering{func(ctx context.Context, cmds []redis.Cmder) error {
-			loads += len(cmds)
-			<-answer
-			for _, cmd := range cmds {
-				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{subscribers.VersionField: "7"})
-				cmd.SetErr(ctx.Err())
-			}
-			return ctx.Err()
-		}})
-		r := registryOn(subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring()}))
-		company, errs := uuid.New(), make([]error, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		for i, ctx := range []context.Context{ctx, t.Context()} {
-			go func() { _, errs[i] = r.Subscribers(ctx, company, 7) }()
-			synctest.Wait()
-		}
-		cancel()
-		synctest.Wait()
-		close(answer)
-		synctest.Wait()
-		wantErr(t, errs[0], context.Canceled)
-		if errs[1] != nil || loads != 1 {
-			t.Errorf("the other caller got %v; %d loads", errs[1], loads)
-		}
-	})
 }
 
 func TestAddEventLosesToAURLThatMovesMeanwhile(t *testing.T) {

@@ -8,19 +8,19 @@ import (
 	"spendhook/internal/partition"
 )
 
-// VersionField is the field of CompanyKey with the version of the company's
+// versionField is the field of companyKey with the version of the company's
 // subscribers: an integer that grows with every change. No field means that
 // the company has none.
-const VersionField = "v"
+const versionField = "v"
 
-// certificateField is the field of CompanyKey with the company's egress
+// certificateField is the field of companyKey with the company's egress
 // certificate, JSON.
 const certificateField = "c"
 
-// CompanyKey names the hash of a company's subscribers: uuid to JSON,
-// VersionField and certificateField. A dispatch reads the version in its own
-// round trip and hands it to Registry.Subscribers.
-func CompanyKey(company uuid.UUID) string { return key(company, "s:"+company.String()) }
+// companyKey names the hash of a company's subscribers: uuid to JSON,
+// versionField and certificateField. The claim of an event reads the version in its
+// own round trip.
+func companyKey(company uuid.UUID) string { return key(company, "s:"+company.String()) }
 
 // urlsKey names the hash of a company's callback URLs to subscriber uuids.
 func urlsKey(company uuid.UUID) string { return key(company, "su:"+company.String()) }
@@ -35,6 +35,10 @@ func certificatesKey(partition int) string { return "sh:{" + strconv.Itoa(partit
 
 // healthKey names the hash with the health of a subscriber.
 func healthKey(company, subscriber uuid.UUID) string { return key(company, "sh:"+subscriber.String()) }
+
+// failingKey names the sorted set of a company's subscribers that are failing, by the
+// unix ms of the last sample that says so.
+func failingKey(company uuid.UUID) string { return key(company, "fs:"+company.String()) }
 
 // signingKey names the string with the sealed ed25519 seed of a company.
 func signingKey(company uuid.UUID) string { return key(company, "wk:"+company.String()) }

@@ -19,9 +19,10 @@ type Filter struct {
 	// CallbackURL is the whole URL, normalised before it is compared.
 	CallbackURL string
 	Enabled     *bool
-	Events      []string // any of these
-	Page        int      // from 0
-	Size        int      // 0 means 20
+	Events      []string           // any of these
+	Among       map[uuid.UUID]bool // one of these; nil: any
+	Page        int                // from 0
+	Size        int                // 0 means 20
 }
 
 // page collects one page of what matches and counts the rest.
@@ -47,14 +48,25 @@ func newPage(f Filter) (*page, error) {
 	return &page{Filter: f}, problems.OrNil()
 }
 
+// Select is a page of those among all that match, and how many match.
+func (f Filter) Select(all []*Subscriber) (items []Subscriber, total int, err error) {
+	p, err := newPage(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.add(all)
+	return p.items, p.total, nil
+}
+
 func (p *page) add(all []*Subscriber) {
 	for _, s := range all {
 		if !p.matches(s) {
 			continue
 		}
 		if p.total/p.Size == p.Page && s.Locked == nil { // a damaged one only counts
-			s.Secrets, s.Certificate = nil, nil
-			p.items = append(p.items, *s)
+			shown := *s // it may be shared
+			shown.Secrets, shown.Certificate = nil, nil
+			p.items = append(p.items, shown)
 		}
 		p.total++
 	}
@@ -71,11 +83,12 @@ func (p *page) skip(n int) bool {
 
 // matchesAll reports whether there is no filter but the company.
 func (p *page) matchesAll() bool {
-	return p.UUID == nil && p.Enabled == nil && p.CallbackURL == "" && p.Name == "" && len(p.Events) == 0
+	return p.Among == nil && p.UUID == nil && p.Enabled == nil && p.CallbackURL == "" && p.Name == "" && len(p.Events) == 0
 }
 
 func (p *page) matches(s *Subscriber) bool {
-	return (p.UUID == nil || *p.UUID == s.UUID) &&
+	return (p.Among == nil || p.Among[s.UUID]) &&
+		(p.UUID == nil || *p.UUID == s.UUID) &&
 		(p.Enabled == nil || *p.Enabled == s.Enabled) &&
 		(p.CallbackURL == "" || p.CallbackURL == s.CallbackURL) &&
 		strings.Contains(strings.ToLower(s.Name), p.Name) &&

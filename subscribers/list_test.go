@@ -1,6 +1,7 @@
 package subscribers_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -33,7 +34,7 @@ func TestListFilters(t *testing.T) {
 		made[*in.Name] = s
 		b.clock.advance(time.Second)
 	}
-	id, unknown := made["payouts"].UUID, uuid.New()
+	id, unknown, copies := made["payouts"].UUID, uuid.New(), registryOn(b.store)
 	for _, c := range []struct {
 		name   string
 		filter subscribers.Filter
@@ -48,6 +49,8 @@ func TestListFilters(t *testing.T) {
 		{"disabled", subscribers.Filter{Enabled: new(false)}, []string{"payouts"}},
 		{"any of the events", subscribers.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
 		{"uuid", subscribers.Filter{UUID: &id}, []string{"payouts"}},
+		{"among", subscribers.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
+		{"among none", subscribers.Filter{Among: map[uuid.UUID]bool{}}, nil},
 		{"unknown uuid", subscribers.Filter{UUID: &unknown}, nil},
 		{"all must hold", subscribers.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
 		{"unknown company", subscribers.Filter{Company: &unknown}, nil},
@@ -57,10 +60,14 @@ func TestListFilters(t *testing.T) {
 			if f.Company == nil {
 				f.Company = company
 			}
-			got, total, err := b.store.List(t.Context(), f)
-			noErr(t, err)
-			if !slices.Equal(names(got), c.want) || total != len(c.want) {
-				t.Errorf("%s (company %v): %q of %d, want %q", c.name, company != nil, names(got), total, c.want)
+			for by, list := range map[string]func(context.Context, subscribers.Filter) ([]subscribers.Subscriber, int, error){
+				"store": b.store.List, "registry": copies.List,
+			} {
+				got, total, err := list(t.Context(), f)
+				noErr(t, err)
+				if !slices.Equal(names(got), c.want) || total != len(c.want) {
+					t.Errorf("%s (company %v, %s): %q of %d, want %q", c.name, company != nil, by, names(got), total, c.want)
+				}
 			}
 		}
 	}
@@ -74,6 +81,17 @@ func TestListShowsNoSecrets(t *testing.T) {
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
+	}
+	copies := registryOn(b.store)
+	all, _, err = copies.List(t.Context(), subscribers.Filter{Company: &b.company})
+	noErr(t, err)
+	if len(all) != 1 || all[0].Secrets != nil {
+		t.Errorf("copies: listed %d with secrets %v", len(all), all[0].Secrets)
+	}
+	kept, err := copies.Current(t.Context(), b.company)
+	noErr(t, err)
+	if len(kept) != 1 || len(kept[0].Secrets) != 1 {
+		t.Error("a list took the secrets of the copies")
 	}
 }
 

@@ -89,7 +89,7 @@ func (v vault) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 // with the certificate they share, and their version. What is damaged is Locked,
 // and does not keep the others from being read.
 func (v vault) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
-	version, _ := strconv.ParseInt(hash[VersionField], 10, 64) // only our scripts write it
+	version, _ := strconv.ParseInt(hash[versionField], 10, 64) // only our scripts write it
 	certificate, err := v.decodeCertificate(company, hash[certificateField])
 	if err != nil {
 		certificate = &Certificate{Locked: &Locked{err: err}}

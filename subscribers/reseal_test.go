@@ -211,13 +211,13 @@ func TestResealMovesTheVersionSoThatNoReplicaKeepsALockedCopy(t *testing.T) {
 	b, all := furnished(t)
 	withCompany(b, all[0])
 	registry := registryOn(b.withKeys(sealtest.Ring("new")))
-	locked, err := registry.Subscribers(t.Context(), b.company, b.version(t))
+	locked, err := registry.Current(t.Context(), b.company)
 	noErr(t, err)
 	if locked[1].Unusable() == nil {
 		t.Fatal("the registry opens what it has no key of")
 	}
 	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &seal.Count{}))
-	open, err := registry.Subscribers(t.Context(), b.company, b.version(t))
+	open, err := registry.Current(t.Context(), b.company)
 	noErr(t, err)
 	if err := open[1].Unusable(); err != nil {
 		t.Error(err)

@@ -11,22 +11,23 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 )
 
 func TestSecretIsNeverPrinted(t *testing.T) {
 	t.Parallel()
 	const plain = "whsec_c2VjcmV0IGhlcmU="
-	secret := subscribers.Secret(plain)
-	holder := subscribers.Subscriber{Name: "n", Secrets: []subscribers.SigningSecret{{Key: secret}}}
-	for _, value := range []any{secret, &secret, holder, &holder, []subscribers.Secret{secret}, map[string]subscribers.Secret{"k": secret}} {
-		for how, text := range allPrints(t, value) {
+	value := secret.Text(plain)
+	holder := subscribers.Subscriber{Name: "n", Secrets: []subscribers.SigningSecret{{Key: value}}}
+	for _, v := range []any{value, &value, holder, &holder, []secret.Text{value}, map[string]secret.Text{"k": value}} {
+		for how, text := range allPrints(t, v) {
 			if strings.Contains(text, plain[6:20]) || strings.Contains(text, fmt.Sprintf("%x", plain[6:20])) {
-				t.Errorf("%s of %T shows the secret: %s", how, value, text)
+				t.Errorf("%s of %T shows the secret: %s", how, v, text)
 			}
 		}
 	}
-	if got := secret.Reveal(); got != plain {
+	if got := value.Reveal(); got != plain {
 		t.Errorf("Reveal() = %q", got)
 	}
 }

@@ -2,6 +2,7 @@ package subscribers_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -47,8 +49,27 @@ func setup(t *testing.T, opts subscribers.StoreOptions) *bundle {
 	return b
 }
 
-func registryOn(store *subscribers.Store) *subscribers.Registry {
-	return subscribers.NewRegistry(subscribers.RegistryOptions{Store: store})
+func registryOn(store *subscribers.Store) *registry.Registry { return registry.New(store, 0) }
+
+// companies makes n companies with some subscribers each.
+func (b *bundle) companies(t *testing.T, n, each int) []registry.CompanyVersion {
+	t.Helper()
+	all := make([]registry.CompanyVersion, n)
+	for i := range all {
+		b.company = uuid.New()
+		for k := range each {
+			b.create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
+		}
+		all[i] = registry.CompanyVersion{Company: b.company, Version: b.version(t)}
+	}
+	return all
+}
+
+func (b *bundle) subscribers(t *testing.T) []*subscribers.Subscriber {
+	t.Helper()
+	all, err := registryOn(b.store).Current(t.Context(), b.company)
+	noErr(t, err)
+	return all
 }
 
 func (b *bundle) input(url string) subscribers.Settings {
@@ -67,8 +88,8 @@ func (b *bundle) create(t *testing.T, url string) subscribers.Subscriber {
 // version is what a dispatch reads before it asks the registry.
 func (b *bundle) version(t *testing.T) int64 {
 	t.Helper()
-	v, err := b.client.HGet(t.Context(), subscribers.CompanyKey(b.company), subscribers.VersionField).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	v, err := b.store.Version(t.Context(), b.company)
+	if err != nil {
 		t.Fatalf("read version: %v", err)
 	}
 	return v

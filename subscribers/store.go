@@ -18,6 +18,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
+	"spendhook/internal/secret"
 )
 
 // StoreOptions are what a Store needs. Client and Keyring are required.
@@ -34,9 +35,9 @@ type StoreOptions struct {
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
 	SecretOverlap time.Duration // how long a rotated secret still signs; 0 means 24 h
 
-	Now       func() time.Time // nil means time.Now
-	NewID     func() uuid.UUID // nil means uuid.New
-	NewSecret func() Secret    // nil means 32 random bytes
+	Now       func() time.Time   // nil means time.Now
+	NewID     func() uuid.UUID   // nil means uuid.New
+	NewSecret func() secret.Text // nil means 32 random bytes
 }
 
 // Store keeps subscribers in Redis. Its methods are safe for concurrent use
@@ -105,7 +106,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	}
 	company := sub.CompanyUUID
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), companiesKey(p))
+	keys := append(workqueue.Keys(p), companyKey(company), urlsKey(company), companiesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p)}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
@@ -130,7 +131,7 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Subscriber, err
 }
 
 func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error) {
-	raw, err := s.opts.Client.HGet(ctx, CompanyKey(company), id.String()).Result()
+	raw, err := s.opts.Client.HGet(ctx, companyKey(company), id.String()).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", ErrNotFound
 	}
@@ -150,7 +151,7 @@ const versionLife = 24 * time.Hour
 // for it.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), CompanyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
+	keys := append(workqueue.Keys(p), companyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
 		id.String(), company.String(), versionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
 	switch {

@@ -38,7 +38,7 @@ func (s *Store) SetCertificate(ctx context.Context, company uuid.UUID, in Certif
 		return nil, err
 	}
 	err = certificateScript.Run(ctx, s.opts.Client,
-		[]string{CompanyKey(company), certificatesKey(partition.Of(company))},
+		[]string{companyKey(company), certificatesKey(partition.Of(company))},
 		raw, company.String(), c.NotAfter.UnixMilli()).Err()
 	if err != nil {
 		return nil, fmt.Errorf("set egress certificate: %w", err)
@@ -48,7 +48,7 @@ func (s *Store) SetCertificate(ctx context.Context, company uuid.UUID, in Certif
 
 // Certificate returns the company's egress certificate, or ErrNoCertificate.
 func (s *Store) Certificate(ctx context.Context, company uuid.UUID) (*Certificate, error) {
-	raw, err := s.opts.Client.HGet(ctx, CompanyKey(company), certificateField).Result()
+	raw, err := s.opts.Client.HGet(ctx, companyKey(company), certificateField).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, ErrNoCertificate
 	}
@@ -61,7 +61,7 @@ func (s *Store) Certificate(ctx context.Context, company uuid.UUID) (*Certificat
 // RemoveCertificate removes the company's egress certificate, or returns
 // ErrNoCertificate.
 func (s *Store) RemoveCertificate(ctx context.Context, company uuid.UUID) error {
-	keys := []string{CompanyKey(company), certificatesKey(partition.Of(company)), urlsKey(company)}
+	keys := []string{companyKey(company), certificatesKey(partition.Of(company)), urlsKey(company)}
 	removed, err := uncertificateScript.Run(ctx, s.opts.Client, keys, company.String(), versionLife.Milliseconds()).Bool()
 	if err != nil {
 		return fmt.Errorf("remove egress certificate: %w", err)

@@ -55,7 +55,7 @@ func companyOf(key, infix string) (company uuid.UUID, ok bool) {
 
 func (s *Store) resealCompany(ctx context.Context, key string, count *seal.Count) error {
 	company, ok := companyOf(key, "}:s:")
-	if !ok || key != CompanyKey(company) {
+	if !ok || key != companyKey(company) {
 		return nil
 	}
 	hash, err := s.opts.Client.HGetAll(ctx, key).Result()
@@ -63,7 +63,7 @@ func (s *Store) resealCompany(ctx context.Context, key string, count *seal.Count
 		return err
 	}
 	for field, raw := range hash {
-		if field == VersionField {
+		if field == versionField {
 			continue
 		}
 		if err := s.resealField(ctx, company, field, raw, count); err != nil {
@@ -79,10 +79,10 @@ func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw s
 		Seals: recordSeals,
 		Anew:  func(raw string) (string, error) { return s.resealed(company, field, raw) },
 		Swap: func(ctx context.Context, old, fresh string) (bool, error) {
-			return resealScript.Run(ctx, s.opts.Client, []string{CompanyKey(company)}, field, old, fresh).Bool()
+			return resealScript.Run(ctx, s.opts.Client, []string{companyKey(company)}, field, old, fresh).Bool()
 		},
 		Read: func(ctx context.Context) (string, error) {
-			return found(s.opts.Client.HGet(ctx, CompanyKey(company), field).Result())
+			return found(s.opts.Client.HGet(ctx, companyKey(company), field).Result())
 		},
 	})
 	if err != nil {

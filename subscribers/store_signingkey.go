@@ -27,7 +27,7 @@ func (s *Store) SigningKey(ctx context.Context, company uuid.UUID) (ed25519.Priv
 	if err != nil {
 		return nil, fmt.Errorf("make signing key: %w", err)
 	}
-	text, err := signingKeyScript.Run(ctx, s.opts.Client, []string{signingKey(company), CompanyKey(company)}, sealed).Text()
+	text, err := signingKeyScript.Run(ctx, s.opts.Client, []string{signingKey(company), companyKey(company)}, sealed).Text()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return nil, ErrNotFound

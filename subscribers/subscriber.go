@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
+	"spendhook/internal/secret"
 	"spendhook/subscribers/filter"
 )
 
@@ -68,24 +69,24 @@ type Subscriber struct {
 	// Revision names what is stored; another change gives another one.
 	Revision string `json:"-"`
 	// Certificate is the company's, for receivers that ask for one; nil when it
-	// has none. Only Registry sets it.
+	// has none. Only Load sets it.
 	Certificate *Certificate `json:"-"`
 	// Locked says that the stored record is damaged: then the subscriber counts as
 	// Enabled, so that what is pending for it waits, but wants no event, and has
-	// nothing else but its uuids. Only Registry gives out such a subscriber; Store
-	// answers an error for it, and can delete it.
+	// nothing else but its uuids. Only Load gives out such a subscriber; the others
+	// answer an error for it, and can delete it.
 	Locked *Locked `json:"-"`
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
-	expression func() (*filter.Expression, error) // of a Registry's subscriber with a filter
+	expression func() (*filter.Expression, error) // of a loaded subscriber with a filter
 }
 
 // Header is a field that is sent with every delivery to a subscriber. Its name
 // is in the canonical form of net/http.
 type Header struct {
 	Name   string
-	Value  Secret
+	Value  secret.Text
 	Locked *Locked // else nil: then there is no Value
 
 	Unknown *jsontext.Value // as of a Subscriber
@@ -93,7 +94,7 @@ type Header struct {
 
 // SigningSecret is a secret and the end of its life; nil while it is current.
 type SigningSecret struct {
-	Key       Secret
+	Key       secret.Text
 	ExpiresAt *time.Time
 	Locked    *Locked // else nil: then there is no Key
 
@@ -124,8 +125,8 @@ func (s *Subscriber) Unusable() error {
 }
 
 // LiveSecrets returns the secrets to sign with at now, newest first.
-func (s *Subscriber) LiveSecrets(now time.Time) []Secret {
-	live := make([]Secret, 0, len(s.Secrets))
+func (s *Subscriber) LiveSecrets(now time.Time) []secret.Text {
+	live := make([]secret.Text, 0, len(s.Secrets))
 	for _, secret := range s.Secrets {
 		if secret.liveAt(now) && secret.Locked == nil {
 			live = append(live, secret.Key)
@@ -192,7 +193,7 @@ type Settings struct {
 	Enabled     *bool // true by default
 	// Revisions are those that the subscriber may have, or ErrChanged; none: any.
 	Revisions []string
-	Headers   map[string]*Secret
+	Headers   map[string]*secret.Text
 	Filter    *string    // "" removes it
 	Format    *string    // one of the Format constants
 	RateLimit *RateLimit // the zero value removes it

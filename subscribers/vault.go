@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/seal"
+	"spendhook/internal/secret"
 )
 
 // ErrLocked is wrapped by the error of a secret that does not open with the
@@ -28,19 +29,19 @@ func (l *Locked) Err() error { return fmt.Errorf("%w: %w", ErrLocked, l.err) }
 // vault seals what goes to Redis and opens what comes from it.
 type vault struct{ keys *seal.Keyring }
 
-func (v vault) seal(secret Secret, locked *Locked, place string) (string, error) {
+func (v vault) seal(plain secret.Text, locked *Locked, place string) (string, error) {
 	if locked != nil {
 		return locked.text, nil
 	}
-	return v.keys.Seal([]byte(secret.Reveal()), place)
+	return v.keys.Seal([]byte(plain.Reveal()), place)
 }
 
-func (v vault) open(text, place string) (Secret, *Locked) {
+func (v vault) open(text, place string) (secret.Text, *Locked) {
 	plain, err := v.keys.Open(text, place)
 	if err != nil {
 		return "", &Locked{text, err}
 	}
-	return Secret(plain), nil
+	return secret.Text(plain), nil
 }
 
 // The places of secrets, which bind a sealed value to where it is kept.

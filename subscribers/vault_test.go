@@ -7,7 +7,9 @@ import (
 
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // withKeys is another store on the bundle's database.
@@ -17,7 +19,7 @@ func (b *bundle) withKeys(keys *seal.Keyring) *subscribers.Store {
 
 func (b *bundle) raw(t *testing.T, s subscribers.Subscriber) string {
 	t.Helper()
-	raw, err := b.client.HGet(t.Context(), subscribers.CompanyKey(b.company), s.UUID.String()).Result()
+	raw, err := b.client.HGet(t.Context(), subscriberstest.CompanyKey(b.company), s.UUID.String()).Result()
 	noErr(t, err)
 	return raw
 }
@@ -29,7 +31,7 @@ func TestClearTextDoesNotOpen(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
 	inClear := `{"name":"N","callbackUrl":"https://example.com/","events":["A"],"enabled":true,"createdAt":"2026-01-01T00:00:00Z","updatedAt":"2026-01-01T00:00:00Z","secrets":[{"key":"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"}]}`
-	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), s.UUID.String(), inClear).Err())
+	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), s.UUID.String(), inClear).Err())
 	read, err := b.store.Get(t.Context(), b.company, s.UUID)
 	noErr(t, err)
 	if got := read.LiveSecrets(b.clock.Now()); len(got) > 0 {
@@ -61,7 +63,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
-	in.Headers = map[string]*subscribers.Secret{"Authorization": new(subscribers.Secret("Bearer hunter22"))}
+	in.Headers = map[string]*secret.Text{"Authorization": new(secret.Text("Bearer hunter22"))}
 	s, err := b.store.Create(t.Context(), b.company, in)
 	noErr(t, err)
 	other := b.withKeys(sealtest.Ring("another"))
@@ -75,7 +77,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	if len(read.LiveSecrets(b.clock.Now())) != 0 || read.Headers[0].Value != "" {
 		t.Error("a locked secret has a value")
 	}
-	matched, err := registryOn(other).Subscribers(t.Context(), b.company, b.version(t))
+	matched, err := registryOn(other).Current(t.Context(), b.company)
 	noErr(t, err)
 	if len(matched) != 1 || matched[0].Unusable() == nil {
 		t.Error("the registry does not say so")
@@ -93,7 +95,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	// A new secret and a new value make it usable without the lost key.
 	_, err = other.RotateSecret(t.Context(), b.company, s.UUID)
 	noErr(t, err)
-	healed, err := other.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*subscribers.Secret{"authorization": new(subscribers.Secret("Bearer fresh1"))}})
+	healed, err := other.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Headers: map[string]*secret.Text{"authorization": new(secret.Text("Bearer fresh1"))}})
 	noErr(t, err)
 	if healed.Unusable() != nil || len(healed.Secrets) != 1 {
 		t.Errorf("after a rotation: %v, %d secrets", healed.Unusable(), len(healed.Secrets))
@@ -104,7 +106,7 @@ func TestASealedSecretOpensForItsOwnSubscriberOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	one, two := b.create(t, "https://example.com/1"), b.create(t, "https://example.com/2")
-	noErr(t, b.client.HSet(t.Context(), subscribers.CompanyKey(b.company), two.UUID.String(), b.raw(t, one)).Err())
+	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), two.UUID.String(), b.raw(t, one)).Err())
 	moved, err := b.store.Get(t.Context(), b.company, two.UUID)
 	noErr(t, err)
 	if !errors.Is(moved.Unusable(), seal.ErrDamaged) {

@@ -14,6 +14,9 @@ import (
 	"spendhook/api"
 	"spendhook/api/client"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/webhook"
@@ -29,6 +32,7 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -36,7 +40,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // daemon is the handler of a daemon with everything behind it but the spend data.
 type daemon struct {
 	url     string
-	clients *auth.Clients
+	clients *clients.Store
 	company uuid.UUID
 }
 
@@ -50,7 +54,7 @@ func startDaemon(t *testing.T) *daemon {
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: subs}),
+		Registry: registry.New(subs, 0),
 		Queue:    workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -66,8 +70,12 @@ func startDaemon(t *testing.T) *daemon {
 		defer cancel()
 		d.Stop(ctx)
 	})
-	clients := auth.NewClients(db, nil)
-	keys, err := auth.OpenKeys(t.Context(), auth.KeysOptions{Store: auth.KeyTable{DB: db}, Keyring: sealtest.Keyring(), Dir: t.TempDir(), Issuer: "https://api.spendhook.test"})
+	clients := clients.NewStore(db, nil)
+	keys, err := keys.Open(t.Context(), keys.Options{Store: keys.Table(db), Keyring: sealtest.Keyring(), Dir: t.TempDir(), Issuer: "https://api.spendhook.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := auth.NewVerifier(auth.VerifierOptions{Keys: keys, Revoked: clients.Revoked})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +83,8 @@ func startDaemon(t *testing.T) *daemon {
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
-		Keys:        keys, Verifier: auth.NewVerifier(auth.VerifierOptions{Keys: keys, Clients: clients}),
-		Tokens: auth.NewEndpoint(auth.EndpointOptions{Keys: keys, Clients: clients, Logger: logger}),
+		Keys:        keys, Verifier: verifier,
+		Tokens: tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients, Logger: logger}),
 		Logger: logger,
 	})
 	if err != nil {
@@ -90,7 +98,7 @@ func startDaemon(t *testing.T) *daemon {
 // credentials are those of a new client of the daemon.
 func (d *daemon) credentials(t *testing.T, scopes string) *client.Credentials {
 	t.Helper()
-	c, secret, err := d.clients.Create(t.Context(), auth.NewClient{Name: t.Name(), Company: &d.company, Scopes: strings.Fields(scopes)})
+	c, secret, err := d.clients.Create(t.Context(), clients.Registration{Name: t.Name(), Company: &d.company, Scopes: strings.Fields(scopes)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"spendhook/api"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/config"
 	"spendhook/internal/pause"
 	"spendhook/internal/seal"
@@ -16,10 +21,10 @@ import (
 
 // openKeys opens the keys that sign access tokens. The data directory must be
 // there; the database need not.
-func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger) (*auth.Keys, error) {
+func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *seal.Keyring, log *slog.Logger, reg prometheus.Registerer) (*keys.Signer, error) {
 	issuer, older := issuerNames(cfg)
-	return auth.OpenKeys(ctx, auth.KeysOptions{
-		Store: auth.KeyTable{DB: store}, Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, OldIssuers: older, Logger: log,
+	return keys.Open(ctx, keys.Options{
+		Store: keys.Table(store), Keyring: ring, Dir: cfg.DataDir, Issuer: issuer, OldIssuers: older, Logger: log, Registerer: reg,
 	})
 }
 
@@ -35,41 +40,37 @@ func issuerNames(cfg *config.Config) (issuer string, older []string) {
 
 // openAuth needs no database to be there: what is known of the keys serves.
 func (d *daemon) openAuth(ctx context.Context) (err error) {
-	metrics := auth.NewMetrics(d.registry)
-	options := auth.VerifierOptions{}
+	options := auth.VerifierOptions{Logger: d.log, Registerer: d.registry}
 	if d.cfg.Auth.Builtin {
-		if d.keys, err = openKeys(ctx, d.cfg, d.storage, d.keyring, d.log); err != nil {
+		if d.keys, err = openKeys(ctx, d.cfg, d.storage, d.keyring, d.log, d.registry); err != nil {
 			return err
 		}
-		clients := auth.NewClients(d.storage, nil)
-		d.clients = clients
-		options.Keys, options.Clients = d.keys, clients
-		d.tokens = auth.NewEndpoint(auth.EndpointOptions{
-			Keys: d.keys, Clients: clients, Limiter: d.limiter, Logger: d.log, Metrics: metrics,
+		d.clients = clients.NewStore(d.storage, nil)
+		options.Keys, options.Revoked = d.keys, d.clients.Revoked
+		d.tokens = tokens.NewEndpoint(tokens.Options{
+			Keys: d.keys, Clients: d.clients, Limiter: d.limiter, Logger: d.log, Registerer: d.registry,
 		})
-		d.background(ctx, "keys and clients", func(ctx context.Context) { d.followAuth(ctx, clients) })
+		d.background(ctx, "keys and clients", d.followAuth)
 	}
 	for _, i := range d.cfg.Auth.Issuers {
-		issuer, err := auth.NewIssuer(auth.IssuerOptions{
-			Issuer: i.Issuer, JWKSURL: i.JWKSURL, Audience: i.Audience, Scopes: i.Scopes,
-			ScopeClaim: i.ScopeClaim, CompanyClaim: i.CompanyClaim, Keep: d.cfg.Auth.KeepKeys, Logger: d.log, Metrics: metrics,
+		options.External = append(options.External, auth.Issuer{
+			Name: i.Issuer, JWKSURL: i.JWKSURL, Audience: i.Audience, Scopes: i.Scopes,
+			ScopeClaim: i.ScopeClaim, CompanyClaim: i.CompanyClaim, Keep: d.cfg.Auth.KeepKeys,
 		})
-		if err != nil {
-			return err
-		}
-		options.External = append(options.External, issuer)
-		d.background(ctx, "issuer", issuer.Run)
 	}
-	d.verifier = auth.NewVerifier(options)
+	if d.verifier, err = auth.NewVerifier(options); err != nil {
+		return err
+	}
+	d.background(ctx, "issuers", d.verifier.Run)
 	return nil
 }
 
 // followAuth learns of other keys, and of clients that were disabled, until ctx
 // ends. That the database is away is logged where it is watched.
-func (d *daemon) followAuth(ctx context.Context, clients *auth.Clients) {
+func (d *daemon) followAuth(ctx context.Context) {
 	failing := false
-	for wait := time.Duration(0); pause.For(ctx, wait); wait = auth.SyncInterval {
-		err := errors.Join(d.keys.Sync(ctx), clients.Sync(ctx))
+	for wait := time.Duration(0); pause.For(ctx, wait); wait = keys.SyncInterval {
+		err := errors.Join(d.keys.Sync(ctx), d.clients.Sync(ctx))
 		if ctx.Err() != nil || errors.Is(err, storage.ErrUnavailable) {
 			continue
 		}
@@ -80,7 +81,7 @@ func (d *daemon) followAuth(ctx context.Context, clients *auth.Clients) {
 	}
 }
 
-// tokenEndpoint is nil, and not a nil *auth.Endpoint, without one.
+// tokenEndpoint is nil, and not a nil *tokens.Endpoint, without one.
 func (d *daemon) tokenEndpoint() api.Tokens {
 	if d.tokens == nil {
 		return nil
@@ -88,7 +89,7 @@ func (d *daemon) tokenEndpoint() api.Tokens {
 	return d.tokens
 }
 
-// oauthClients is nil, and not a nil *auth.Clients, without them.
+// oauthClients is nil, and not a nil *clients.Store, without them.
 func (d *daemon) oauthClients() api.Clients {
 	if d.clients == nil {
 		return nil
@@ -98,7 +99,7 @@ func (d *daemon) oauthClients() api.Clients {
 
 // openAuthTools opens what the commands about keys and clients work on, beside
 // a daemon that may run. The caller closes the store.
-func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *auth.Keys, error) {
+func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *keys.Signer, error) {
 	store, err := f.open(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +111,7 @@ func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *auth.Key
 	return store, keys, nil
 }
 
-func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*auth.Keys, error) {
+func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*keys.Signer, error) {
 	cfg, err := f.settings()
 	if err != nil {
 		return nil, err
@@ -122,5 +123,5 @@ func (f storageFlags) openKeys(ctx context.Context, store *storage.DB) (*auth.Ke
 	if err != nil {
 		return nil, err
 	}
-	return openKeys(ctx, cfg, store, ring, nil)
+	return openKeys(ctx, cfg, store, ring, nil, nil)
 }

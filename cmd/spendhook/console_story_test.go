@@ -25,7 +25,8 @@ type story struct {
 	event         string
 }
 
-func newStory(t *testing.T) *story {
+// newStory starts the daemon with further settings.
+func newStory(t *testing.T, settings ...string) *story {
 	t.Helper()
 	w := &story{t: t}
 	w.broken.Store(true)
@@ -40,7 +41,7 @@ func newStory(t *testing.T) *story {
 	}))
 	t.Cleanup(receiver.Close)
 	w.receiver = receiver.URL
-	w.home = newInstallation(t, sharedRedis(t), "delivery:\n  schedule: [100ms, 100ms, 100ms]\n")
+	w.home = newInstallation(t, sharedRedis(t), "delivery:\n  schedule: [100ms, 100ms, 100ms]\n"+strings.Join(settings, ""))
 	w.daemon = w.home.start(t)
 	return w
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,26 +188,38 @@ func TestConsoleLetsInByLinkAlone(t *testing.T) {
 	}
 }
 
-// TestConsoleSessionIsEnded by the API, and then shows nothing.
+// TestConsoleSessionIsEnded by the command, and then shows nothing; whose it is not, does
+// not see it.
 func TestConsoleSessionIsEnded(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
 	v := newVisitor(t, w.daemon.api)
-	v.enter(w.daemon.consoleLink(t))
-	var list struct {
-		Content []struct {
-			UUID string `json:"uuid"`
-		} `json:"content"`
+	v.enter(w.daemon.consoleLink(t, "--read-only"))
+	listed := w.daemon.cli(t, "", "console-session", "list")
+	listed.want(t, exitOK, "developer", "")
+	id := strings.TrimSpace(w.daemon.cli(t, "", "console-session", "list", "-o", "name").stdout)
+	if _, err := uuid.Parse(id); err != nil || !strings.Contains(listed.stdout, id) || !strings.Contains(listed.stdout, "true") {
+		t.Fatalf("%q in %s", id, listed.stdout)
 	}
-	w.daemon.read(t, "/api/v1/console-sessions", &list)
-	if len(list.Content) != 1 {
-		t.Fatalf("%+v", list)
+	other := []string{"--url", w.daemon.api, "--token-file", secretFile(t, w.mint(uuid.NewString()))}
+	command(t, "", append([]string{"console-session", "list", "-o", "json"}, other...)...).want(t, exitOK, "[]", "")
+	command(t, "", append([]string{"console-session", "end", id, "--yes"}, other...)...).want(t, exitNotFound, "", "")
+	end := func(flags ...string) result {
+		return w.daemon.cli(t, "", "console-session", append([]string{"end", id}, flags...)...)
 	}
-	if status, _, text := w.daemon.do(t, http.MethodDelete, "/api/v1/console-sessions/"+list.Content[0].UUID, ""); status != http.StatusNoContent {
-		t.Fatalf("%d %s", status, text)
+	end().want(t, exitUsage, "", "Add --yes")
+	end("--dry-run").want(t, exitOK, "DELETE "+w.daemon.api+"/api/v1/console-sessions/"+id, "")
+	if status, _, _ := v.get("/console/"); status != http.StatusOK {
+		t.Fatalf("a session that was not ended: %d", status)
 	}
+	end("--yes").want(t, exitOK, "ended", "")
 	if status, _, _ := v.get("/console/"); status != http.StatusUnauthorized {
 		t.Errorf("an ended session: %d", status)
+	}
+	end("--yes").want(t, exitNotFound, "", "")
+	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=console-session.end", "")
+	if strings.Count(log, `"console-session.end"`) != 1 || !strings.Contains(log, id) {
+		t.Errorf("the audit log: %s", log)
 	}
 }
 
@@ -337,6 +350,65 @@ func (w *story) mint(company string) string {
 	printed := command(w.t, "", args...)
 	printed.want(w.t, exitOK, "", "")
 	return strings.TrimSpace(printed.stdout)
+}
+
+// TestConsoleOfManySubscribers: pages are of a bounded length, and reach all of them.
+func TestConsoleOfManySubscribers(t *testing.T) {
+	t.Parallel()
+	w := newStory(t, "subscribers: {max_per_company: 200}\n")
+	const many = 120
+	var ids []string
+	for i := range many {
+		ids = append(ids, w.subscribe(fmt.Sprintf("Number %d.", i), fmt.Sprintf("/well/%d", i), fmt.Sprintf("KIND_%d", i)))
+	}
+	w.emit("evt_1", "KIND_119", nil)
+	eventually(t, patience, "it is delivered", func() bool { return w.came.Load() == 1 })
+	for _, id := range []string{ids[3], ids[77]} {
+		if status, _, text := w.daemon.do(t, "POST", "/api/v1/subscribers/"+id+"/pause", ""); status != http.StatusOK {
+			t.Fatalf("pause: %d %s", status, text)
+		}
+	}
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	page := func(path string) string {
+		t.Helper()
+		status, _, text := v.get(path)
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d", path, status)
+		}
+		return text
+	}
+	event := "/console/events/" + developerCompany.String() + "/evt_1"
+	names := regexp.MustCompile(`Number \d+\.`)
+	first, second := page(event), page(event+"?page=1")
+	on := names.FindAllString(first, -1)
+	if len(on) != 100 || on[0] != "Number 119." || !strings.Contains(first, "120 subscribers: 1 Delivered, 119 Not subscribed") || !strings.Contains(first, "page=1") {
+		t.Errorf("the first page has %d, %q first: %s", len(on), on[0], first)
+	}
+	for _, name := range names.FindAllString(second, -1) {
+		if slices.Contains(on, name) {
+			t.Errorf("%s is on both pages", name)
+		}
+		on = append(on, name)
+	}
+	if len(on) != many || !strings.Contains(second, "Previous page") || strings.Contains(second, "Next page") {
+		t.Errorf("%d on both pages; the second: %s", len(on), second)
+	}
+	if beyond := page(event + "?page=7"); !strings.Contains(beyond, "There are no more") {
+		t.Errorf("beyond the end: %s", beyond)
+	}
+	if text := page("/console/"); !strings.Contains(text, "of 120") || !strings.Contains(text, `<b>2</b><span><a href="/console/subscribers?state=paused">paused</a>`) {
+		t.Errorf("the overview: %s", text)
+	}
+	if on := names.FindAllString(page("/console/subscribers?state=paused"), -1); !slices.Equal(on, []string{"Number 3.", "Number 77."}) {
+		t.Errorf("paused: %v", on)
+	}
+	if text := page("/console/subscribers?state=failing"); !strings.Contains(text, "No subscriber is like that") {
+		t.Errorf("failing: %s", text)
+	}
+	if text := page("/console/subscribers/" + ids[3]); !strings.Contains(text, "paused for") || !strings.Contains(text, "Latest changes: Paused") {
+		t.Errorf("a paused one: %s", text)
+	}
 }
 
 // TestConsoleOfAllCompanies: a platform's session chooses.

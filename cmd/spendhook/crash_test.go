@@ -21,11 +21,16 @@ func failsSometimes(string) int {
 	return http.StatusNoContent
 }
 
-// kill -9 in the middle of thousands of events, at receivers that fail one
-// delivery in five: after a restart, every event reaches every subscriber that
-// wants it, and the same ids again are duplicates that send nothing.
 func TestKillLosesNothing(t *testing.T) {
 	t.Parallel()
+	killLosesNothing(t, 2000)
+}
+
+// killLosesNothing: kill -9 in the middle of many events, at receivers that fail one
+// delivery in five. After a restart every event reaches every subscriber that wants it,
+// and the same ids again are duplicates that send nothing.
+func killLosesNothing(t *testing.T, manyEvents int) {
+	t.Helper()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	h := newInstallation(t, server.URL(), quickRetries)
 	d := h.startChild(t)
@@ -91,10 +96,15 @@ func wantNothingPending(tb testing.TB, d *running) {
 	})
 }
 
-// SIGTERM in the middle: what is in flight ends, the rest waits for the next
-// run, and nothing is sent twice.
 func TestStoppingLosesNothing(t *testing.T) {
 	t.Parallel()
+	stoppingLosesNothing(t, 2000)
+}
+
+// stoppingLosesNothing: SIGTERM in the middle. What is in flight ends, the rest waits for
+// the next run, and nothing is sent twice.
+func stoppingLosesNothing(t *testing.T, manyEvents int) {
+	t.Helper()
 	h := newInstallation(t, sharedRedis(t), quickRetries)
 	d := h.startChild(t)
 	e := newEndpoint(t, nil)

@@ -16,6 +16,9 @@ import (
 	"spendhook/api"
 	"spendhook/audit"
 	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
 	"spendhook/cardjobs"
 	"spendhook/config"
 	"spendhook/console/session"
@@ -41,6 +44,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // daemon is a running spendhook. Its parts are made in the order of the
@@ -75,11 +79,12 @@ type daemon struct {
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
 	service     *subscribers.Service // subscribers, for whoever changes them
+	copies      *registry.Registry   // of them
 	publisher   *publish.Publisher
 	verifier    *auth.Verifier
-	keys        *auth.Keys // nil without the built-in issuer, as tokens is
-	tokens      *auth.Endpoint
-	clients     *auth.Clients
+	keys        *keys.Signer // nil without the built-in issuer, as tokens is
+	tokens      *tokens.Endpoint
+	clients     *clients.Store
 	cardJobs    *cardjobs.Runner
 	audit       *audit.Log
 	sessions    *session.Store // of the console

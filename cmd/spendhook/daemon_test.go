@@ -32,6 +32,9 @@ import (
 // patience is for what happens soon on a machine that is not overloaded.
 const patience = time.Minute
 
+// deliveryPatience is for the delivery of thousands of events.
+const deliveryPatience = 8 * time.Minute
+
 // installation is where a daemon lives: it may be started there again and again.
 type installation struct {
 	dir, redis string
@@ -46,6 +49,15 @@ const quickRetries = `
 delivery:
   schedule: [100ms, 200ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms]
 `
+
+// briefRetries is a schedule that soon makes a dead letter of what always fails.
+const briefRetries = `
+delivery:
+  schedule: [100ms, 100ms, 100ms, 100ms, 100ms]
+`
+
+// sharedKey is the encryption key that replicas on one Redis must share.
+const sharedKey = "encryption: {key: 'YSBrZXkgZm9yIHRlc3RzIG9mIHR3byByZXBsaWNhcyE='}\n"
 
 func newInstallation(tb testing.TB, redisURL, settings string) installation {
 	tb.Helper()
@@ -248,6 +260,30 @@ func (r *running) read(tb testing.TB, path string, into any) {
 	}
 }
 
+// deliveries reads the whole list, by id.
+func (r *running) deliveries(tb testing.TB, statuses ...string) map[string]gen.Delivery {
+	tb.Helper()
+	all := map[string]gen.Delivery{}
+	for _, status := range statuses {
+		path := "/api/v1/deliveries?size=100"
+		if status != "" {
+			path += "&status=" + status
+		}
+		for cursor := ""; ; {
+			var page gen.DeliveryList
+			r.read(tb, path+cursor, &page)
+			for _, d := range page.Content {
+				all[d.ID] = d
+			}
+			if page.NextCursor == "" {
+				break
+			}
+			cursor = "&cursor=" + page.NextCursor
+		}
+	}
+	return all
+}
+
 // cli runs a command against this daemon.
 func (r *running) cli(tb testing.TB, stdin, name string, args ...string) result {
 	tb.Helper()
@@ -261,6 +297,10 @@ func eventLines(from, n int, at time.Time) string {
 		fmt.Fprintf(&b, `{"id":"evt_%d","event":"PAYMENT_PAID","timestamp":%d,"metadata":{"n":%d}}`+"\n", i, at.UnixMilli(), i)
 	}
 	return b.String()
+}
+
+func eventBody(id string) string {
+	return fmt.Sprintf(`{"id":%q,"event":"PAYMENT_PAID","timestamp":%d,"metadata":{}}`, id, time.Now().UnixMilli())
 }
 
 // endpoint receives deliveries and verifies each.
@@ -383,6 +423,13 @@ func (e *endpoint) counts(tb testing.TB) (delivered, repeated, posts int) {
 		}
 	}
 	return len(e.ok), repeated, e.posts
+}
+
+// of returns how many times an event was taken, and how many times it came.
+func (e *endpoint) of(id string) (taken, posts int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ok[id], e.came[id]
 }
 
 func (e *endpoint) has(id string) bool {

@@ -30,9 +30,9 @@ const (
 )
 
 func (d *daemon) developerToken(ctx context.Context) (string, error) {
-	return d.keys.Mint(ctx, auth.Grant{
+	return auth.Mint(ctx, d.keys, auth.Grant{
 		Subject: "developer", Company: &developerCompany, TTL: 24 * time.Hour, Scopes: developerScopes,
-	})
+	}, time.Now())
 }
 
 var developerScopes = append([]string{"operator"}, companyScopes...)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/auth"
+	"spendhook/auth/clients"
 	"spendhook/internal/datadir"
 	"spendhook/internal/seal"
 )
@@ -47,7 +47,7 @@ func (c *initCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	client, made, err := firstClient(ctx, auth.NewClients(store, nil), c.Client, c.Company, certs.path("client.pem"))
+	client, made, err := firstClient(ctx, clients.NewStore(store, nil), c.Client, c.Company, certs.path("client.pem"))
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/audit"
-	"spendhook/auth"
+	"spendhook/auth/keys"
 )
 
 // keysCmd is about the keys that the daemon keeps.
@@ -87,7 +87,7 @@ func (c *keysListCmd) Run(ctx context.Context, term *console) error {
 	return printKeys(term.out, keys.List(), c.JSON)
 }
 
-func printKeys(out io.Writer, list []auth.KeyInfo, asJSON bool) error {
+func printKeys(out io.Writer, list []keys.Info, asJSON bool) error {
 	if asJSON {
 		for _, key := range list {
 			if err := writeLine(out, key); err != nil {

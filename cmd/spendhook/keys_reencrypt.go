@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"spendhook/audit"
-	"spendhook/auth"
+	"spendhook/auth/keys"
 	"spendhook/config"
 	"spendhook/internal/datadir"
 	"spendhook/internal/idempotency"
@@ -31,10 +31,8 @@ type keysReencryptCmd struct {
 	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits until it is set again."`
 }
 
-// resealer is a store that holds secrets.
-type resealer interface {
-	Reseal(ctx context.Context, count *seal.Count) error
-}
+// reseal seals the secrets of a store under the current key.
+type reseal func(ctx context.Context, count *seal.Count) error
 
 // Run seals every secret that is sealed under an old key under the current one. The daemons may run; interrupted, it is run again. It fails when
 // anything is left, and says under which key.
@@ -61,10 +59,12 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	stores := []resealer{
-		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}),
-		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}),
-		auth.SealedKeys{Store: auth.KeyTable{DB: database}, Keyring: ring},
+	stores := []reseal{
+		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}).Reseal,
+		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}).Reseal,
+		func(ctx context.Context, count *seal.Count) error {
+			return keys.Reseal(ctx, keys.Table(database), ring, count)
+		},
 	}
 	err = c.begin(ctx, r, ring)
 	if err == nil {
@@ -107,7 +107,7 @@ func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *sea
 
 // reencrypt walks twice: what a daemon with the old key wrote behind the first
 // walk, the second finds.
-func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []resealer) error {
+func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []reseal) error {
 	fmt.Fprintf(term.err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
 	resealed := int64(0)
 	var last *seal.Count
@@ -115,7 +115,7 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 		progress := terminal.NewProgress(term.err, "secrets looked at", 0, time.Now)
 		last = &seal.Count{DryRun: c.DryRun, Progress: func(n *seal.Count) { progress.Update(n.Seen, 0) }}
 		for _, s := range stores {
-			if err := s.Reseal(ctx, last); err != nil {
+			if err := s(ctx, last); err != nil {
 				progress.Finish()
 				return fmt.Errorf("after %d of them: %w; what is done is done, run it again", resealed+last.Resealed, err)
 			}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/auth"
+	"spendhook/auth/clients"
 	"spendhook/internal/clientcert"
 	"spendhook/storage"
 )
@@ -48,7 +48,7 @@ type shownClient struct {
 	LastUsedAt     *time.Time `json:"lastUsedAt"`
 }
 
-func newShownClient(c auth.Client, secret string) shownClient {
+func newShownClient(c clients.Client, secret string) shownClient {
 	s := shownClient{
 		ID: c.ID, Secret: secret, Name: c.Name, Company: c.Company, Scopes: c.Scopes, Certificates: c.Certificates,
 		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
@@ -99,13 +99,32 @@ func (s shownClient) state() string {
 }
 
 // withClients opens the clients for the time of do.
-func (f storageFlags) withClients(ctx context.Context, do func(*auth.Clients) error) error {
+func (f storageFlags) withClients(ctx context.Context, do func(*clients.Store) error) error {
 	store, err := f.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }() // what was written is committed
-	return do(auth.NewClients(store, nil))
+	return do(clients.NewStore(store, nil))
+}
+
+// eachClient calls do for every client, the first created first, until it errs.
+func eachClient(ctx context.Context, store *clients.Store, do func(clients.Client) error) error {
+	const page = 500
+	for at := ""; ; {
+		list, next, err := store.List(ctx, at, page)
+		if err != nil {
+			return err
+		}
+		for _, client := range list {
+			if err := do(client); err != nil {
+				return err
+			}
+		}
+		if at = next; at == "" {
+			return nil
+		}
+	}
 }
 
 // oneClient are the flags and argument of a command about one client.
@@ -117,9 +136,9 @@ type oneClient struct {
 }
 
 // run prints the client that do returns, and records the action, unless it is "".
-func (c oneClient) run(ctx context.Context, term *console, action string, do func(*auth.Clients) (auth.Client, string, error)) error {
-	return c.withClients(ctx, func(clients *auth.Clients) error {
-		client, secret, err := do(clients)
+func (c oneClient) run(ctx context.Context, term *console, action string, do func(*clients.Store) (clients.Client, string, error)) error {
+	return c.withClients(ctx, func(store *clients.Store) error {
+		client, secret, err := do(store)
 		if err != nil {
 			return c.explain(err)
 		}
@@ -151,7 +170,7 @@ type clientCreateCmd struct {
 
 // Run creates a client and prints it, with its secret.
 func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
-	n := auth.NewClient{Name: c.Name, Company: c.Company, NoSecret: c.NoSecret}
+	n := clients.Registration{Name: c.Name, Company: c.Company, NoSecret: c.NoSecret}
 	for _, scopes := range c.Scope {
 		n.Scopes = append(n.Scopes, strings.Fields(scopes)...)
 	}
@@ -159,13 +178,13 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 	if n.Certificates, err = thumbprintsOf(c.Certificate); err != nil {
 		return err
 	}
-	return c.withClients(ctx, func(clients *auth.Clients) error {
-		client, secret, err := clients.Create(ctx, n)
+	return c.withClients(ctx, func(store *clients.Store) error {
+		client, secret, err := store.Create(ctx, n)
 		if err != nil {
 			return err
 		}
 		if err := newShownClient(client, secret).print(term.out, c.JSON); err != nil {
-			return errors.Join(err, clients.Delete(ctx, client.ID)) // nobody has seen its secret
+			return errors.Join(err, store.Delete(ctx, client.ID)) // nobody has seen its secret
 		}
 		if secret != "" {
 			fmt.Fprintln(term.err, "Keep the secret: it is not shown again.")
@@ -220,13 +239,13 @@ type clientListCmd struct {
 
 // Run prints all clients, the first created first.
 func (c *clientListCmd) Run(ctx context.Context, term *console) error {
-	return c.withClients(ctx, func(clients *auth.Clients) error {
+	return c.withClients(ctx, func(store *clients.Store) error {
 		if c.JSON {
-			return clients.Each(ctx, func(s auth.Client) error { return writeLine(term.out, newShownClient(s, "")) })
+			return eachClient(ctx, store, func(s clients.Client) error { return writeLine(term.out, newShownClient(s, "")) })
 		}
 		w := tabwriter.NewWriter(term.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "CLIENT\tNAME\tCOMPANY\tSTATE\tLAST USED\tSCOPES")
-		err := clients.Each(ctx, func(client auth.Client) error {
+		err := eachClient(ctx, store, func(client clients.Client) error {
 			s := newShownClient(client, "")
 			_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n",
 				s.ID, s.Name, s.company(), s.state(), shortTime(s.LastUsedAt), strings.Join(s.Scopes, " "))
@@ -240,8 +259,8 @@ type clientShowCmd struct{ oneClient }
 
 // Run prints the client.
 func (c *clientShowCmd) Run(ctx context.Context, term *console) error {
-	return c.run(ctx, term, "", func(clients *auth.Clients) (auth.Client, string, error) {
-		client, err := clients.Get(ctx, c.ID)
+	return c.run(ctx, term, "", func(store *clients.Store) (clients.Client, string, error) {
+		client, err := store.Get(ctx, c.ID)
 		return client, "", err
 	})
 }
@@ -254,8 +273,8 @@ type clientRotateCmd struct {
 
 // Run prints the client with its new secret.
 func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
-	return c.run(ctx, term, "client.rotate-secret", func(clients *auth.Clients) (auth.Client, string, error) {
-		return clients.RotateSecret(ctx, c.ID, c.Overlap)
+	return c.run(ctx, term, "client.rotate-secret", func(store *clients.Store) (clients.Client, string, error) {
+		return store.RotateSecret(ctx, c.ID, c.Overlap)
 	})
 }
 
@@ -272,8 +291,8 @@ func (c *clientCertificatesCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, term, "client.certificates", func(clients *auth.Clients) (auth.Client, string, error) {
-		client, err := clients.SetCertificates(ctx, c.ID, list)
+	return c.run(ctx, term, "client.certificates", func(store *clients.Store) (clients.Client, string, error) {
+		client, err := store.SetCertificates(ctx, c.ID, list)
 		return client, "", err
 	})
 }
@@ -297,8 +316,8 @@ func (c oneClient) setDisabled(ctx context.Context, term *console, disabled bool
 	if disabled {
 		action = "client.disable"
 	}
-	return c.run(ctx, term, action, func(clients *auth.Clients) (auth.Client, string, error) {
-		client, err := clients.SetDisabled(ctx, c.ID, disabled)
+	return c.run(ctx, term, action, func(store *clients.Store) (clients.Client, string, error) {
+		client, err := store.SetDisabled(ctx, c.ID, disabled)
 		return client, "", err
 	})
 }
@@ -311,8 +330,8 @@ type clientDeleteCmd struct {
 
 // Run deletes the client.
 func (c *clientDeleteCmd) Run(ctx context.Context, term *console) error {
-	return c.withClients(ctx, func(clients *auth.Clients) error {
-		if err := clients.Delete(ctx, c.ID); err != nil {
+	return c.withClients(ctx, func(store *clients.Store) error {
+		if err := store.Delete(ctx, c.ID); err != nil {
 			return oneClient{}.explain(err)
 		}
 		_, err := fmt.Fprintln(term.out, "deleted")

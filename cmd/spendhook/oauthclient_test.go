@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/api/gen"
-	"spendhook/auth"
+	"spendhook/auth/keys"
 	"spendhook/internal/pgtest"
 )
 
@@ -148,7 +148,7 @@ func wantRotation(t *testing.T, h installation, d *running) {
 	}
 
 	list := strings.Split(strings.TrimSpace(h.auth(t, "keys", "list", "--json").stdout), "\n")
-	leaked := unmarshal[auth.KeyInfo](t, list[0]).ID
+	leaked := unmarshal[keys.Info](t, list[0]).ID
 	revoke := []string{"keys", "revoke", "--data-dir", h.dir, "--storage", h.database, "--", leaked}
 	command(t, "", revoke...).want(t, exitOK, "signing", "")
 	eventually(t, patience, "tokens of the revoked key are refused", func() bool {

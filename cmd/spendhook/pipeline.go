@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 func newGuard(cfg *config.Config) *egress.Guard {
@@ -129,9 +130,10 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		sender.Close()
 		return nil
 	})
+	d.copies = registry.New(d.subscribers, 0)
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Registry: subscribers.NewRegistry(subscribers.RegistryOptions{Store: d.subscribers}),
+		Subscribers: d.subscribers, Registry: d.copies,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,

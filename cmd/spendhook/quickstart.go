@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/audit"
-	"spendhook/auth"
+	"spendhook/auth/clients"
 	"spendhook/config"
 	"spendhook/internal/datadir"
 )
@@ -73,7 +73,7 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 // quickstart makes the first client and prints how to ask as that client.
 func (d *daemon) quickstart(ctx context.Context, term *console) error {
 	certs := quickstartCerts(d.cfg)
-	client, made, err := firstClient(ctx, auth.NewClients(d.storage, nil), "quickstart", developerCompany, certs.path("client.pem"))
+	client, made, err := firstClient(ctx, clients.NewStore(d.storage, nil), "quickstart", developerCompany, certs.path("client.pem"))
 	if err != nil {
 		return fmt.Errorf("quickstart: %w", err)
 	}
@@ -102,13 +102,13 @@ func (d *daemon) quickstart(ctx context.Context, term *console) error {
 // firstClient finds the client of this name and company, or makes one with every
 // scope of a company, that authenticates by the certificate alone. A certificate that
 // was made again takes the place of the one before.
-func firstClient(ctx context.Context, clients *auth.Clients, name string, company uuid.UUID, certificate string) (client auth.Client, made bool, err error) {
+func firstClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID, certificate string) (client clients.Client, made bool, err error) {
 	thumbprint, err := thumbprintOf(certificate)
 	if err != nil {
 		return client, false, err
 	}
 	errFound := errors.New("found")
-	err = clients.Each(ctx, func(c auth.Client) error {
+	err = eachClient(ctx, store, func(c clients.Client) error {
 		if c.Name != name || c.Company == nil || *c.Company != company {
 			return nil
 		}
@@ -117,7 +117,7 @@ func firstClient(ctx context.Context, clients *auth.Clients, name string, compan
 	})
 	switch {
 	case err == nil:
-		client, _, err = clients.Create(ctx, auth.NewClient{
+		client, _, err = store.Create(ctx, clients.Registration{
 			Name: name, Company: &company, Scopes: companyScopes, Certificates: []string{thumbprint}, NoSecret: true,
 		})
 		return client, err == nil, err
@@ -126,6 +126,6 @@ func firstClient(ctx context.Context, clients *auth.Clients, name string, compan
 	case slices.Contains(client.Certificates, thumbprint):
 		return client, false, nil
 	}
-	client, err = clients.SetCertificates(ctx, client.ID, []string{thumbprint})
+	client, err = store.SetCertificates(ctx, client.ID, []string{thumbprint})
 	return client, false, err
 }

@@ -1,3 +1,5 @@
+//go:build faults
+
 package main
 
 import (
@@ -9,6 +11,9 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
+
+// redisPause is how long a Redis that is alive does not answer.
+const redisPause = 10 * time.Second
 
 // aofTrial is a trial of one daemon on a Redis of its own that keeps its data.
 func aofTrial(t *testing.T) (*redistest.Server, *trial) {

@@ -1,3 +1,5 @@
+//go:build faults
+
 package main
 
 import (
@@ -13,6 +15,9 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 )
+
+// kills is how often daemons are killed under load.
+const kills = 20
 
 // slowpoke holds one event in twenty, the first time that it comes, for longer
 // than a stopping daemon waits, and counts those whose sender went away.

@@ -43,7 +43,7 @@ func (c *tokenCmd) Run(ctx context.Context, term *console) error {
 		return err
 	}
 	grant := auth.Grant{Subject: c.Subject, Company: c.Company, Scopes: strings.Fields(c.Scope), TTL: c.TTL}
-	token, err := keys.Mint(ctx, grant)
+	token, err := auth.Mint(ctx, keys, grant, time.Now())
 	if err != nil {
 		return usageError(err.Error())
 	}

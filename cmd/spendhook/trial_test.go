@@ -1,10 +1,11 @@
+//go:build faults
+
 package main
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"io"
 	"maps"
@@ -27,15 +28,6 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/pause"
 )
-
-// briefRetries is a schedule that soon makes a dead letter of what always fails.
-const briefRetries = `
-delivery:
-  schedule: [100ms, 100ms, 100ms, 100ms, 100ms]
-`
-
-// sharedKey is the encryption key that replicas on one Redis must share.
-const sharedKey = "encryption: {key: 'YSBrZXkgZm9yIHRlc3RzIG9mIHR3byByZXBsaWNhcyE='}\n"
 
 // connections is how many a daemon may hold to Redis: a full pool, and some for
 // the messages of its queues.
@@ -217,37 +209,6 @@ func (l *ledger) enter(tb testing.TB, e *endpoint, d gen.Delivery, id string) {
 		tb.Errorf("%s to %s: %d attempts counted, %d POSTs came", id, e.subscriber, d.AttemptCount, posts)
 	}
 	l.repeats += posts - d.AttemptCount
-}
-
-// deliveries reads the whole list, by id.
-func (r *running) deliveries(tb testing.TB, statuses ...string) map[string]gen.Delivery {
-	tb.Helper()
-	all := map[string]gen.Delivery{}
-	for _, status := range statuses {
-		path := "/api/v1/deliveries?size=100"
-		if status != "" {
-			path += "&status=" + status
-		}
-		for cursor := ""; ; {
-			var page gen.DeliveryList
-			r.read(tb, path+cursor, &page)
-			for _, d := range page.Content {
-				all[d.ID] = d
-			}
-			if page.NextCursor == "" {
-				break
-			}
-			cursor = "&cursor=" + page.NextCursor
-		}
-	}
-	return all
-}
-
-// of returns how many times an event was taken, and how many times it came.
-func (e *endpoint) of(id string) (taken, posts int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.ok[id], e.came[id]
 }
 
 // pending counts the events that are not settled.
@@ -490,10 +451,6 @@ func (tf *trialTraffic) sendFrom(client int, id, body string) {
 	tf.busy++
 	tf.mu.Unlock()
 	tf.insist(client, id, body)
-}
-
-func eventBody(id string) string {
-	return fmt.Sprintf(`{"id":%q,"event":"PAYMENT_PAID","timestamp":%d,"metadata":{}}`, id, time.Now().UnixMilli())
 }
 
 func (tf *trialTraffic) post(client int, id, body string) (status int, answer string, err error) {

@@ -8,6 +8,8 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let drawn = [];
 
 const exact = new Intl.NumberFormat("en-US");
+const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const dayHour = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const short = new Intl.NumberFormat("en-US", { notation: "compact" });
 
 function valuesOf(figure) {
@@ -23,6 +25,21 @@ function valuesOf(figure) {
     });
   }
   return { heads, data };
+}
+
+// tellZoom has the button beside the title say what is shown, and show all again.
+function tellZoom(figure, u) {
+  const button = figure.querySelector("[data-unzoom]"), zoom = zoomed.get(figure.id);
+  button.hidden = !zoom;
+  if (!zoom) return;
+  const format = Number(figure.dataset.step) < 3600 ? hour : dayHour;
+  const clock = (s) => format.format(new Date(s * 1000));
+  button.textContent = clock(zoom[0]) + " – " + clock(zoom[1]) + ", show all";
+  button.onclick = () => {
+    zoomed.delete(figure.id);
+    u.setScale("x", { min: u.data[0][0], max: u.data[0].at(-1) });
+    tellZoom(figure, u);
+  };
 }
 
 function draw(figure) {
@@ -50,12 +67,17 @@ function draw(figure) {
       })),
     ],
     hooks: {
-      setSelect: [(u) => { if (u.select.width > 0) zoomed.set(figure.id, [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]); }],
-      ready: [(u) => u.over.addEventListener("dblclick", () => zoomed.delete(figure.id))],
+      setSelect: [(u) => {
+        if (u.select.width <= 0) return;
+        zoomed.set(figure.id, [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]);
+        tellZoom(figure, u);
+      }],
+      ready: [(u) => u.over.addEventListener("dblclick", () => { zoomed.delete(figure.id); tellZoom(figure, u); })],
     },
   }, data, plot);
   const zoom = zoomed.get(figure.id);
   if (zoom) u.setScale("x", { min: zoom[0], max: zoom[1] });
+  tellZoom(figure, u);
   figure.dataset.drawn = "";
   drawn.push({ figure, u });
 }

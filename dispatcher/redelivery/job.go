@@ -425,50 +425,49 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	batches, err := s.Events.Batches(ctx, missed)
+	var writes []store.Write
+	err = s.eachMissed(ctx, sub, missed, func(e *events.Stored) {
+		if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
+			return
+		}
+		if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
+			return
+		}
+		r := delivery.Ref{Ref: e.Ref(), Subscriber: j.SubscriberUUID}
+		base := delivery.NewRecord(*e)
+		next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
+		writes = append(writes, writeOf(r, base, &next))
+	})
 	if err != nil {
 		return "", err
-	}
-	var writes []store.Write
-	for _, batch := range batches {
-		stored, err := s.readable(ctx, batch)
-		if err != nil {
-			return "", err
-		}
-		for _, e := range stored {
-			if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
-				continue
-			}
-			if matches, _ := sub.Matches(filter.NewEvent(e.Event)); !matches {
-				continue
-			}
-			r := delivery.Ref{Ref: events.Ref{Company: j.CompanyUUID, ID: e.ID}, Subscriber: j.SubscriberUUID}
-			base := delivery.NewRecord(*e)
-			next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
-			writes = append(writes, writeOf(r, base, &next))
-		}
 	}
 	return next, s.redeliver(ctx, j, writes)
 }
 
-// readable reads events; nil stands for one that is gone or damaged.
-func (s *Service) readable(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	all, err := s.Events.GetMany(ctx, refs)
-	if err == nil || errors.Is(err, events.ErrUnavailable) {
-		return all, err
+// eachMissed calls do with each of the events, nil for one that cannot be read: it is
+// quarantined when it is claimed. Only a filter needs more than their heads.
+func (s *Service) eachMissed(ctx context.Context, sub *subscribers.Subscriber, refs []events.Ref, do func(*events.Stored)) error {
+	if sub.Filter == "" {
+		heads, err := s.Events.Heads(ctx, refs)
+		for _, e := range heads {
+			do(e)
+		}
+		return err
 	}
-	all = make([]*events.Stored, len(refs)) // one of them is damaged
-	for i, r := range refs {
-		e, err := s.Events.Get(ctx, r)
-		switch {
-		case err == nil:
-			all[i] = &e
-		case errors.Is(err, events.ErrUnavailable):
-			return nil, err
-		default: // it is quarantined when it is claimed
+	batches, err := s.Events.Batches(ctx, refs)
+	if err != nil {
+		return err
+	}
+	for _, batch := range batches {
+		stored, err := s.Events.GetMany(ctx, batch)
+		if err != nil {
+			return err
+		}
+		for _, e := range stored {
+			do(e)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // missed is the events that are matched and that the subscriber has no

@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/history"
 	"spendhook/subscribers"
+	"spendhook/subscribers/registry"
 )
 
 // Queue is what of *workqueue.Queue a Service needs.
@@ -34,7 +35,7 @@ type Options struct {
 	Client      redis.UniversalClient
 	Deliveries  *store.Store
 	Events      *history.Reader
-	Registry    *subscribers.Registry
+	Registry    *registry.Registry
 	Subscribers *subscribers.Store
 	Queue       Queue
 	Now         func() time.Time

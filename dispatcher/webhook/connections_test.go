@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,7 +146,7 @@ type dialing struct {
 
 func dialFor(t *testing.T, d *dials) dialing {
 	t.Helper()
-	ctx, connected := d.track(t.Context())
+	ctx, connected := d.track(t.Context(), &httptrace.ClientTrace{})
 	w := dialing{connected, make(chan func(error), 1)}
 	go func() {
 		if end, err := d.begin(ctx, dialHost{address: "example.com:443", tls: true}); err == nil {

@@ -61,15 +61,20 @@ func newDials() *dials {
 }
 
 // track returns the context for one attempt, and what is to be called once
-// RoundTrip has returned.
-func (d *dials) track(ctx context.Context) (context.Context, func()) {
+// RoundTrip has returned. It adds to the hooks of the attempt's trace: net/http joins two
+// traces by reflection, which costs 5 % of a delivery.
+func (d *dials) track(ctx context.Context, hooks *httptrace.ClientTrace) (context.Context, func()) {
 	w := &dialWait{}
 	ctx = context.WithValue(ctx, dialWaitKey{}, w)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { d.set(w, false) }, // once more when a kept connection was stale
-		GotConn: func(httptrace.GotConnInfo) { d.set(w, true) },
-	})
-	return ctx, func() { d.set(w, true) }
+	hooks.GetConn = func(string) { d.set(w, false) } // once more when a kept connection was stale
+	got := hooks.GotConn
+	hooks.GotConn = func(info httptrace.GotConnInfo) {
+		d.set(w, true)
+		if got != nil {
+			got(info)
+		}
+	}
+	return httptrace.WithClientTrace(ctx, hooks), func() { d.set(w, true) }
 }
 
 // set notes whether an attempt has what it needs. A dial that was queued for it

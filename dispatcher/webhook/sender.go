@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -121,7 +120,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 	pool := s.transports.of(r)
 	watch := &stopwatch{now: s.now}
 	ctx, hooks := watch.trace(ctx)
-	ctx, connected := pool.dials.track(httptrace.WithClientTrace(ctx, hooks))
+	ctx, connected := pool.dials.track(ctx, hooks)
 	// Not http.Client: it would follow redirects.
 	req := s.request(ctx, r, started.Unix())
 	res.Sent = req.Header

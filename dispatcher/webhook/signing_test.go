@@ -17,6 +17,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"pgregory.net/rapid"
 
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 )
 
@@ -37,7 +38,7 @@ func signerOf(tb testing.TB, asymmetric ed25519.PrivateKey, secrets ...string) *
 	tb.Helper()
 	list := make([]subscribers.SigningSecret, len(secrets))
 	for i, s := range secrets {
-		list[i].Key = subscribers.Secret(s)
+		list[i].Key = secret.Text(s)
 	}
 	s, err := NewSigner(list, asymmetric)
 	if err != nil {
@@ -119,9 +120,9 @@ func TestEveryLiveSecretSigns(t *testing.T) {
 	secrets := []string{secretPrefix + "bmV3ZXN0LWtleQ==", secretPrefix + "bWlkZGxlLWtleQ==", secretPrefix + "b2xkZXN0LWtleQ=="}
 	at := func(sec int64) *time.Time { at := time.Unix(sec, 0); return &at }
 	s, err := NewSigner([]subscribers.SigningSecret{
-		{Key: subscribers.Secret(secrets[0]), ExpiresAt: at(1)}, // the newest signs all the same
-		{Key: subscribers.Secret(secrets[1]), ExpiresAt: at(2000)},
-		{Key: subscribers.Secret(secrets[2]), ExpiresAt: at(1000)},
+		{Key: secret.Text(secrets[0]), ExpiresAt: at(1)}, // the newest signs all the same
+		{Key: secret.Text(secrets[1]), ExpiresAt: at(2000)},
+		{Key: secret.Text(secrets[2]), ExpiresAt: at(1000)},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

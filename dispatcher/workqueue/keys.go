@@ -51,6 +51,23 @@ func EndpointKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "es:"+company.String()+"/"+subscriber.String())
 }
 
+// ManagedKey is the subscribers of a company all of whose deliveries go by their endpoint
+// queue. Type: set; one that is paused is in it once more, after PausedMark. Writer: the
+// scripts of this package and of packages delivery and subscribers. TTL: none, a member
+// goes when it does not hold any more.
+func ManagedKey(company uuid.UUID) string { return partition.Key(company, "bl:"+company.String()) }
+
+// PausedMark see ManagedKey; it is that of lua/lib.lua.
+const PausedMark = "!"
+
+// ChangesKey is how a subscriber did: paused, resumed, disabled, enabled, failing or
+// recovered, each after its unix ms and a space, the latest first. Type: list, 50 at most.
+// Writer: the scripts of this package and of packages delivery and subscribers. TTL: 8
+// days after the last.
+func ChangesKey(company, subscriber uuid.UUID) string {
+	return partition.Key(company, "hs:"+company.String()+"/"+subscriber.String())
+}
+
 // InFlightKey is the deliveries of an endpoint queue whose attempt is under way.
 // Type: hash, event id to the replica that claimed it and the version its record
 // had then. Writer: the scripts of this package and of package delivery. TTL: an

@@ -160,7 +160,7 @@ func (b *bench) claimMost(q *workqueue.Queue, most int) workqueue.Claimed {
 }
 
 // record writes and fails the test on an error.
-func (b *bench) record(replica string, writes ...delivery.Write) [][]*store.Found {
+func (b *bench) record(replica string, writes ...store.Write) [][]*store.Found {
 	b.tb.Helper()
 	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), replica, writes)
 	if err != nil {

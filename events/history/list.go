@@ -233,6 +233,9 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 		refs[i] = events.Ref{Company: l.at.Company, ID: p.id}
 	}
 	on, err := l.only(ctx, refs)
+	if err == nil {
+		err = l.ofTypes(ctx, refs, on)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -274,6 +277,19 @@ func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err e
 	on, work, err := l.filter.Only(ctx, refs)
 	l.work -= work
 	return on, err
+}
+
+// ofTypes takes events of other types than the filter's off the list, before they are
+// loaded.
+func (l *listing) ofTypes(ctx context.Context, refs []events.Ref, on []bool) error {
+	if len(l.filter.Types) == 0 {
+		return nil
+	}
+	heads, err := l.reader.Heads(ctx, refs)
+	for i, e := range heads {
+		on[i] = on[i] && e != nil && slices.Contains(l.filter.Types, e.Type)
+	}
+	return err
 }
 
 // load reads those of the events that are on the list; nil stands for the others.
@@ -326,7 +342,7 @@ func (l *listing) add(e *events.Stored) bool {
 	switch {
 	case l.room == 0:
 		return false
-	case e == nil, e.State == events.Compacted, len(l.filter.Types) > 0 && !slices.Contains(l.filter.Types, e.Type):
+	case e == nil, e.State == events.Compacted:
 		return true
 	case len(l.items) > 0 && len(e.Body) > l.bytes:
 		l.room = 0

@@ -57,6 +57,37 @@ func TestGetUnknown(t *testing.T) {
 	}
 }
 
+// A head says of an event what the whole says, but for what is long in it.
+func TestHeads(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var refs []events.Ref
+	for i, name := range []string{"A", "PAYMENT_PAID", "L" + strings.Repeat("_", 63)} {
+		e := newEvent("evt_" + strconv.Itoa(i))
+		e.Type = name
+		e.Metadata = jsontext.Value(`{"note":"` + strings.Repeat("n", i*300) + `"}`)
+		b.Accept(t, e)
+		refs = append(refs, events.Ref{Company: company, ID: e.ID})
+	}
+	gone, damaged := events.Ref{Company: company, ID: "gone"}, events.Ref{Company: company, ID: "damaged"}
+	b.Redis.Set(t.Context(), layout.EventKey(damaged), "R17000000000010000000a0000000001{}", 0)
+	heads, err := b.Reader.Heads(t.Context(), append(refs, gone, damaged))
+	if err != nil || len(heads) != 5 || heads[3] != nil || heads[4] != nil {
+		t.Fatalf("%v, %v", heads, err)
+	}
+	for i, ref := range refs {
+		want, err := b.Reader.Get(t.Context(), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := heads[i]
+		if got == nil || got.Ref() != ref || got.Type != want.Type || got.State != want.State ||
+			got.Sequence != want.Sequence || !got.AcceptedAt.Equal(want.AcceptedAt) {
+			t.Errorf("head %+v, want that of %+v", got, want)
+		}
+	}
+}
+
 // item is what the model of a list keeps of an event.
 type item struct {
 	company uuid.UUID

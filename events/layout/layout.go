@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"spendhook/events"
+	"spendhook/internal/syntax"
 	"spendhook/internal/tracing"
 )
 
@@ -78,7 +80,7 @@ func Parse(ref events.Ref, raw string) (*events.Stored, error) {
 }
 
 func parse(ref events.Ref, raw string) (*events.Stored, error) {
-	stored, err := ParseHeader(raw)
+	stored, err := parseHeader(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +111,29 @@ func cutTrace(kept string) (body string, trace tracing.Parent, err error) {
 	return kept[:n], trace, err
 }
 
-// ParseHeader reads what stands before the body: state, time and number.
-func ParseHeader(raw string) (*events.Stored, error) {
+// HeadLength is how much of a value ParseHead needs for the type.
+const HeadLength = headerLen + len(typeHead+`",`) + syntax.MaxEventType
+
+const typeHead = `"event":"`
+
+// ParseHead reads how the value at the EventKey of ref begins: state, time and number,
+// and the type if raw goes so far.
+func ParseHead(ref events.Ref, raw string) (*events.Stored, error) {
+	stored, err := parseHeader(raw)
+	if err != nil {
+		return nil, err
+	}
+	stored.ID, stored.CompanyUUID = ref.ID, ref.Company
+	if rest, begins := strings.CutPrefix(raw[headerLen:], typeHead); begins && stored.State != events.Compacted {
+		if name, _, ends := strings.Cut(rest, `"`); ends {
+			stored.Type = name
+		}
+	}
+	return stored, nil
+}
+
+// parseHeader reads what stands before the body.
+func parseHeader(raw string) (*events.Stored, error) {
 	if len(raw) < headerLen {
 		return nil, errStored
 	}

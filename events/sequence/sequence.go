@@ -119,7 +119,7 @@ func readBlock(company uuid.UUID, part []any) []Event {
 		header, _ := headers[i].(string)
 		length, _ := lengths[i].(int64)
 		ref := events.Ref{Company: company, ID: id}
-		head, err := layout.ParseHeader(header)
+		head, err := layout.ParseHead(ref, header)
 		if err != nil || head.State == events.Compacted || head.Sequence/blockSize != number {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
 
@@ -43,6 +44,7 @@ func New(tb testing.TB) redis.UniversalClient {
 // and then fails when a goroutine was left behind. m is a *testing.M, or wraps
 // one to clean up after it.
 func Main(m goleak.TestingM) {
+	logging.Disable() // go-redis has one logger, and says of each server that a test kills that it is away
 	goleak.VerifyTestMain(stopping{m}, goleak.IgnoreAnyFunction(redial))
 }
 

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperDir); dir != "" {
 		beDaemon(dir)
 	}
+	redisx.LogTo(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }
 

@@ -2,6 +2,9 @@
 // take them.
 package syntax
 
+// MaxEventType is the most characters of an event type.
+const MaxEventType = 64
+
 // EventType reports whether name matches [A-Z][A-Z0-9_]{0,63}.
 func EventType(name string) bool {
 	for i, c := range []byte(name) {
@@ -10,7 +13,7 @@ func EventType(name string) bool {
 			return false
 		}
 	}
-	return name != "" && len(name) <= 64
+	return name != "" && len(name) <= MaxEventType
 }
 
 // NestsDeeper reports whether text opens more than limit objects and arrays

@@ -7,28 +7,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sampler has each request that comes in decided on as a trace of its own: by what the
+// sampler decides on each request that comes in as on a trace of its own: by what the
 // operator says in OTEL_TRACES_SAMPLER, and not by the flag or the id of the trace that
-// its caller names, with which a company could have all that it does recorded. What
-// follows within this system does as was decided.
-func sampler() sdktrace.Sampler {
-	own := alone{sdktrace.NewTracerProvider().Tracer("")}
-	return sdktrace.ParentBased(own, sdktrace.WithRemoteParentSampled(own), sdktrace.WithRemoteParentNotSampled(own))
+// its caller names, with which a company could have all that it does recorded. It decides
+// before anything is done for a span, so that a request that is not recorded costs next to
+// nothing. It is a provider that has only the environment's sampler.
+type sampler struct{ tracer trace.Tracer }
+
+func newSampler() sampler { return sampler{sdktrace.NewTracerProvider().Tracer("")} }
+
+// records reports whether one more request is recorded.
+func (s sampler) records() bool {
+	_, span := s.tracer.Start(context.Background(), "")
+	return span.SpanContext().IsSampled()
 }
-
-// alone decides as a provider does that has only the environment's sampler, for a new
-// trace.
-type alone struct{ tracer trace.Tracer }
-
-// ShouldSample implements sdktrace.Sampler.
-func (a alone) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
-	_, span := a.tracer.Start(context.Background(), p.Name, trace.WithSpanKind(p.Kind))
-	decision := sdktrace.Drop
-	if span.SpanContext().IsSampled() {
-		decision = sdktrace.RecordAndSample
-	}
-	return sdktrace.SamplingResult{Decision: decision}
-}
-
-// Description implements sdktrace.Sampler.
-func (alone) Description() string { return "EnvironmentOfNewTraces" }

@@ -39,6 +39,7 @@ type Tracing struct {
 	exporter sdktrace.SpanExporter
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
+	sampler  sampler
 }
 
 // Enabled reports whether the environment has spans exported.
@@ -97,9 +98,10 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	if limits.AttributeValueLengthLimit < 0 {
 		limits.AttributeValueLengthLimit = maxValue
 	}
-	t := &Tracing{exporter: exporter}
+	t := &Tracing{exporter: exporter, sampler: newSampler()}
 	t.provider = sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter), sdktrace.WithResource(of), sdktrace.WithRawSpanLimits(limits), sdktrace.WithSampler(sampler()),
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(of), sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // of the requests that Handler lets through
 	)
 	t.tracer = t.provider.Tracer("spendhook", trace.WithInstrumentationVersion(o.Version))
 	return t, nil
@@ -156,7 +158,19 @@ func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
 		otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(traceparent{}),
 		otelhttp.WithSpanNameFormatter(func(route string, r *http.Request) string { return r.Method + " " + route }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !t.sampler.records() {
+			next.ServeHTTP(w, withCaller(r))
+			return
+		}
 		r.Pattern = route // http.route
 		traced.ServeHTTP(w, r)
 	})
+}
+
+// withCaller is the request with the trace that its caller names, for the log.
+func withCaller(r *http.Request) *http.Request {
+	if r.Header["Traceparent"] == nil {
+		return r
+	}
+	return r.WithContext(caller(r.Context(), r.Header))
 }

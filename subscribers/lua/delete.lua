@@ -20,10 +20,12 @@ for i = 1, #urls, 2 do
   end
 end
 redis.call('DEL', KEYS[6])
+redis.call('ZREM', ARGV[4] .. 'fs:' .. ARGV[2], ARGV[1])
 touch(KEYS[3])
 -- What waits for it is claimed, at no rate and in no order, and cancelled.
 configure(ARGV[4], ARGV[2], ARGV[1], '', '', '', '', clock())
 resume(ARGV[4], ARGV[2], ARGV[1], clock())
+redis.call('DEL', ARGV[4] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])
 redis.call('EXPIRE', ARGV[4] .. 'es:' .. ARGV[2] .. '/' .. ARGV[1], 2592000)
 if redis.call('EXISTS', KEYS[4]) == 0 then
   redis.call('SREM', KEYS[5], ARGV[2])

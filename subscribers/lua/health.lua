@@ -38,6 +38,18 @@ elseif state == 'failing' and at - since >= tonumber(ARGV[6])
   transition, expired = 'expired', ARGV[4]
 end
 
+if transition == 'failing' or transition == 'recovered' then
+  changed(ARGV[9], ARGV[10] .. '/' .. ARGV[1], transition, at)
+end
+local failing = ARGV[9] .. 'fs:' .. ARGV[10]
+if state == 'failing' then
+  redis.call('ZADD', failing, at, ARGV[1])
+  redis.call('ZREMRANGEBYSCORE', failing, '-inf', at - ARGV[8])
+  redis.call('PEXPIRE', failing, ARGV[8])
+elseif was == 'failing' then
+  redis.call('ZREM', failing, ARGV[1])
+end
+
 fails = string.format('%.0f', fails)
 redis.call('DEL', KEYS[3])
 redis.call('HSET', KEYS[3], 'state', state, 'fails', fails)

@@ -3,7 +3,7 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 subscriber's health
 -- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write,
---       6 "1" to forget the health, 7 key prefix, 8 company, 9 the notice of the
+--       6 "enabled" or "disabled" when it is that now, and was not, 7 key prefix, 8 company, 9 the notice of the
 --       change ('' for none), 10 now (ms), 11 to 14 how its endpoint is served, as
 --       configure takes it
 -- Returns {OK}, {GONE}, {TAKEN} (another has the URL) or {CHANGED, current JSON}.
@@ -25,9 +25,11 @@ if ARGV[4] ~= ARGV[5] then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
-if ARGV[6] == '1' then
+if ARGV[6] == 'enabled' then -- its health is forgotten
   redis.call('DEL', KEYS[5])
+  redis.call('ZREM', ARGV[7] .. 'fs:' .. ARGV[8], ARGV[1])
 end
+if ARGV[6] ~= '' then changed(ARGV[7], ARGV[8] .. '/' .. ARGV[1], ARGV[6], ARGV[10]) end
 touch(KEYS[3])
 configure(ARGV[7], ARGV[8], ARGV[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14], clock())
 notice(ARGV[7], ARGV[8], ARGV[1], ARGV[9], ARGV[10])

@@ -37,6 +37,9 @@ func Predictors(version string) map[string]complete.Predictor {
 		"job": newest(func(ctx context.Context, s *session) (*http.Response, error) {
 			return s.ListJobs(ctx, fields[client.ListJobsParams](s, mostNames()))
 		}, "uuid"),
+		"console-session": newest(func(ctx context.Context, s *session) (*http.Response, error) {
+			return s.ListConsoleSessions(ctx, fields[client.ListConsoleSessionsParams](s, mostNames()))
+		}, "uuid"),
 		"event-type": newest(func(ctx context.Context, s *session) (*http.Response, error) {
 			return s.ListEventTypes(ctx)
 		}, "name"),

@@ -16,22 +16,23 @@ import (
 
 // Commands are those that ask a daemon, one field for each kind of thing.
 type Commands struct {
-	Subscriber    subscriberCmd    `cmd:"" help:"Who wants which events, and where."`
-	Event         eventCmd         `cmd:"" help:"Send events, find them, deliver them again."`
-	EventType     eventTypeCmd     `cmd:"" help:"The known event types."`
-	Company       companyCmd       `cmd:"" help:"All that a company has."`
-	Delivery      deliveryCmd      `cmd:"" help:"One event on its way to one subscriber."`
-	Job           jobCmd           `cmd:"" help:"What takes longer than a request: recoveries, bulk creations of cards."`
-	Card          cardCmd          `cmd:"" help:"Payment cards."`
-	Reimbursement reimbursementCmd `cmd:"" help:"Requests for reimbursement."`
-	Location      locationCmd      `cmd:"" help:"Cost centers, offices, departments and teams."`
-	Statement     statementCmd     `cmd:"" help:"Billing statements."`
-	Certificate   certificateCmd   `cmd:"" help:"The client certificate that receivers are shown."`
-	Quarantine    quarantineCmd    `cmd:"" help:"What could not be read (scope operator)."`
-	OAuthClient   oauthClientCmd   `cmd:"" name:"oauth-client" help:"The OAuth clients of a daemon (scopes operator and platform)."`
-	Audit         auditCmd         `cmd:"" help:"Who changed what (scope operator)."`
-	Login         loginCmd         `cmd:"" help:"Keep the credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
-	Profile       profileCmd       `cmd:"" help:"The profiles that login has made."`
+	Subscriber     subscriberCmd     `cmd:"" help:"Who wants which events, and where."`
+	Event          eventCmd          `cmd:"" help:"Send events, find them, deliver them again."`
+	EventType      eventTypeCmd      `cmd:"" help:"The known event types."`
+	Company        companyCmd        `cmd:"" help:"All that a company has."`
+	Delivery       deliveryCmd       `cmd:"" help:"One event on its way to one subscriber."`
+	Job            jobCmd            `cmd:"" help:"What takes longer than a request: recoveries, bulk creations of cards."`
+	Card           cardCmd           `cmd:"" help:"Payment cards."`
+	Reimbursement  reimbursementCmd  `cmd:"" help:"Requests for reimbursement."`
+	Location       locationCmd       `cmd:"" help:"Cost centers, offices, departments and teams."`
+	Statement      statementCmd      `cmd:"" help:"Billing statements."`
+	Certificate    certificateCmd    `cmd:"" help:"The client certificate that receivers are shown."`
+	Quarantine     quarantineCmd     `cmd:"" help:"What could not be read (scope operator)."`
+	OAuthClient    oauthClientCmd    `cmd:"" name:"oauth-client" help:"The OAuth clients of a daemon (scopes operator and platform)."`
+	ConsoleSession consoleSessionCmd `cmd:"" help:"The open sessions of the web console."`
+	Audit          auditCmd          `cmd:"" help:"Who changed what (scope operator)."`
+	Login          loginCmd          `cmd:"" help:"Keep the credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
+	Profile        profileCmd        `cmd:"" help:"The profiles that login has made."`
 }
 
 // Terminal is what a command reads and writes.

@@ -1,7 +1,6 @@
 package attempt
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -38,24 +37,25 @@ func sentOf(header http.Header) string {
 		return ""
 	}
 	lines := make([]string, 3, len(header))
-	for _, name := range slices.Sorted(maps.Keys(header)) {
-		if len(header[name]) == 0 { // for net/http alone
+	for name, values := range header {
+		if len(values) == 0 { // for net/http alone
 			continue
 		}
-		switch value := header[name][0]; strings.ToLower(name) {
-		case "user-agent":
-			lines[0] = value
+		switch name {
+		case headerAgent:
+			lines[0] = values[0]
 		case headerSequence:
-			lines[1] = value
-		case "content-type":
-			if value != usualType {
-				lines[2] = value
+			lines[1] = values[0]
+		case headerType:
+			if values[0] != usualType {
+				lines[2] = values[0]
 			}
 		case headerID, headerTimestamp, headerSignature, headerTrace:
 		default:
 			lines = append(lines, name)
 		}
 	}
+	slices.Sort(lines[3:])
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 

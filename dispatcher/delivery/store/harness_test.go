@@ -234,3 +234,12 @@ func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
 	}
 	return rec
 }
+
+func middle() float64 { return 0.5 }
+
+func storeOn(client redis.UniversalClient) *Store {
+	return New(Options{
+		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+	})
+}

@@ -68,16 +68,16 @@ func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000)
 	r := delivery.Record{Status: delivery.StatusPending}
-	attempt := func(outcome attempt.Outcome, body string) {
+	post := func(outcome attempt.Outcome, body string) {
 		now = now.Add(time.Second)
 		r = lifecycle.Decide(r, attempt.Result{Outcome: outcome, Body: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
 	}
-	attempt(attempt.Failed, "first")
-	attempt(attempt.Failed, "second")
+	post(attempt.Failed, "first")
+	post(attempt.Failed, "second")
 	if r.Attempts[0].ResponseBody != nil || string(r.Attempts[1].ResponseBody) != "second" {
 		t.Errorf("after two failures: %+v", r.Attempts)
 	}
-	attempt(attempt.Succeeded, "thanks")
+	post(attempt.Succeeded, "thanks")
 	if r.Status != delivery.StatusDelivered || len(r.Attempts) != 3 {
 		t.Fatalf("record %+v", r)
 	}

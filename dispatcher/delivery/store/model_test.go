@@ -129,7 +129,7 @@ func (m *model) match() {
 	w := Write{Event: e.ref, Matched: rapid.Bool().Draw(m.t, "matched")}
 	for _, sub := range m.subs {
 		if rapid.Bool().Draw(m.t, "to this one") {
-			w.Changes = append(w.Changes, m.h.first(delivery.Ref{e.ref, sub}, rapid.SampledFrom(outcomes).Draw(m.t, "outcome")))
+			w.Changes = append(w.Changes, m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, rapid.SampledFrom(outcomes).Draw(m.t, "outcome")))
 		}
 	}
 	m.write(e, w)
@@ -158,7 +158,7 @@ func (m *model) end() {
 	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.inFlight })
 	outcome := rapid.SampledFrom([]func(delivery.Record) delivery.Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold, m.h.drop}).Draw(m.t, "outcome")
 	base := r.d.Record
-	c := m.h.change(delivery.Ref{r.e.ref, r.sub}, &base, outcome)
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, outcome)
 	c.Claimed = true
 	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
 }
@@ -171,7 +171,7 @@ func (m *model) change() {
 		moves = append(moves, m.h.hold, m.h.drop)
 	}
 	base := r.d.Record
-	c := m.h.change(delivery.Ref{r.e.ref, r.sub}, &base, rapid.SampledFrom(moves).Draw(m.t, "move"))
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, rapid.SampledFrom(moves).Draw(m.t, "move"))
 	c.Guarded = true
 	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
 }
@@ -180,7 +180,7 @@ func (m *model) change() {
 func (m *model) add() {
 	e := draw(m.t, m.events, func(e *modelEvent) bool { return len(e.of) < len(m.subs) })
 	sub := draw(m.t, m.subs, func(s uuid.UUID) bool { return e.of[s] == nil })
-	c := m.h.first(delivery.Ref{e.ref, sub}, m.h.retry)
+	c := m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, m.h.retry)
 	c.Guarded = true
 	m.write(e, Write{Event: e.ref, Changes: []Change{c}})
 }
@@ -202,7 +202,7 @@ func (m *model) stale() {
 	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.Version > 1 })
 	base := r.d.Record
 	base.Version = rapid.Int64Range(0, base.Version-1).Draw(m.t, "version")
-	c := m.h.change(delivery.Ref{r.e.ref, r.sub}, &base, func(rec delivery.Record) delivery.Record {
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, func(rec delivery.Record) delivery.Record {
 		rec.Count += 100 // as nothing that was written
 		return m.h.retry(rec)
 	})
@@ -270,7 +270,7 @@ func (m *model) check() {
 		}
 		for sub, d := range e.of {
 			if d.inFlight {
-				notes = append(notes, delivery.Ref{e.ref, sub}.String())
+				notes = append(notes, delivery.Ref{Ref: e.ref, Subscriber: sub}.String())
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func (m *model) checkEvent(e *modelEvent, ofCompany int) {
 		if d.Status.Live() {
 			live++
 		}
-		if got := m.h.stored(m.t, delivery.Ref{e.ref, sub}); got.Version != d.Version || got.Status != d.Status || got.Due != d.Due || got.Reason != d.Reason || got.Count != d.Count {
+		if got := m.h.stored(m.t, delivery.Ref{Ref: e.ref, Subscriber: sub}); got.Version != d.Version || got.Status != d.Status || got.Due != d.Due || got.Reason != d.Reason || got.Count != d.Count {
 			m.t.Fatalf("%s of %s is kept as %+v, want %+v", sub, e.ref, got, d.Record)
 		}
 	}
@@ -367,7 +367,7 @@ func TestManyWritesAreAsEachAlone(t *testing.T) {
 		outcomes := []func(delivery.Record) delivery.Record{one.succeed, one.succeed, one.fail, one.gone, one.queue, one.hold}
 		w := Write{Event: e, Matched: i%7 != 0}
 		for j, outcome := range outcomes[:i%len(outcomes)] {
-			w.Changes = append(w.Changes, one.first(delivery.Ref{e, uuid.UUID{byte(j)}}, outcome))
+			w.Changes = append(w.Changes, one.first(delivery.Ref{Ref: e, Subscriber: uuid.UUID{byte(j)}}, outcome))
 		}
 		writes = append(writes, w)
 	}

@@ -34,8 +34,8 @@ func TestUnknownFieldsOfARecordStay(t *testing.T) {
 	policy := lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour, Schedule: []time.Duration{time.Minute}}
 	now := time.Now()
 	next := lifecycle.Decide(*base, attempt.Result{Outcome: attempt.Failed, StartedAt: now}, policy, now, func() float64 { return 0 })
-	store := store.New(store.Options{Client: client, Policy: policy})
-	recorded, _, err := store.Record(ctx, now, "replica", []store.Write{{
+	kept := store.New(store.Options{Client: client, Policy: policy})
+	recorded, _, err := kept.Record(ctx, now, "replica", []store.Write{{
 		Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next}},
 	}})
 	if err != nil || recorded[0].Err != nil || recorded[0].Found[0] != nil {

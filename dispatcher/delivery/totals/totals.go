@@ -2,9 +2,13 @@
 package totals
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -86,6 +90,34 @@ func (r *Reader) CompanyStats(ctx context.Context, company uuid.UUID) (Stats, er
 		return Stats{}, fmt.Errorf("count deliveries: %w", err)
 	}
 	return answer(), nil
+}
+
+// sampled is how many deliveries tell which subscribers they are of.
+const sampled = 1000
+
+// Busiest are subscribers of a company, at most n: those that most of its 1,000 oldest live
+// and 1,000 latest dead deliveries are of, in one round trip.
+func (r *Reader) Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error) {
+	pipe := r.client.Pipeline()
+	live := pipe.ZRange(ctx, keys.LiveOfCompany(company), 0, sampled-1)
+	dead := pipe.ZRevRange(ctx, keys.DeadOfCompany(company), 0, sampled-1)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("sample deliveries: %w", err)
+	}
+	counts := map[string]int{}
+	for _, name := range slices.Concat(live.Val(), dead.Val()) {
+		counts[name[strings.LastIndexByte(name, '/')+1:]]++
+	}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	})
+	var busiest []uuid.UUID
+	for _, name := range names[:min(n, len(names))] {
+		if id, err := uuid.Parse(name); err == nil {
+			busiest = append(busiest, id)
+		}
+	}
+	return busiest, nil
 }
 
 // askStats asks what the lists of live and dead deliveries tell.

@@ -194,6 +194,17 @@ local function configure(P, company, sub, interval, burst, ordered, pause_on_dea
   return offer(P, company, sub, now)
 end
 
+local CHANGES, CHANGES_S = 50, 691200 -- kept of a subscriber: so many, for 8 days
+
+-- changed notes that an endpoint's subscriber was paused, resumed, disabled or enabled,
+-- or began to fail or recovered, for whoever looks at what became of it.
+local function changed(P, e, what, now)
+  local key = P .. 'hs:' .. e
+  redis.call('LPUSH', key, string.format('%.0f %s', now, what))
+  redis.call('LTRIM', key, 0, CHANGES - 1)
+  redis.call('EXPIRE', key, CHANGES_S)
+end
+
 local PAUSED = '!' -- before the subscriber: it is also paused
 
 -- pause keeps an endpoint queue from being served, for a reason.
@@ -201,6 +212,7 @@ local function pause(P, company, sub, why, now)
   local e = company .. '/' .. sub
   if redis.call('HSETNX', P .. 'es:' .. e, 'paused', now) == 0 then return end
   redis.call('HSET', P .. 'es:' .. e, 'why', why)
+  changed(P, e, 'paused', now)
   redis.call('SADD', P .. 'bl:' .. company, sub, PAUSED .. sub)
   redis.call('ZREM', P .. 'dq:' .. company, sub)
   redis.call('ZREM', P .. 'due', 'e:' .. e)
@@ -209,7 +221,7 @@ end
 -- resume has a paused endpoint queue served again. Returns what wake does.
 local function resume(P, company, sub, now)
   local e = company .. '/' .. sub
-  redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why')
+  if redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why') > 0 then changed(P, e, 'resumed', now) end
   redis.call('SREM', P .. 'bl:' .. company, PAUSED .. sub)
   if not managed(endpoint(P, e)) and redis.call('EXISTS', P .. 'eq:' .. e) == 0 then redis.call('SREM', P .. 'bl:' .. company, sub) end
   return offer(P, company, sub, now)

@@ -1,0 +1,56 @@
+// Package authtest has what the tests of auth and its packages share.
+package authtest
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"spendhook/storage"
+	"spendhook/storage/storagetest"
+)
+
+// Issuer is the "iss" of our own tokens.
+const Issuer = "https://spendhook.test"
+
+// Home is the address that requests come from.
+var Home = netip.MustParseAddr("192.0.2.1")
+
+// Clock is a time that only tests move.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock stands at 10:00 on a day.
+func NewClock() *Clock { return &Clock{now: time.Date(2026, time.July, 1, 10, 0, 0, 0, time.UTC)} }
+
+// Now is the time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Add moves the time.
+func (c *Clock) Add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// Databases open an empty database of each kind.
+var Databases = map[string]func(testing.TB) *storage.DB{
+	"sqlite": SQLite,
+	"postgres": func(tb testing.TB) *storage.DB {
+		tb.Helper()
+		return storagetest.Open(tb, storage.Options{URL: storagetest.Postgres(tb)})
+	},
+}
+
+// SQLite opens an empty database.
+func SQLite(tb testing.TB) *storage.DB {
+	tb.Helper()
+	return storagetest.Open(tb, storage.Options{})
+}

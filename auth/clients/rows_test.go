@@ -1,0 +1,111 @@
+package clients
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"spendhook/auth/authtest"
+	"spendhook/storage"
+	"spendhook/storage/storagetest"
+)
+
+var now = storagetest.Now
+
+func oauthClient(id string, created time.Time) Client {
+	return Client{
+		ID: id, Name: "ledger", Company: &storagetest.Acme, Scopes: []string{"events:read", "events:write"}, Certificates: []string{"x"},
+		SecretHash: "hash", OldSecretHash: "old", OldSecretUntil: now, CreatedAt: created, UpdatedAt: created,
+	}
+}
+
+func TestClientsAreKept(t *testing.T) {
+	t.Parallel()
+	for name, setup := range authtest.Databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := clientRows{setup(t)}
+			one, two := oauthClient("b", now), oauthClient("a", now.Add(time.Second))
+			two.Company, two.Scopes, two.Certificates = nil, []string{}, []string{}
+			for _, c := range []Client{two, one} {
+				if err := s.create(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s.create(t.Context(), one) == nil {
+				t.Error("an id is taken twice")
+			}
+			if diff := cmp.Diff(one, storagetest.Must(s.read(t.Context(), "b"))(t)); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]Client{one, two}, storagetest.Must(s.list(t.Context(), nil, 10))(t)); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff([]Client{two}, storagetest.Must(s.list(t.Context(), &one, 10))(t)); diff != "" {
+				t.Error(diff)
+			}
+			used := now.Add(time.Hour)
+			for _, at := range []time.Time{used, now} { // the earlier one changes nothing
+				if err := s.touch(t.Context(), map[string]time.Time{"b": at, "none": at}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			one.LastUsedAt, one.Name = &used, "till"
+			got := storagetest.Must(s.change(t.Context(), "b", func(c *Client) error { c.Name = "till"; return nil }))(t)
+			if diff := cmp.Diff(one, got); diff != "" {
+				t.Error(diff)
+			}
+			_, err := s.change(t.Context(), "none", func(*Client) error { return nil })
+			storagetest.WantError(t, err, storage.ErrNotFound)
+		})
+	}
+}
+
+func TestRevokedClientsAreKnownUntilTheirTokensAreGone(t *testing.T) {
+	t.Parallel()
+	for name, setup := range authtest.Databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := clientRows{setup(t)}
+			for _, id := range []string{"disabled", "enabled", "deleted", "long ago"} {
+				c := oauthClient(id, now)
+				if id == "long ago" {
+					c.RevokedAt = new(now.Add(-2 * time.Hour))
+				}
+				if err := s.create(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			storagetest.Must(s.change(t.Context(), "disabled", func(c *Client) error { c.RevokedAt = &now; return nil }))(t)
+			if err := s.delete(t.Context(), "deleted", now); err != nil {
+				t.Fatal(err)
+			}
+			storagetest.WantError(t, s.delete(t.Context(), "deleted", now), storage.ErrNotFound)
+			_, err := s.read(t.Context(), "deleted")
+			storagetest.WantError(t, err, storage.ErrNotFound)
+			if list := storagetest.Must(s.list(t.Context(), nil, 10))(t); len(list) != 3 {
+				t.Errorf("listed: %v", list)
+			}
+			wantRevoked(t, s, now.Add(-time.Hour), "deleted", "disabled")
+			if err := s.purge(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+			wantRevoked(t, s, now.Add(-3*time.Hour), "deleted", "disabled", "long ago")
+			if err := s.purge(t.Context(), now.Add(time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			wantRevoked(t, s, now.Add(-time.Hour), "disabled")
+		})
+	}
+}
+
+func wantRevoked(t *testing.T, s clientRows, since time.Time, want ...string) {
+	t.Helper()
+	got := storagetest.Must(s.revoked(t.Context(), since))(t)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("revoked: %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,51 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/go-json-experiment/json"
+
+	"spendhook/internal/datadir"
+)
+
+// keysFile has the last known keys, sealed as in the database, for a start while the
+// database is away.
+const keysFile = "token-keys.json"
+
+func readKeysFile(dir string) ([]Key, error) {
+	text, err := datadir.Read(filepath.Join(dir, keysFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var rows []Key
+	if err == nil {
+		err = json.Unmarshal(text, &rows)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, keysFile), err)
+	}
+	return rows, nil
+}
+
+// writeKeysFile writes the file whole under another name, down to the disk,
+// and then gives it its own.
+func writeKeysFile(dir string, rows []Key) error {
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+keysFile+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // there is none after the rename
+	_, err = f.Write(text)
+	if err := errors.Join(f.Chmod(0o600), err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, keysFile))
+}

@@ -1,0 +1,143 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// TokenTTL is how long the tokens of the token endpoint are valid.
+	TokenTTL = time.Hour
+	// SyncInterval is how often a daemon looks for what others changed: it is
+	// within how long a rotation, or a disabled client, is known everywhere.
+	SyncInterval = 5 * time.Second
+	// ClockSlack is how far the clocks of two replicas may differ.
+	ClockSlack = 5 * time.Minute
+
+	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
+	hurriedLead = 3 * SyncInterval // every replica has seen the key by then
+	pruneSlack  = 24 * time.Hour   // a clock that is ahead must not delete what others need
+	maxKeys     = 16
+)
+
+// state is where a signing key is in its life.
+type state string
+
+// The states, in their order. A key that is gone is not listed.
+const (
+	stateNext    state = "next"    // published, so that verifiers know it before its first token
+	stateSigning state = "signing" // signs, and is published
+	stateRetired state = "retired" // published until its last token has expired
+	stateGone    state = "gone"
+)
+
+var (
+	// errKeyWaiting says that the last rotation has not taken effect yet.
+	errKeyWaiting = errors.New("the next key is already published and waits for its time")
+	// errNoKey says that there is no key with an id.
+	errNoKey = errors.New("there is no token key with this id")
+	// errTooManyKeys says that keys were rotated faster than their tokens expire.
+	errTooManyKeys = fmt.Errorf("there are %d keys whose tokens have not expired", maxKeys)
+)
+
+// signerAt is the index of the key that signs: the last one whose time has
+// come, or else the first. The keys are in the order in which they sign.
+func signerAt(keys []Key, now time.Time) int {
+	for i, k := range slices.Backward(keys) {
+		if !k.SignsFrom.After(now) {
+			return i
+		}
+	}
+	return 0
+}
+
+// goneAt is when the last token of a key has expired; false for the last key.
+func goneAt(keys []Key, i int) (time.Time, bool) {
+	if i+1 >= len(keys) {
+		return time.Time{}, false
+	}
+	at := keys[i+1].SignsFrom.Add(TokenTTL + ClockSlack)
+	if keys[i].TokensUntil.After(at) {
+		at = keys[i].TokensUntil
+	}
+	return at, true
+}
+
+func stateOf(keys []Key, i int, now time.Time) state {
+	signer := signerAt(keys, now)
+	switch at, ends := goneAt(keys, i); {
+	case i > signer:
+		return stateNext
+	case i == signer:
+		return stateSigning
+	case ends && now.After(at):
+		return stateGone
+	default:
+		return stateRetired
+	}
+}
+
+// prune drops the keys that have been gone for long.
+func prune(keys []Key, now time.Time) []Key {
+	kept := make([]Key, 0, len(keys))
+	for i, k := range keys {
+		if stateOf(keys, i, now.Add(-pruneSlack)) != stateGone {
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}
+
+// rotate adds next, to sign when verifiers know it. In a hurry that is as soon
+// as every replica does, and a key that waits already is taken instead.
+func rotate(keys []Key, next Key, now time.Time, hurry bool) ([]Key, error) {
+	lead := publishLead
+	if hurry {
+		lead = hurriedLead
+	}
+	last := len(keys) - 1
+	switch waiting := last > signerAt(keys, now); {
+	case waiting && !hurry:
+		return nil, errKeyWaiting
+	case waiting:
+		if soon := now.Add(lead); soon.Before(keys[last].SignsFrom) {
+			keys[last].SignsFrom = soon
+		}
+		return keys, nil
+	case len(prune(keys, now.Add(pruneSlack))) >= maxKeys:
+		return nil, errTooManyKeys
+	}
+	next.SignsFrom = now.Add(lead)
+	return append(keys, next), nil
+}
+
+// revoke drops a key, and those that are gone: as long as one that follows them
+// is there, they stay so. When it is the one that signs, the next does from now,
+// which is fresh when none waits. No older one signs again.
+func revoke(keys []Key, id string, fresh Key, now time.Time) ([]Key, error) {
+	signer := signerAt(keys, now)
+	kept, found := make([]Key, 0, len(keys)+1), false
+	for i, k := range keys {
+		switch {
+		case stateOf(keys, i, now) == stateGone:
+		case k.ID == id:
+			found = true
+		default:
+			kept = append(kept, k)
+		}
+	}
+	if !found {
+		return nil, errNoKey
+	}
+	if keys[signer].ID != id {
+		return kept, nil
+	}
+	if signer == len(keys)-1 {
+		kept = append(kept, fresh)
+	}
+	next := len(kept) - 1
+	kept[next].SignsFrom = now
+	return kept, nil
+}

@@ -1,0 +1,211 @@
+package auth
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"spendhook/auth/authtest"
+	"spendhook/auth/keys"
+)
+
+// The keys of two replicas are rotated while both mint and verify all the time,
+// each looking at the database at its own moments.
+func TestRotationRefusesNoToken(t *testing.T) {
+	t.Parallel()
+	for name, open := range authtest.Databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := authtest.NewClock()
+			store := open(t)
+			one, other := newReplica(t, store, c), newReplica(t, store, c)
+			// Nobody may ask the database out of turn: the published keys must do.
+			one.ourselves().refresh.every, other.ourselves().refresh.every = 1e6*time.Hour, 1e6*time.Hour
+			never := func(r *replica) { r.ourselves().refresh.last = c.Now() }
+			never(one)
+			never(other)
+			var tokens []string
+			signers := map[string]bool{}
+			for second := range 4800 / 7 {
+				c.Add(7 * time.Second)
+				switch second {
+				case 10, 300:
+					if err := one.keys.Rotate(t.Context(), false); err != nil {
+						t.Fatal(err)
+					}
+				case 120, 121, 500:
+					if err := other.keys.Rotate(t.Context(), true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// Each looks at least every 2*keys.SyncInterval, which is late.
+				if second%2 == 0 {
+					one.sync()
+				} else {
+					other.sync()
+				}
+				tokens = append(tokens, one.mint(keys.TokenTTL), other.mint(keys.TokenTTL))
+				for _, r := range []*replica{one, other} {
+					for _, key := range r.keys.List() {
+						if key.State == "signing" {
+							signers[key.ID] = true
+						}
+					}
+					for _, at := range []int{len(tokens) - 1, len(tokens) - 2, len(tokens) / 2} {
+						if age := len(tokens)/2 - at/2; age*7 < 3590 && !r.accepts(tokens[at]) {
+							t.Fatalf("second %d: a token of %d s is refused", second*7, age*7)
+						}
+					}
+				}
+			}
+			if len(signers) != 5 { // the second hurried one hastened the first
+				t.Errorf("%d keys have signed, want 5", len(signers))
+			}
+		})
+	}
+}
+
+func TestKeyOutlivesItsLongestToken(t *testing.T) {
+	t.Parallel()
+	c := authtest.NewClock()
+	r := newReplica(t, authtest.SQLite(t), c)
+	token := r.mint(100 * time.Hour)
+	r.sync()
+	if err := r.keys.Rotate(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	c.Add(99 * time.Hour)
+	r.sync()
+	if !r.accepts(token) {
+		t.Error("a token is refused before it expires: its key is gone")
+	}
+	c.Add(time.Hour + time.Second)
+	if r.accepts(token) || len(r.keys.JWKS()) != 1 {
+		t.Error("the key stays for ever")
+	}
+}
+
+// A key that leaked is ended: here at once, elsewhere by the next look, and for a
+// replica that starts again too. What signs then is known everywhere at once.
+func TestRevokedKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, open := range authtest.Databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := authtest.NewClock()
+			store := open(t)
+			one, other := newReplica(t, store, c), newReplica(t, store, c)
+			long, short, leaked := one.mint(100*time.Hour), other.mint(keys.TokenTTL), one.keys.List()[0].ID
+			if !one.accepts(long) || !other.accepts(short) || !other.accepts(long) {
+				t.Fatal("good tokens are refused")
+			}
+			if err := one.keys.Revoke(t.Context(), leaked); err != nil {
+				t.Fatal(err)
+			}
+			if one.accepts(long) || one.accepts(short) {
+				t.Error("here its tokens are still good")
+			}
+			late := other.mint(keys.TokenTTL) // with a key that it does not know to be revoked
+			c.Add(keys.SyncInterval)          // when each looks
+			if !other.accepts(one.mint(keys.TokenTTL)) {
+				t.Error("the new key is not known elsewhere")
+			}
+			other.sync()
+			for _, token := range []string{long, short, late} {
+				if one.accepts(token) || other.accepts(token) {
+					t.Error("a token of the revoked key is accepted")
+				}
+			}
+			if !one.accepts(other.mint(keys.TokenTTL)) {
+				t.Error("what the other mints is refused")
+			}
+			again := openKeys(t, keys.Options{Store: &switched{Store: other.store}, Dir: other.dir, Now: c.Now})
+			for _, list := range [][]keys.Info{one.keys.List(), other.keys.List(), again.List()} {
+				if len(list) != 1 || list[0].ID == leaked || list[0].State != "signing" {
+					t.Errorf("keys %+v", list)
+				}
+			}
+			if err := one.keys.Revoke(t.Context(), leaked); err == nil {
+				t.Error("it is revoked twice")
+			}
+		})
+	}
+}
+
+func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	c := authtest.NewClock()
+	store := authtest.SQLite(t)
+	one, other := newReplica(t, store, c), newReplica(t, store, c)
+	if err := one.keys.Rotate(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	c.Add(3 * keys.SyncInterval)
+	if token := one.mint(keys.TokenTTL); !other.accepts(token) {
+		t.Error("a key that the database has is not found")
+	}
+	other.store.reads = 0
+	for range 100 {
+		if _, ok := other.ourselves().find(t.Context(), "made up"); ok {
+			t.Error("found")
+		}
+	}
+	if other.store.reads != 0 {
+		t.Errorf("the database is asked %d times at once", other.store.reads)
+	}
+	c.Add(keys.SyncInterval)
+	other.ourselves().find(t.Context(), "made up")
+	if other.store.reads != 1 {
+		t.Errorf("the database is asked %d times a while later", other.store.reads)
+	}
+}
+
+func TestDatabaseAwayFromTheBeginning(t *testing.T) {
+	t.Parallel()
+	c := authtest.NewClock()
+	store, dir := &switched{Store: keys.Table(authtest.SQLite(t))}, t.TempDir()
+	first := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
+	token, err := Mint(t.Context(), first, Grant{TTL: 24 * time.Hour}, c.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := newReplica(t, authtest.SQLite(t), c).mint(time.Hour)
+	judge := newVerifier(t, VerifierOptions{Keys: first, Now: c.Now})
+	if _, err := judge.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a key that the database may have: %v", err)
+	}
+	// It is restarted, the database comes back and makes the key everybody's.
+	second := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
+	store.up = true
+	if err := second.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	replica := openKeys(t, keys.Options{Store: store, Now: c.Now})
+	if _, err := newVerifier(t, VerifierOptions{Keys: replica, Now: c.Now}).Verify(t.Context(), token); err != nil {
+		t.Errorf("a token from before the database was there: %v", err)
+	}
+	// And goes away again.
+	store.up = false
+	if second.Sync(t.Context()) == nil {
+		t.Error("no error")
+	}
+	if token, err = Mint(t.Context(), second, Grant{TTL: keys.TokenTTL}, c.Now()); err != nil {
+		t.Error(err)
+	}
+	third := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
+	if _, err := newVerifier(t, VerifierOptions{Keys: third, Now: c.Now}).Verify(t.Context(), token); err != nil {
+		t.Errorf("a token after a restart without the database: %v", err)
+	}
+}
+
+func TestMintRefusesWhatNoTokenHas(t *testing.T) {
+	t.Parallel()
+	c := authtest.NewClock()
+	signer := openKeys(t, keys.Options{Store: keys.Table(authtest.SQLite(t)), Now: c.Now})
+	if _, err := Mint(t.Context(), signer, Grant{Scopes: []string{"evnts:read"}, TTL: time.Hour}, c.Now()); err == nil {
+		t.Error("an unknown scope is minted")
+	}
+	if _, err := Mint(t.Context(), signer, Grant{TTL: 0}, c.Now()); err == nil {
+		t.Error("a token of no life is minted")
+	}
+}

@@ -1,0 +1,147 @@
+// Package tokens is the token endpoint (RFC 6749 section 4.4): it issues access tokens to
+// OAuth clients.
+package tokens
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"spendhook/auth"
+	"spendhook/auth/clients"
+	"spendhook/auth/keys"
+	"spendhook/internal/ratelimit"
+)
+
+// tokenRate bounds the tokens that a client is issued.
+var tokenRate = ratelimit.Limit{Name: "token", PerSecond: 10, Burst: 50}
+
+// Options configures NewEndpoint.
+type Options struct {
+	Keys    *keys.Signer   // required
+	Clients *clients.Store // required
+	// Limiter bounds how many tokens a client is issued: 10 a second, 50 at
+	// once. Nil counts in this process alone.
+	Limiter *ratelimit.Limiter
+
+	Now        func() time.Time      // nil means time.Now
+	Logger     *slog.Logger          // nil discards
+	Registerer prometheus.Registerer // of the metrics; nil shows them nowhere
+}
+
+// Endpoint is the token endpoint. It is safe for concurrent use.
+type Endpoint struct {
+	opts     Options
+	requests *prometheus.CounterVec
+}
+
+const issued = "issued"
+
+// NewEndpoint returns the token endpoint of keys and clients.
+func NewEndpoint(opts Options) *Endpoint {
+	if opts.Now == nil {
+		opts.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Limiter == nil {
+		opts.Limiter = ratelimit.New(nil, opts.Now)
+	}
+	e := &Endpoint{opts: opts, requests: promauto.With(opts.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_token_requests_total",
+		Help: "Requests to the token endpoint: issued, or why not.",
+	}, []string{"result"})}
+	for _, result := range append(refusalCodes(), issued) {
+		e.requests.WithLabelValues(result)
+	}
+	return e
+}
+
+// Token is an issued access token.
+type Token struct {
+	AccessToken string
+	ExpiresIn   time.Duration
+	Scopes      []string
+}
+
+// Issue answers a token request. The error is always an *Error.
+func (e *Endpoint) Issue(ctx context.Context, r Request) (Token, error) {
+	token, refusal := e.issue(ctx, r)
+	if refusal != nil {
+		e.requests.WithLabelValues(string(refusal.Code)).Inc()
+		return Token{}, refusal
+	}
+	e.requests.WithLabelValues(issued).Inc()
+	return token, nil
+}
+
+func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
+	c, refusal := parseRequest(r)
+	if refusal != nil {
+		return Token{}, refusal
+	}
+	client, refusal := e.authenticate(ctx, c, r)
+	if refusal != nil {
+		e.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "token refused",
+			slog.String("reason", string(refusal.Code)), slog.String("address", r.Address.String()))
+		return Token{}, refusal
+	}
+	scopes, ok := granted(client.Scopes, strings.Fields(c.scope))
+	if !ok {
+		return Token{}, refuse(InvalidScope, "A scope is unknown, or not one of this client's.")
+	}
+	if d := e.opts.Limiter.Take(ctx, tokenRate, client.ID, 1); !d.OK {
+		refusal := refuse(TooManyTokens, "The client asks for too many tokens; one is good for an hour.")
+		refusal.RetryAfter = d.RetryAfter
+		return Token{}, refusal
+	}
+	grant := auth.Grant{
+		Subject: client.ID, ClientID: client.ID, Company: client.Company,
+		Scopes: scopes, Thumbprint: r.Certificate, TTL: keys.TokenTTL,
+	}
+	token, err := auth.Mint(ctx, e.opts.Keys, grant, e.opts.Now())
+	if err != nil {
+		return Token{}, unavailable(err)
+	}
+	e.opts.Clients.Used(client)
+	return Token{AccessToken: token, ExpiresIn: keys.TokenTTL, Scopes: scopes}, nil
+}
+
+// granted are the scopes of a token: those that were asked for, each of which
+// must be one of the client's, or else all of the client's.
+func granted(has, asked []string) ([]string, bool) {
+	if len(asked) == 0 {
+		return has, true
+	}
+	for _, scope := range asked {
+		if !slices.Contains(has, scope) {
+			return nil, false
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(asked))), true
+}
+
+func (e *Endpoint) authenticate(ctx context.Context, c credentials, r Request) (clients.Client, *Error) {
+	client, err := e.opts.Clients.Authenticate(ctx, c.id, c.secret, r.Certificate, r.Address)
+	switch {
+	case errors.Is(err, clients.ErrRefused):
+		return client, invalidClient()
+	case errors.Is(err, clients.ErrBusy):
+		return client, unavailable(nil)
+	case err != nil:
+		return client, unavailable(err)
+	}
+	return client, nil
+}
+
+// unavailable is for what is no fault of the request; a nil cause is not logged.
+func unavailable(err error) *Error {
+	return &Error{Code: Unavailable, Description: "No token can be issued now; try again.", RetryAfter: time.Second, cause: err}
+}

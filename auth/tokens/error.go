@@ -1,0 +1,48 @@
+package tokens
+
+import "time"
+
+// Code says why a token request was refused: of RFC 6749 section 5.2 where that
+// has one.
+type Code string
+
+// The codes. The last is no fault of the request.
+const (
+	InvalidRequest       Code = "invalid_request"
+	InvalidClient        Code = "invalid_client"
+	InvalidScope         Code = "invalid_scope"
+	UnsupportedGrantType Code = "unsupported_grant_type"
+	TooManyTokens        Code = "too_many_tokens"
+	Unavailable          Code = "unavailable"
+)
+
+func refusalCodes() []string {
+	return []string{
+		string(InvalidRequest), string(InvalidClient), string(InvalidScope), string(UnsupportedGrantType),
+		string(TooManyTokens), string(Unavailable),
+	}
+}
+
+// Error is why a token request gets no token.
+type Error struct {
+	Code        Code
+	Description string // repeats nothing of the request
+	// RetryAfter is when the same request may do better; 0: never.
+	RetryAfter time.Duration
+	cause      error
+}
+
+// Error is the description.
+func (r *Error) Error() string { return r.Description }
+
+// Unwrap is the failure behind the refusal, nil when the request is at fault.
+func (r *Error) Unwrap() error { return r.cause }
+
+func refuse(code Code, description string) *Error {
+	return &Error{Code: code, Description: description}
+}
+
+// invalidClient never says which part of the credentials is wrong.
+func invalidClient() *Error {
+	return refuse(InvalidClient, "The client is unknown, disabled, or its credentials are wrong.")
+}

@@ -1,0 +1,64 @@
+package subscribers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+)
+
+// Change is that a subscriber was paused, resumed, disabled or enabled, or that it began
+// to fail or recovered: What is that word.
+type Change struct {
+	At   time.Time
+	What string // paused, resumed, disabled, enabled, failing or recovered
+}
+
+// History is what changed of a subscriber in the last days, the oldest first: the latest
+// 50 changes at most.
+func (s *Store) History(ctx context.Context, company, id uuid.UUID) ([]Change, error) {
+	texts, err := s.opts.Client.LRange(ctx, workqueue.ChangesKey(company, id), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the subscriber's history: %w", err)
+	}
+	var all []Change
+	for _, text := range slices.Backward(texts) {
+		at, what, _ := strings.Cut(text, " ")
+		if ms, err := strconv.ParseInt(at, 10, 64); err == nil {
+			all = append(all, Change{time.UnixMilli(ms).UTC(), what})
+		}
+	}
+	return all, nil
+}
+
+// Troubled are the subscribers of a company that are failing and those that are paused,
+// whether they are enabled or not, in one round trip.
+func (s *Store) Troubled(ctx context.Context, company uuid.UUID) (failing, paused []uuid.UUID, err error) {
+	since := s.now().Add(-healthLife).UnixMilli()
+	pipe := s.opts.Client.Pipeline()
+	failed := pipe.ZRangeByScore(ctx, failingKey(company), &redis.ZRangeBy{Min: strconv.FormatInt(since, 10), Max: "+inf"})
+	managed := pipe.SMembers(ctx, workqueue.ManagedKey(company))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, nil, fmt.Errorf("read which subscribers are failing: %w", err)
+	}
+	for _, text := range failed.Val() {
+		if id, err := uuid.Parse(text); err == nil {
+			failing = append(failing, id)
+		}
+	}
+	for _, text := range managed.Val() {
+		if name, marked := strings.CutPrefix(text, workqueue.PausedMark); marked {
+			if id, err := uuid.Parse(name); err == nil {
+				paused = append(paused, id)
+			}
+		}
+	}
+	return failing, paused, nil
+}

@@ -1,0 +1,266 @@
+// Package registry keeps copies of companies' subscribers in memory, for every event to be
+// matched with. A copy is only used for the version it was read with, so it is never stale.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"spendhook/subscribers"
+)
+
+// loadTimeout bounds a load; it is shared, so no caller's context may end it.
+const loadTimeout = 10 * time.Second
+
+const defaultBytes = 192 << 20
+
+// Registry keeps copies of the subscribers of the companies used last. It is safe for
+// concurrent use.
+type Registry struct {
+	store    *subscribers.Store
+	maxBytes int64
+
+	mu     sync.Mutex // of what follows
+	copies *simplelru.LRU[uuid.UUID, *snapshot]
+	bytes  int64
+	loads  map[uuid.UUID]*load
+}
+
+// snapshot never changes once it is in the registry.
+type snapshot struct {
+	version     int64
+	subscribers []*subscribers.Subscriber
+	bytes       int64
+}
+
+// load is the reading of a company, which many may wait for.
+type load struct {
+	done     chan struct{} // closed once the rest is set
+	snapshot *snapshot     // nil after an err
+	err      error
+}
+
+// New returns an empty Registry of what store has; it does not talk to Redis yet. All
+// copies have maxBytes, nearly; 0 means 192 MiB.
+func New(store *subscribers.Store, maxBytes int64) *Registry {
+	if maxBytes == 0 {
+		maxBytes = defaultBytes
+	}
+	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
+	return &Registry{store: store, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
+}
+
+// CompanyVersion is a company and the version of its subscribers that the claim of its
+// event has read, 0 when there was none.
+type CompanyVersion struct {
+	Company uuid.UUID
+	Version int64
+}
+
+// Loaded is the answer for one company. Err says why it could not be read; then
+// there are no Subscribers.
+type Loaded struct {
+	Subscribers []*subscribers.Subscriber
+	Err         error
+}
+
+// Current returns all subscribers of a company as they are now; see SubscribersOf.
+func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error) {
+	version, err := r.store.Version(ctx, company)
+	if err != nil {
+		return nil, err
+	}
+	return r.subscribers(ctx, company, version)
+}
+
+// List lists subscribers as subscribers.Store does. Those of one company are not read when
+// there is a copy of what they are now.
+func (r *Registry) List(ctx context.Context, f subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+	if f.Company == nil {
+		return r.store.List(ctx, f)
+	}
+	all, err := r.Current(ctx, *f.Company)
+	if err != nil {
+		return nil, 0, err
+	}
+	return f.Select(all)
+}
+
+// subscribers is SubscribersOf for one company.
+func (r *Registry) subscribers(ctx context.Context, company uuid.UUID, version int64) ([]*subscribers.Subscriber, error) {
+	wanted := CompanyVersion{company, version}
+	if s := r.copyOf(wanted); s != nil {
+		return s.subscribers, nil
+	}
+	loaded := r.SubscribersOf(ctx, wanted)[0]
+	return loaded.Subscribers, loaded.Err
+}
+
+// SubscribersOf returns for each company, in order, all its subscribers, oldest
+// first, also disabled ones, as they were at the version or later. It talks to
+// Redis only for companies whose copy has another version, in one round trip to
+// each shard. A company that cannot be read, or not before ctx ends, fails alone;
+// a subscriber or certificate that cannot be opened is Unusable, alone too. The
+// results are shared: do not change them.
+func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) []Loaded {
+	all := make([]Loaded, len(wanted))
+	var missing []int
+	for i, w := range wanted {
+		if s := r.copyOf(w); s != nil {
+			all[i].Subscribers = s.subscribers
+		} else if w.Version != 0 {
+			missing = append(missing, i)
+		}
+	}
+	// A load that was joined may have begun before a version was written; the
+	// next one began after it.
+	missing = r.load(ctx, wanted, missing, all)
+	r.load(ctx, wanted, missing, all)
+	return all
+}
+
+// copyOf is nil when there is no copy of that version.
+func (r *Registry) copyOf(w CompanyVersion) *snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.copies.Get(w.Company); ok && s.version == w.Version {
+		return s
+	}
+	return nil
+}
+
+// load answers the missing ones of wanted, by their index, and returns those for
+// which only an older version was found.
+func (r *Registry) load(ctx context.Context, wanted []CompanyVersion, missing []int, all []Loaded) (old []int) {
+	for n, l := range r.begin(ctx, wanted, missing) {
+		i := missing[n]
+		all[i] = l.wait(ctx)
+		if all[i].Err == nil && l.snapshot.version < wanted[i].Version {
+			old = append(old, i)
+		}
+	}
+	return old
+}
+
+// begin begins to read companies, or joins the read that is under way.
+func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing []int) []*load {
+	loads := make([]*load, len(missing))
+	var fresh []uuid.UUID
+	r.mu.Lock()
+	for n, i := range missing {
+		company := wanted[i].Company
+		if r.loads[company] == nil {
+			r.loads[company] = &load{done: make(chan struct{})}
+			fresh = append(fresh, company)
+		}
+		loads[n] = r.loads[company]
+	}
+	r.mu.Unlock()
+	if len(fresh) == 0 {
+		return loads
+	}
+	go r.fetch(context.WithoutCancel(ctx), fresh)
+	return loads
+}
+
+// wait prefers what was loaded to the end of ctx.
+func (l *load) wait(ctx context.Context) Loaded {
+	select {
+	case <-l.done:
+	default:
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return Loaded{Err: fmt.Errorf("load subscribers: %w", ctx.Err())}
+		}
+	}
+	if l.err != nil {
+		return Loaded{Err: l.err}
+	}
+	return Loaded{Subscribers: l.snapshot.subscribers}
+}
+
+func (r *Registry) fetch(ctx context.Context, companies []uuid.UUID) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	r.store.Load(ctx, companies, r.loaded)
+}
+
+// loaded ends the load of a company. Subscribers and version are from one reply,
+// so they agree.
+func (r *Registry) loaded(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error) {
+	var s *snapshot
+	if err == nil {
+		s = &snapshot{version, all, sizeOf(all)}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.loads[company]
+	delete(r.loads, company)
+	if s != nil && s.version != 0 {
+		r.keep(company, s)
+	}
+	l.snapshot, l.err = s, err
+	close(l.done)
+}
+
+// keep puts a copy in place of the one that there may be, and drops those used
+// least until all fit.
+func (r *Registry) keep(company uuid.UUID, s *snapshot) {
+	if before, ok := r.copies.Peek(company); ok {
+		r.bytes -= before.bytes
+	}
+	r.copies.Add(company, s)
+	r.bytes += s.bytes
+	for r.bytes > r.maxBytes {
+		_, dropped, _ := r.copies.RemoveOldest()
+		r.bytes -= dropped.bytes
+	}
+}
+
+// What a copy holds in memory besides its texts, in bytes.
+const (
+	copyBytes        = 280 // the copy of a company itself
+	subscriberBytes  = 440
+	eventBytes       = 16
+	secretBytes      = 64
+	certificateBytes = 4 << 10 // a parsed certificate and its key
+	filterBytes      = 64      // a compiled filter, for each of its characters
+)
+
+// sizeOf is nearly what a copy holds in memory, in bytes.
+func sizeOf(all []*subscribers.Subscriber) int64 {
+	n := copyBytes
+	for i, s := range all {
+		if i == 0 && s.Certificate != nil { // all have the same
+			n += sizeOfCertificate(s.Certificate)
+		}
+		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + filterBytes*len(s.Filter)
+		for _, e := range s.Events {
+			n += eventBytes + len(e)
+		}
+		for _, k := range s.Secrets {
+			n += secretBytes + len(k.Key)
+		}
+		for _, h := range s.Headers {
+			n += secretBytes + len(h.Name) + len(h.Value)
+		}
+	}
+	return int64(n)
+}
+
+func sizeOfCertificate(c *subscribers.Certificate) int {
+	n := certificateBytes
+	if c.TLS != nil {
+		for _, link := range c.TLS.Certificate {
+			n += len(link)
+		}
+	}
+	return n
+}

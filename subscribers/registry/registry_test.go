@@ -1,0 +1,421 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+	"spendhook/subscribers/subscriberstest"
+)
+
+func TestRegistryFollowsEveryChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	r := New(b.store, 0)
+	expect := func(what string, want ...string) {
+		t.Helper()
+		all, err := r.subscribers(t.Context(), b.company, b.version(t))
+		noErr(t, err)
+		var got []string
+		for _, s := range all {
+			if s.Enabled && s.Wants("PAYMENT_PAID") {
+				got = append(got, s.CallbackURL)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	const a, z = "https://a.example/", "https://z.example/"
+	expect("none yet")
+	first := b.create(t, z)
+	expect("one", z)
+	b.now = b.now.Add(time.Second)
+	b.create(t, a)
+	expect("two, oldest first", z, a)
+	_, err := b.store.Update(t.Context(), b.company, first.UUID, subscribers.Settings{Enabled: new(false)})
+	noErr(t, err)
+	expect("one disabled", a)
+	noErr(t, b.store.RemoveEvent(t.Context(), b.company, a, "PAYMENT_PAID"))
+	expect("the other wants no more")
+	all, _, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	noErr(t, err)
+	for _, s := range all {
+		noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+	}
+	expect("all deleted")
+	b.create(t, a)
+	expect("one again", a)
+}
+
+func TestRegistryGivesSecrets(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	s := b.create(t, "https://example.com/")
+	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
+	noErr(t, err)
+	if got := all[0].LiveSecrets(b.now); len(got) != 1 || got[0] != s.Secrets[0].Key {
+		t.Errorf("%d secrets", len(got))
+	}
+}
+
+// With the version of the copy, the registry asks nobody and makes nothing.
+func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allocations
+	b := setup(t, subscribers.StoreOptions{})
+	r := New(b.store, 0)
+	b.create(t, "https://example.com/")
+	v := b.version(t)
+	_, err := r.subscribers(t.Context(), b.company, v)
+	noErr(t, err)
+	loads := b.loadsOf()
+	allocs := testing.AllocsPerRun(1000, func() {
+		if all, err := r.subscribers(t.Context(), b.company, v); err != nil || len(all) != 1 {
+			t.Fatalf("%d subscribers, %v", len(all), err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+	if n := len(loads()); n != 0 {
+		t.Errorf("%d round trips", n)
+	}
+	_, err = r.subscribers(t.Context(), b.company, v+1)
+	noErr(t, err)
+	if len(loads()) == 0 {
+		t.Error("another version was not loaded")
+	}
+}
+
+// loadsOf collects how many companies each round trip of a registry loads.
+func (b *bundle) loadsOf() (loads func() []int) {
+	var mu sync.Mutex
+	var all []int
+	b.client.AddHook(hook(func(cmds []redis.Cmder) {
+		mu.Lock()
+		defer mu.Unlock()
+		if cmds[0].Name() == "hgetall" { // else a connection is set up
+			all = append(all, len(cmds))
+		}
+	}))
+	return func() []int {
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { all = nil }()
+		return all
+	}
+}
+
+// companies makes n companies with some subscribers each.
+func (b *bundle) companies(t *testing.T, n, each int) []CompanyVersion {
+	t.Helper()
+	all := make([]CompanyVersion, n)
+	for i := range all {
+		b.company = uuid.New()
+		for k := range each {
+			b.create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
+		}
+		all[i] = CompanyVersion{b.company, b.version(t)}
+	}
+	return all
+}
+
+func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	wanted := b.companies(t, 200, 1)
+	loads, r := b.loadsOf(), New(b.store, 0)
+	expect := func(what string, wanted []CompanyVersion, want ...int) {
+		t.Helper()
+		for i, loaded := range r.SubscribersOf(t.Context(), wanted...) {
+			noErr(t, loaded.Err)
+			if n := len(loaded.Subscribers); n != 1 || loaded.Subscribers[0].CompanyUUID != wanted[i].Company {
+				t.Fatalf("%s: %d subscribers of company %d, or another's", what, n, i)
+			}
+		}
+		if got := loads(); !slices.Equal(got, want) {
+			t.Errorf("%s: round trips for %v companies, want %v", what, got, want)
+		}
+	}
+	expect("some", wanted[:3], 3)
+	expect("the same", wanted[:3])
+	expect("some more, some twice", append(wanted[:5:5], wanted[:5]...), 2)
+	b.company = wanted[1].Company
+	id := b.all(t)[0].UUID
+	_, err := b.store.Update(t.Context(), b.company, id, subscribers.Settings{Name: new("Other")})
+	noErr(t, err)
+	wanted[1].Version = b.version(t)
+	loads() // of the look-up of the id
+	expect("one that changed", wanted[:5], 1)
+	expect("many", wanted, 128, 67)
+	if got := r.SubscribersOf(t.Context(), CompanyVersion{Company: uuid.New()}); len(got) != 1 || got[0].Err != nil || len(got[0].Subscribers) != 0 {
+		t.Errorf("a company without subscribers: %+v", got)
+	}
+}
+
+func (b *bundle) all(t *testing.T) []*subscribers.Subscriber {
+	t.Helper()
+	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
+	noErr(t, err)
+	return all
+}
+
+// What cannot be read of one company leaves the others alone, and what is
+// damaged of one subscriber leaves alone the others of its company.
+func TestWhatIsDamagedFailsAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	wanted := b.companies(t, 4, 2)
+	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
+	noErr(t, b.client.Set(t.Context(), subscriberstest.CompanyKey(unreadable.Company), "x", 0).Err())
+	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
+	b.company = record.Company
+	damaged := b.all(t)[0]
+	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
+		noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
+		all := New(b.store, 0).SubscribersOf(t.Context(), wanted...)
+		usable := make([]int, len(wanted))
+		for i, loaded := range all {
+			if (loaded.Err != nil) != (wanted[i] == unreadable) {
+				t.Errorf("company %d: %v", i, loaded.Err)
+			}
+			for _, s := range loaded.Subscribers {
+				if s.Unusable() == nil {
+					usable[i]++
+				}
+			}
+		}
+		if want := []int{2, 0, 0, 1}; !slices.Equal(usable, want) || len(all[0].Subscribers) != 2 {
+			t.Errorf("with %q: %v usable, want %v", raw, usable, want)
+		}
+		i := slices.IndexFunc(all[3].Subscribers, func(s *subscribers.Subscriber) bool { return s.UUID == damaged.UUID })
+		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), subscribers.ErrLocked) {
+			t.Fatalf("with %q: the damaged one is %d of %d", raw, i, len(all[3].Subscribers))
+		}
+		if err := all[3].Subscribers[i].Unusable(); strings.Contains(err.Error(), "hunter2") {
+			t.Error(err)
+		}
+	}
+
+	items, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &record.Company})
+	noErr(t, err)
+	if len(items) != 1 || total != 2 {
+		t.Errorf("%d of %d listed, want 1 of 2", len(items), total)
+	}
+	noErr(t, b.store.Delete(t.Context(), record.Company, damaged.UUID))
+	b.create(t, damaged.CallbackURL)
+}
+
+// The bound is on what the heap really holds.
+func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures the heap
+	const limit = 2 << 20
+	for what, test := range map[string]struct {
+		companies, subscribers int
+		certificate            bool
+	}{
+		"subscribers":  {2000, 3, false},
+		"certificates": {600, 1, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := setup(t, subscribers.StoreOptions{})
+			wanted := b.companies(t, test.companies, test.subscribers)
+			if test.certificate {
+				certificate := clientCertificate(t, b.now)
+				for i, w := range wanted {
+					_, err := b.store.SetCertificate(t.Context(), w.Company, certificate)
+					noErr(t, err)
+					b.company = w.Company
+					wanted[i].Version = b.version(t)
+				}
+			}
+			r := New(b.store, limit)
+			loads, before := b.loadsOf(), heapInUse()
+			for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
+				noErr(t, loaded.Err)
+			}
+			got := heapInUse() - before
+			if got < limit*17/20 || got > limit*23/20 {
+				t.Errorf("the heap has grown by %d bytes, want %d or nearly so", got, limit)
+			}
+			loads()
+			kept := 0
+			for _, w := range slices.Backward(wanted) {
+				_, err := r.subscribers(t.Context(), w.Company, w.Version)
+				noErr(t, err)
+				if len(loads()) > 0 {
+					break
+				}
+				kept++
+			}
+			t.Logf("%d companies kept, %d bytes each", kept, got/max(kept, 1))
+			if kept < 100 || kept == len(wanted) {
+				t.Errorf("%d of the companies used last are kept", kept)
+			}
+		})
+	}
+}
+
+func TestACompanyLoadedAgainTakesNoMoreRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	wanted := b.companies(t, 2, 1)
+	r := New(b.store, 16<<10)
+	again := wanted[1]
+	again.Version++ // never found
+	r.SubscribersOf(t.Context(), wanted...)
+	for range 100 {
+		r.SubscribersOf(t.Context(), again)
+	}
+	loads := b.loadsOf()
+	if r.SubscribersOf(t.Context(), wanted...); len(loads()) != 0 {
+		t.Error("the other one was dropped")
+	}
+}
+
+func heapInUse() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what pools held goes with the second
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// Invariant 7: what was answered before the version was read is in the copy.
+func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	r := New(b.store, 0)
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			url := fmt.Sprintf("https://example.com/%d", w)
+			s, err := b.store.Create(t.Context(), b.company, b.input(url))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range 40 {
+				name := fmt.Sprintf("Name %d", i)
+				if _, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: &name}); err != nil {
+					t.Error(err)
+					return
+				}
+				if got := b.registeredName(t, r, s.UUID); got != name {
+					t.Errorf("writer %d sees %q after %q was answered", w, got, name)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string {
+	t.Helper()
+	v, err := b.store.Version(t.Context(), b.company)
+	if err != nil {
+		t.Error(err)
+	}
+	all, err := r.subscribers(t.Context(), b.company, v)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, s := range all {
+		if s.UUID == id {
+			return s.Name
+		}
+	}
+	return "(none)"
+}
+
+// A copy from the future of a restored backup is not kept for its version.
+func TestRegistryFollowsARestoredBackup(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	r := New(b.store, 0)
+	s := b.create(t, "https://example.com/")
+	key := subscriberstest.CompanyKey(b.company)
+	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
+	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Lost")})
+	noErr(t, err)
+	if got := b.registeredName(t, r, s.UUID); got != "Lost" {
+		t.Fatalf("name %q", got)
+	}
+	noErr(t, b.client.HSet(t.Context(), key, backup).Err())
+	if got := b.registeredName(t, r, s.UUID); got != "Payments" || b.version(t) != old {
+		t.Errorf("name %q", got)
+	}
+}
+
+func BenchmarkLoadOf100Subscribers(bench *testing.B) {
+	b := &bundle{client: redistest.New(bench), now: time.Now(), company: uuid.New()}
+	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()})
+	for i := range 100 {
+		if _, err := b.store.Create(bench.Context(), b.company, b.input(fmt.Sprintf("https://example.com/%d", i))); err != nil {
+			bench.Fatal(err)
+		}
+	}
+	r := New(b.store, 0)
+	for version := int64(1); bench.Loop(); version++ {
+		if _, err := r.subscribers(bench.Context(), b.company, version); err != nil {
+			bench.Fatal(err)
+		}
+	}
+}
+
+// answering answers pipelines in place of the server.
+type answering struct {
+	answer func(ctx context.Context, cmds []redis.Cmder) error
+}
+
+func (h answering) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h answering) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h answering) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return h.answer
+}
+
+func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer, loads := make(chan struct{}), 0
+		client := redis.NewClient(&redis.Options{Addr: "never-dialled:0"})
+		defer client.Close()
+		client.AddHook(answering{func(ctx context.Context, cmds []redis.Cmder) error {
+			loads += len(cmds)
+			<-answer
+			for _, cmd := range cmds {
+				cmd.(*redis.MapStringStringCmd).SetVal(map[string]string{"v": "7"})
+				cmd.SetErr(ctx.Err())
+			}
+			return ctx.Err()
+		}})
+		r := New(subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring()}), 0)
+		company, errs := uuid.New(), make([]error, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i, ctx := range []context.Context{ctx, t.Context()} {
+			go func() { _, errs[i] = r.subscribers(ctx, company, 7) }()
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		close(answer)
+		synctest.Wait()
+		if !errors.Is(errs[0], context.Canceled) {
+			t.Errorf("the cancelled caller got %v", errs[0])
+		}
+		if errs[1] != nil || loads != 1 {
+			t.Errorf("the other caller got %v; %d loads", errs[1], loads)
+		}
+	})
+}
