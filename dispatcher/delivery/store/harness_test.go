@@ -55,7 +55,7 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	client := redistest.New(t)
-	source, err := os.ReadFile("../workqueue/lua/claim.lua")
+	source, err := os.ReadFile("../../workqueue/lua/claim.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
