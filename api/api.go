@@ -41,10 +41,10 @@ type Options struct {
 	Sessions    Sessions
 	Verifier    *auth.Verifier
 
-	// Audit keeps who changed what; with nil nobody does.
+	// Audit records changes. Nil records nothing.
 	Audit Audit
 
-	// Console answers below /console; nil has nothing there.
+	// Console serves the paths below /console. Nil serves none.
 	Console http.Handler
 
 	// Keys sign the access tokens that Tokens issues to Clients. They are nil

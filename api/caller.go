@@ -12,7 +12,7 @@ import (
 	"spendhook/auth"
 )
 
-// caller is who sends a request, as the token says.
+// caller is the authenticated sender of a request, and what its token allows.
 type caller struct {
 	*auth.Caller
 	change *audit.Entry // of this request, for the audit log; nil when it is not audited
@@ -25,7 +25,7 @@ func withCaller(r *http.Request, c *caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
-// callerOf is who sent an authenticated request.
+// callerOf returns the sender of an authenticated request.
 func callerOf(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
 	return c

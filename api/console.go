@@ -136,7 +136,8 @@ func (s *server) ListConsoleSessions(w http.ResponseWriter, r *http.Request, p g
 	})
 }
 
-// ownSessions is nil for who may see the sessions of others.
+// ownSessions restricts a caller to the sessions of its own links. It is nil for a caller
+// that may see all sessions.
 func ownSessions(r *http.Request, c *caller) *session.Asker {
 	if c.May("operator") {
 		return nil

@@ -46,7 +46,7 @@ type operation struct {
 // routes are the operations by path template and method.
 type routes map[string]map[string]*operation
 
-// document is the embedded document and its JSON. Nobody changes it.
+// document is the embedded document and its JSON. It is read-only.
 type document struct {
 	*openapi3.T
 	text []byte
@@ -71,8 +71,8 @@ const (
 	exampleTime = "1795201200000"
 )
 
-// served is the document as JSON for those who generate clients: without what is said
-// in it about the code of this server.
+// served is the document as JSON, as clients and generators read it: without the
+// extensions for the generated code of this server.
 func served(doc *openapi3.T) ([]byte, error) {
 	text, err := doc.MarshalJSON()
 	if err != nil {

@@ -144,7 +144,7 @@ type Spend interface {
 	StatementOf(ctx context.Context, company uuid.UUID, month, year int) (spend.Statement, error)
 }
 
-// Sessions is *session.Store: who may come into the web console.
+// Sessions is *session.Store: the links and sessions of the web console.
 type Sessions interface {
 	CreateLink(ctx context.Context, g session.Grant) (session.Link, error)
 	List(ctx context.Context, f session.Filter) (session.Page, error)

@@ -462,7 +462,7 @@ func (s *server) ReplayEvent(w http.ResponseWriter, r *http.Request, id gen.Even
 // maxReplay is how many subscribers a replay may name.
 const maxReplay = 1000
 
-// operatorOf is a caller who may name any company, when an operator names one.
+// operatorOf lets a caller with the scope operator name any company.
 func operatorOf(c *caller, named ...*uuid.UUID) *caller {
 	if !c.May("operator") || !slices.ContainsFunc(named, func(id *uuid.UUID) bool { return id != nil }) {
 		return c

@@ -48,7 +48,7 @@ func (f *flight) take(ctx context.Context, who string, bytes int64, patience tim
 	return func(bytes int64) { f.change(p, bytes) }, err
 }
 
-// leave takes back a request that nobody waits for any more.
+// leave withdraws a request whose caller has stopped waiting.
 func (f *flight) leave(p *waiter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

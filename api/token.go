@@ -132,7 +132,7 @@ func (s *server) GetAuthorizationServer(w http.ResponseWriter, r *http.Request) 
 }
 
 // metadata is RFC 8414 section 2, with the members of RFC 8705 section 3.3. A
-// client's certificate is known by its thumbprint, whoever signed it.
+// client's certificate is known by its thumbprint, whatever CA signed it.
 func (s *server) metadata() gen.AuthorizationServer {
 	return gen.AuthorizationServer{
 		Issuer:                 s.opts.Keys.Issuers()[0],

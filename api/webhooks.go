@@ -19,7 +19,7 @@ import (
 
 const (
 	// webhooksFor is how long the document of the webhooks is answered as it was made:
-	// who has no token may ask for it as often as they like.
+	// callers without a token may request it at any rate.
 	webhooksFor = 5 * time.Second
 
 	webhooksCache = "public, max-age=5"

@@ -1,5 +1,5 @@
-// Package audit keeps who changed what, when and from where: an append-only
-// stream in Redis that all replicas share, with a retention.
+// Package audit keeps the audit log: the actor, time, source and target of each change. It
+// is an append-only stream in Redis, shared by all replicas, with a retention.
 package audit
 
 import (
@@ -37,7 +37,7 @@ type Entry struct {
 	RecordedAt time.Time `json:"-"`
 }
 
-// Actor is who made a change.
+// Actor is the client or user that made a change.
 type Actor struct {
 	Kind        string     `json:"kind"` // one of the kinds below
 	Subject     string     `json:"subject"`

@@ -1,6 +1,5 @@
-// Package auth decides who a caller is: it verifies access tokens (RFC 9068's kind of
-// JWT), our own and those of other issuers, and mints our own with the keys of package
-// keys.
+// Package auth authenticates callers. It verifies access tokens (JWTs of RFC 9068), its own
+// and those of other issuers, and signs its own with the keys of package keys.
 package auth
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Caller is who sends a request, as a verified access token says. It is
+// Caller is the sender of a request, as its verified access token names it. It is
 // immutable.
 type Caller struct {
 	Issuer   string     // the token's "iss"

@@ -228,8 +228,8 @@ func algorithmsOfKind(key jwk.Key) []jwa.SignatureAlgorithm {
 
 func (i *externalIssuer) issues(issuer string) bool { return issuer == i.Name }
 
-// find is the key of an id. One that is not known may be new: the keys are
-// fetched, but not for everybody who makes up ids.
+// find is the key of an id. An unknown id may be of a new key: the keys are fetched again,
+// at a bounded rate, because ids can be invented.
 func (i *externalIssuer) find(ctx context.Context, id string) (verifyingKey, bool) {
 	if key, ok := i.lookup(id); ok {
 		return key, true

@@ -9,8 +9,8 @@ import (
 // refreshTimeout bounds how long a request waits for keys that may be new.
 const refreshTimeout = time.Second
 
-// throttle runs something at most once in a while for all who ask for it. Those
-// who ask while it runs wait for it.
+// throttle runs a function at most once per interval. Callers that come while it runs wait
+// for its result.
 type throttle struct {
 	every time.Duration
 
@@ -44,7 +44,7 @@ func (t *throttle) do(ctx context.Context, now time.Time, run func(context.Conte
 		t.mu.Unlock()
 		close(done)
 	}()
-	// For all who wait: the first one's going away is not theirs.
+	// It runs for all waiting callers: the first caller's cancellation must not end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer cancel()
 	run(ctx)

@@ -130,10 +130,9 @@ func (v *Verifier) Run(ctx context.Context) {
 	issuers.Wait()
 }
 
-// Verify returns whom an access token names, or ErrInvalidToken, or
-// ErrUnavailable for one that may be good later. It may wait a
-// second for a key that is new, and as long for its turn. The Caller is shared by all requests with the
-// token.
+// Verify returns the Caller of an access token. The error is ErrInvalidToken, or
+// ErrUnavailable when the token cannot be verified now. Verify may wait a second for a new
+// key, and a second for its turn. All requests with the token share the Caller.
 func (v *Verifier) Verify(ctx context.Context, token string) (*Caller, error) {
 	if len(token) > maxToken {
 		return nil, ErrInvalidToken

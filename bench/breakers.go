@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	openBreakers  = 1000      // endpoints that nobody serves
+	openBreakers  = 1000      // endpoints without a listener
 	behindOpen    = 1_000_000 // deliveries that wait for them
 	eventsToOpen  = 12        // failures in a row that open a breaker, and some more
 	breakersLimit = 2 * time.Minute

@@ -84,7 +84,7 @@ func (y *bystander) watchedIn(ctx context.Context, run int64, limit time.Duratio
 	return y.end(ctx)
 }
 
-// alone is what the bystander notices when nobody else does anything.
+// alone times the bystander without other load.
 func (y *bystander) alone(ctx context.Context, length time.Duration) (noticed, error) {
 	return y.watched(ctx, length, func(int64) error { return pause(ctx, length) })
 }

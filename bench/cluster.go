@@ -91,7 +91,7 @@ func servesAll(clusterInfo string, masters int) bool {
 		slots == clusterSlots && size == int64(masters)
 }
 
-// freePort is a port of loopback that nobody listens on.
+// freePort is a port of loopback without a listener.
 func freePort(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -75,8 +75,8 @@ func (guessCmd) Run(ctx context.Context, term *console) error {
 	return json.NewEncoder(term.out).Encode(spec.run(ctx))
 }
 
-// yield has every other process go first: who guesses in earnest does it with
-// other cores than the daemon's. On Linux each thread has a policy of its own,
+// yield lets every other process go first: a real attacker has other cores than the
+// daemon's. On Linux each thread has a policy of its own,
 // and a later one has that of the thread that made it.
 func yield() error {
 	threads, err := os.ReadDir("/proc/self/task")

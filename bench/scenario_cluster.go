@@ -16,7 +16,7 @@ const (
 	clusterRate      = 200             // events/s of the companies whose masters go on
 	stoppedRate      = 50              // of those whose master is stopped
 	beforeStop       = 2 * time.Second // of load
-	kindType         = "BENCH_NONE"    // of events that nobody sends
+	kindType         = "BENCH_NONE"    // of events that are never sent
 )
 
 // shards is one round of cluster.
@@ -174,7 +174,7 @@ func unevenness(before, after []int64) float64 {
 	return float64(most) * float64(len(after)) / float64(sum)
 }
 
-// stopMaster stops a master for a while under load of everybody.
+// stopMaster stops a master for a while, under load of all companies.
 func (b *bench) stopMaster(ctx context.Context, st *stack, victim *redisServer, of []int, run int64, r *shards) error {
 	own, err := startLoad(loadSpec{
 		Targets: st.targets(), Clients: bareClients, Run: run, Of: of, Batch: 1, Rate: stoppedRate, Count: maxEvents, For: drainTime,

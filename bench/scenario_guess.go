@@ -17,8 +17,8 @@ const (
 	otherConns = 4
 )
 
-// guessingNetwork is the beginning of the addresses that guesses come from. The
-// daemon takes them for proxies, which say for whom they speak.
+// guessingNetwork is the prefix of the addresses that guesses come from. The daemon trusts
+// them as proxies, whose headers name the client.
 const guessingNetwork = "127.1"
 
 const proxied = `tls: {trusted_proxies: [` + guessingNetwork + `.0.0/16], client_certificates: {subscribers: optional, reimbursements: optional}}
@@ -46,7 +46,7 @@ type besieged struct {
 	quiet, p99, rate, cost float64
 }
 
-// guess times requests to the API while somebody guesses a client's secret,
+// guess times requests to the API while an attacker guesses a client's secret,
 // against the same just before.
 func guess(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{more: proxied})
@@ -92,7 +92,7 @@ func (b *bench) addGuess(o onslaught, runs []besieged) {
 	b.add("guess", o.name+": guesses", "1/s", "", values(func(r besieged) float64 { return r.rate })...)
 }
 
-// besiege times the others when it is quiet, then for as long while somebody
+// besiege times the others when it is quiet, then for as long while an attacker
 // guesses at a new client's secret.
 func (b *bench) besiege(ctx context.Context, d *daemon, o onslaught, from string) (r besieged, err error) {
 	client, err := d.newClient(ctx)
@@ -125,7 +125,7 @@ func (b *bench) besiege(ctx context.Context, d *daemon, o onslaught, from string
 	}, nil
 }
 
-// others are requests that somebody else sends meanwhile.
+// others are requests of other clients meanwhile.
 func others(d *daemon, length time.Duration) *askSpec {
 	return &askSpec{
 		Base: d.base, Token: d.token, Asks: []ask{{Path: "/api/v1/subscribers?companyUuid=" + company(0)}},

@@ -12,7 +12,7 @@ type illness struct {
 	name    string
 	sick    int
 	mode    mode
-	refuses bool // nobody listens on their ports
+	refuses bool // their ports have no listener
 }
 
 // ward is a company with many subscribers, some of which fall ill.
@@ -125,7 +125,7 @@ func (w ward) account(ctx context.Context, st *stack, ids []string, sick int, ac
 	return t, nil
 }
 
-// deadAddress is on loopback, and nobody listens there.
+// deadAddress is on loopback, without a listener.
 func deadAddress(ctx context.Context) (string, error) {
 	port, err := freePort(ctx)
 	return "http://127.0.0.1:" + port + "/hook", err

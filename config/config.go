@@ -40,9 +40,9 @@ type Config struct {
 	Console       console       `yaml:"console"`
 }
 
-// Redis says where Redis is (as text, or as the name of a file that holds it), by whom
-// its certificate is signed and with which one to present itself, how much memory it has (0: its maxmemory, or half of
-// this machine's when embedded), and the share of it that new events may fill.
+// Redis configures the connection: the URL (as text, or as the name of a file that holds
+// it), the CA of its certificate, and a client certificate. Memory is its size in bytes (0:
+// its maxmemory, or half of this machine's when embedded). New events may fill a share of it.
 type Redis struct {
 	URL       secret.Text `yaml:"url"`
 	URLFile   string      `yaml:"url_file"`
@@ -176,10 +176,10 @@ type audit struct {
 	MaxEntries int           `yaml:"max_entries"`
 }
 
-// console is who may open the web console.
+// console configures access to the web console.
 type console struct {
 	// ClientCertificates says whether a browser needs a client certificate: required
-	// or optional. Whoever asks for a link needs one then, too.
+	// or optional. With required, the request for a link needs one, too.
 	ClientCertificates string `yaml:"client_certificates"`
 }
 
@@ -203,8 +203,8 @@ type httpLimits struct {
 	IdleTimeout              time.Duration `yaml:"idle_timeout"`
 }
 
-// tlsFiles is how the API is protected on the network, and how its clients prove who
-// they are: by TLS of its own, by proxies in front, or both.
+// tlsFiles configures TLS and client certificates of the API: terminated here, by trusted
+// proxies in front, or both.
 type tlsFiles struct {
 	CertFile           string             `yaml:"cert_file"`
 	KeyFile            string             `yaml:"key_file"`

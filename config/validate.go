@@ -196,7 +196,7 @@ func (v checker) auth(c *Config) {
 	}
 }
 
-// trusted asks for TLS: whoever answers for jwks_url decides who everybody is.
+// trusted requires TLS: the server of jwks_url decides which tokens are valid.
 func (v checker) trusted(key string, i trustedIssuer, dev bool) {
 	v.issuerName(key+".issuer", i.Issuer)
 	v.notEmpty(key+".audience", i.Audience)
@@ -290,8 +290,8 @@ func (v checker) tls(c *Config) {
 	}
 }
 
-// posture refuses to serve outside dev where clients could not be made to prove
-// who they are.
+// posture refuses to serve outside dev when clients cannot be authenticated on the
+// network.
 func (v checker) posture(c *Config) {
 	if c.Dev || len(c.TLS.TrustedProxies) > 0 {
 		return

@@ -116,8 +116,8 @@ func thumbprint(r *http.Request) string {
 	return ""
 }
 
-// tokenOf is what the forms of a session's pages carry. Who can only send the
-// session's cookie cannot know it.
+// tokenOf is the CSRF token in the forms of a session's pages. Another site can send the
+// session's cookie, but not this token.
 func tokenOf(secret string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("form"))
@@ -125,7 +125,7 @@ func tokenOf(secret string) string {
 }
 
 // askToOpen shows what a link opens, and uses it up only when the button is pressed:
-// programs that look at links must not, nor may a page that is somebody else's.
+// programs that fetch links must not, nor may a page of another site.
 func (s *server) askToOpen(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
 	defer cancel()

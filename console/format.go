@@ -69,6 +69,9 @@ func byteCount(n int64) string {
 
 // wholeMillis is a duration that is known to the millisecond.
 func wholeMillis(n int64) string {
+	if n == 0 {
+		return "< 1 ms"
+	}
 	if n < 10 {
 		return strconv.FormatInt(n, 10) + " ms"
 	}

@@ -19,10 +19,10 @@ import (
 	"spendhook/subscribers"
 )
 
-// keepFor is how old what costs more than a page may be when it is shown.
+// keepFor is the maximum age of a cached figure that is expensive to read.
 const keepFor = 5 * time.Second
 
-// cached is a value that is read again when it is old, once for all who wait for it.
+// cached is a value that expires. Concurrent readers share one read of a new value.
 type cached[T any] struct {
 	mu    sync.Mutex
 	value T

@@ -169,7 +169,7 @@ func newTailRow(e tail.Entry) tailRow {
 	status := statusOf(e.Status)
 	row := tailRow{
 		At: time.UnixMilli(e.At).UTC(), Company: e.Company.String(), Type: e.EventType, Event: e.EventID, Subscriber: e.Name,
-		Path: "/console/deliveries/" + e.EventID + "." + e.Subscriber.String(), Took: shortDuration(time.Duration(e.DurationMs) * time.Millisecond),
+		Path: "/console/deliveries/" + e.EventID + "." + e.Subscriber.String(), Took: wholeMillis(e.DurationMs),
 		Number: e.Number, Status: status.Text, Tone: status.Tone,
 	}
 	if e.StatusCode != 0 {

@@ -7,7 +7,7 @@ import (
 	"spendhook/internal/partition"
 )
 
-// Backlog measures what waits in all partitions, whoever owns them.
+// Backlog measures the pending work of all partitions, of every replica.
 func (d *Dispatcher) Backlog(ctx context.Context) (workqueue.Backlog, error) {
 	all := make([]int, partition.Count)
 	for p := range all {

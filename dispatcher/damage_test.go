@@ -72,12 +72,17 @@ type verbose struct{ slog.Handler }
 
 func (verbose) Enabled(context.Context, slog.Level) bool { return true }
 
-// Among 10,000 good events there are a damaged one, a damaged delivery, a subscriber
-// and a certificate that cannot be read, and an event whose attempt panics. Only these
-// are quarantined, held and failed; all else is delivered once, and they are too
-// when they are mended.
 func TestDamageAmongManyEvents(t *testing.T) {
 	t.Parallel()
+	damageAmong(t, 1000)
+}
+
+// damageAmong: among good events there are a damaged one, a damaged delivery, a
+// subscriber and a certificate that cannot be read, and an event whose attempt panics.
+// Only these are quarantined, held and failed; all else is delivered once, and they are
+// too when they are mended.
+func damageAmong(t *testing.T, good int) {
+	t.Helper()
 	var poison string
 	h := build(t, redistest.New(t), func(o *Options) {
 		o.Logger = slog.New(verbose{slog.DiscardHandler})
@@ -92,7 +97,7 @@ func TestDamageAmongManyEvents(t *testing.T) {
 	rc, otherRC, certified := receive(t, nil), receive(t, nil), receive(t, nil)
 	sub, other := h.subscribe(rc.URL), h.subscribeTo(h.company, otherRC.URL, "PAYMENT_FAILED")
 	var ids []string
-	for range 20 {
+	for len(ids) < good {
 		ids = append(ids, h.emit(500)...)
 	}
 	bad := h.emit(4)

@@ -59,7 +59,7 @@ type Options struct {
 	// nil: nobody is.
 	Counted func(traffic.Attempt)
 
-	// Tail shows attempts to whoever looks; nil: to nobody.
+	// Tail shows attempts in open live tails; nil: there are none.
 	Tail *tail.Tail
 
 	// Queue tunes the work queue; what it shares with these Options is set by New.

@@ -175,7 +175,7 @@ func (d *Dispatcher) count(o *outcome) {
 	})
 }
 
-// show shows an attempt to whoever looks.
+// show shows an attempt in open live tails.
 func (d *Dispatcher) show(o *outcome) {
 	if o.result == nil || o.result.Aborted() || d.opts.Tail == nil || !d.opts.Tail.Watched(o.ref.Company) {
 		return

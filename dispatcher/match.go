@@ -125,7 +125,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	var todo []*work
 	candidate, bodies := filter.NewEvent(stored.Event), d.payloadsOf(stored)
 	for _, sub := range subs {
-		if sub.Locked != nil { // nobody can read what it wants: it is kept, for recover
+		if sub.Locked != nil { // its event types cannot be read: the event is kept, for recover
 			ev.held = true
 		}
 		matches, err := sub.Matches(candidate)

@@ -15,8 +15,7 @@ import (
 const togetherMost = 64
 
 // commits gathers the writes that come in while a commit of SQLite is under way
-// into the next one, so that those who write at once wait for one sync of the
-// disk and not each for its own.
+// into the next one, so that concurrent writes share one sync of the disk.
 type commits struct {
 	mu      sync.Mutex
 	waiting []*write
@@ -52,7 +51,7 @@ func (db *DB) writeTogether(ctx context.Context, fn func(context.Context, bun.Tx
 	return w.err
 }
 
-// add reports whether nobody commits yet.
+// add reports whether no commit is under way.
 func (c *commits) add(w *write) (first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +72,7 @@ func (c *commits) remove(w *write) bool {
 	return true
 }
 
-// next is empty when nobody waits any more.
+// next is empty when no write waits.
 func (c *commits) next() []*write {
 	c.mu.Lock()
 	defer c.mu.Unlock()

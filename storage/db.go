@@ -130,10 +130,10 @@ func (db *DB) Snapshot(ctx context.Context, op string, fn func(context.Context, 
 	return failed(op, inTime(ctx, err))
 }
 
-// Write is Query in a transaction that writes, again when the database let
-// another go first: fn may be called more than once. In SQLite nobody else writes
-// meanwhile, and those who write at once share a commit: fn may be a part of a
-// transaction, but when Write returns it is committed, or undone with an error.
+// Write runs fn in a transaction, and runs it again after a serialization conflict: fn may
+// be called more than once. SQLite has one writer at a time, and concurrent writes share a
+// commit: fn may be a part of a transaction. When Write returns, fn's writes are committed,
+// or rolled back and an error is returned.
 func (db *DB) Write(ctx context.Context, op string, fn func(context.Context, bun.Tx) error) error {
 	if db.postgres() {
 		return db.WriteWithin(ctx, db.opts.Timeout, op, fn)

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// turnEvery is how often those who wait look again.
+	// turnEvery is the interval at which waiting writers try again.
 	turnEvery = time.Millisecond
-	// passLimit is how long an import makes way at most, should whom it makes way
-	// for be stuck.
+	// passLimit is the maximum time that an import waits for other writers, in case one is
+	// stuck.
 	passLimit = 2 * time.Second
 )
 
@@ -33,7 +33,7 @@ func (t turnstile) stand() *os.File {
 	return f
 }
 
-// pass returns when nobody stands there, or soon in any case.
+// pass returns when no writer waits, or after passLimit.
 func (t turnstile) pass(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, passLimit)
 	defer cancel()
@@ -85,9 +85,9 @@ func (db *DB) untilItsTurn(ctx context.Context, fn func() error) error {
 
 func (db *DB) turnstile() turnstile { return turnstile{db.file("writers.lock")} }
 
-// MakeWay waits, for 2 s at most, until nobody else waits to write to the SQLite
-// file, for those who write much. It is false in PostgreSQL, where nobody has to
-// wait.
+// MakeWay lets waiting writers of the SQLite file go first, for 2 s at most. A long series
+// of writes calls it between two of them. It reports false for PostgreSQL, where writers do
+// not wait for each other.
 func (db *DB) MakeWay(ctx context.Context) bool {
 	if db.postgres() {
 		return false

@@ -50,8 +50,8 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 }
 
 // keepHeadersAtHome refuses to send the values of headers to another origin than
-// they were given for. Nobody can read them, and who may change the URL could
-// have them sent to a place of their own.
+// they were given for. They cannot be read through the API; a caller that may change the
+// URL could otherwise have them sent to its own server.
 func (in *Settings) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
 	if in.CallbackURL == nil || origin(*in.CallbackURL) == origin(sub.CallbackURL) {
 		return

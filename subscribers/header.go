@@ -25,7 +25,7 @@ const (
 const HiddenValue = "***"
 
 // reservedHeaders may not be set: they belong to the delivery itself, to its
-// connection (RFC 9110, 7.6.1), or to those who pass it on. Cookies are state of
+// connection (RFC 9110, 7.6.1), or to proxies. Cookies are state of
 // a browser's session, and Idempotency-Key would make every event look like the
 // same one.
 var reservedHeaders = []string{
@@ -34,8 +34,8 @@ var reservedHeaders = []string{
 	"Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "True-Client-Ip", "Upgrade", "User-Agent", "Via", "X-Real-Ip",
 }
 
-// reservedPrefixes are of Standard Webhooks, proxies, and what proxies say of
-// those who called them, which a receiver may trust.
+// reservedPrefixes are headers of Standard Webhooks, and headers in which proxies name
+// their client, which a receiver may trust.
 var reservedPrefixes = []string{"Client-Cert", "Proxy-", "Webhook-", "X-Forwarded-", "X-Original-"}
 
 func reserved(name string) bool {

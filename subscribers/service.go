@@ -20,7 +20,7 @@ type Deliveries interface {
 }
 
 // Service is a Store whose changes include what they mean for deliveries. It is
-// for whoever changes subscribers on behalf of a company. Safe for concurrent
+// for callers that change subscribers on behalf of a company. Safe for concurrent
 // use; its errors are those of Store and of Deliveries.
 type Service struct {
 	*Store
@@ -35,7 +35,7 @@ func NewService(store *Store, deliveries Deliveries) *Service {
 
 // Update is Store.Update. When in enables the subscriber, its held deliveries are
 // released, also when it was enabled already: a process may have been lost
-// between the two steps, and whoever got no answer asks again.
+// between the two steps, and a caller without an answer repeats the request.
 func (s *Service) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
 	sub, err := s.Store.Update(ctx, company, id, in)
 	if err != nil || in.Enabled == nil || !*in.Enabled {

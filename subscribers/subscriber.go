@@ -1,6 +1,5 @@
-// Package subscribers holds who wants which events and where: the subscribers
-// of each company, their signing secrets and health, and the registry that
-// dispatch matches events against.
+// Package subscribers keeps the subscribers of each company with their signing secrets and
+// health.
 package subscribers
 
 import (

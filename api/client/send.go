@@ -14,7 +14,7 @@ import (
 
 const (
 	keyHeader = "Idempotency-Key"
-	// maxAnswer bounds an answer in JSON, in bytes. Streams are bounded by who reads them.
+	// maxAnswer bounds an answer in JSON, in bytes. The reader of a stream bounds it.
 	maxAnswer = 16 << 20
 )
 

@@ -46,7 +46,7 @@ type tokens struct {
 	credentials Credentials
 	issuer      *ClientWithResponses
 	now         func() time.Time
-	turn        chan struct{} // holds one, for whoever reads or writes what follows
+	turn        chan struct{} // a lock, of capacity 1, for the fields below
 	current     Token
 	renewAt     time.Time
 }

@@ -1,5 +1,5 @@
-// Package clients keeps the OAuth clients, the programs that get access tokens: who they
-// are, what they may ask for, and how they prove it.
+// Package clients keeps the OAuth clients, the programs that get access tokens: their
+// ids, scopes, secrets and certificates.
 package clients
 
 import (

@@ -117,7 +117,7 @@ func (s clientRows) list(ctx context.Context, after *Client, limit int) ([]Clien
 }
 
 // change replaces a client by what change makes of it, and returns the result;
-// storage.ErrNotFound when there is none. Nobody else changes it meanwhile; change
+// storage.ErrNotFound when there is none. The row is locked meanwhile; change
 // may be called again.
 func (s clientRows) change(ctx context.Context, id string, change func(*Client) error) (Client, error) {
 	var changed Client

@@ -67,7 +67,7 @@ func newSecret() (secret, hash string) {
 }
 
 // hashSecret is what is kept of a secret. A slow hash is for secrets that people
-// choose: nobody finds one of 256 random bits by trying, however fast.
+// choose: 256 random bits cannot be guessed.
 func hashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return base64.RawURLEncoding.EncodeToString(sum[:])

@@ -27,7 +27,7 @@ type Store interface {
 	// Read lists all keys in the order in which they sign.
 	Read(ctx context.Context) ([]Key, error)
 	// Change replaces the keys by what decide makes of them, and returns the result.
-	// Nobody else changes them meanwhile; decide may be called again and must not
+	// The rows are locked meanwhile; decide may be called again and must not
 	// modify the list that it is given.
 	Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([]Key, error)
 }

@@ -22,7 +22,7 @@ type Request struct {
 // four, or some more that are ignored.
 const maxParameters = 32
 
-// credentials are how a client says who it is, and what it asks for.
+// credentials are the client id, secret and parameters of a token request.
 type credentials struct {
 	id, secret string
 	scope      string // space-separated; split once the client is known

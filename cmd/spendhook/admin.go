@@ -58,7 +58,7 @@ func onlyHere(next http.Handler) http.Handler {
 	})
 }
 
-// routes are all that the listener serves, to whoever reaches it.
+// routes are all that the listener serves, without authentication.
 func (a *admin) routes() map[string]http.Handler {
 	routes := map[string]http.Handler{
 		"GET /healthz": http.HandlerFunc(healthz),

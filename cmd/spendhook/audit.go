@@ -56,7 +56,7 @@ func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e a
 	return nil
 }
 
-// systemUser is who runs this command, and on which machine.
+// systemUser names the operating system's user and host that run this command.
 func systemUser() (actor audit.Actor, machine string) {
 	actor = audit.Actor{Kind: audit.CommandLine, Subject: "uid " + strconv.Itoa(os.Getuid())}
 	if u, err := user.Current(); err == nil {

@@ -16,14 +16,14 @@ import (
 )
 
 type certsCmd struct {
-	Dev certsDevCmd `cmd:"" help:"Write an authority, and a server and a client certificate that it signs, for use on this machine." example:"spendhook certs dev --dir certs"`
+	Dev certsDevCmd `cmd:"" help:"Create a CA, a server certificate and a client certificate for use on this machine." example:"spendhook certs dev --dir certs"`
 }
 
 type certsDevCmd struct {
-	Dir   string   `default:"./spendhook-certs" help:"Directory to write to; it is made when it is not there."`
-	Host  []string `default:"localhost,127.0.0.1,::1" help:"Names and addresses of the server."`
-	Force bool     `xor:"there" help:"Overwrite what is there."`
-	Keep  bool     `xor:"there" help:"Keep what is there while it belongs together and is good for a day more, else make all of it."`
+	Dir   string   `default:"./spendhook-certs" help:"Output directory; created if missing."`
+	Host  []string `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
+	Force bool     `xor:"there" help:"Overwrite existing files."`
+	Keep  bool     `xor:"there" help:"Keep existing files if they match and are valid for one more day. Otherwise replace all of them."`
 }
 
 // Validate tells what kong cannot see by itself.
@@ -38,7 +38,7 @@ func (c *certsDevCmd) Validate() error {
 const devCertLife = 90 * 24 * time.Hour
 
 // Run writes the files and prints how they are used. The authority's own key is
-// not kept: nobody can sign with it later, and a second run makes another one.
+// not kept: nothing can be signed with it later, and a second run makes another one.
 func (c *certsDevCmd) Run(term *console) error {
 	if err := c.write(time.Now()); err != nil {
 		return err

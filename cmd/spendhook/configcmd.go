@@ -7,8 +7,8 @@ import (
 )
 
 type configCmd struct {
-	Check configCheckCmd `cmd:"" help:"Say everything that is wrong with the configuration." example:"spendhook config check --config spendhook.yml"`
-	Print configPrintCmd `cmd:"" help:"Print the settings in effect, without secrets." example:"spendhook config print --config spendhook.yml"`
+	Check configCheckCmd `cmd:"" help:"Check the configuration, and list all errors." example:"spendhook config check --config spendhook.yml"`
+	Print configPrintCmd `cmd:"" help:"Print the effective settings, without secrets." example:"spendhook config print --config spendhook.yml"`
 }
 
 type configCheckCmd struct {

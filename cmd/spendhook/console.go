@@ -22,11 +22,11 @@ import (
 type consoleCmd struct {
 	remote.Connection
 
-	AllCompanies bool          `help:"See all companies; the token must not carry one."`
-	Scope        string        `help:"Fewer scopes than the token has, separated by spaces."`
-	ReadOnly     bool          `help:"Change nothing."`
+	AllCompanies bool          `help:"The session sees all companies. The token must not be tied to a company."`
+	Scope        string        `help:"Scopes of the session, separated by spaces (default: those of the token)."`
+	ReadOnly     bool          `help:"The session is read-only."`
 	Lifetime     time.Duration `default:"8h" help:"How long the session lasts, 1m to 12h."`
-	Browser      bool          `name:"open" help:"Open the link in this machine's browser."`
+	Browser      bool          `name:"open" help:"Open the link in the browser of this machine."`
 }
 
 // Run prints a link into the web console, which opens one session within a minute.
@@ -84,7 +84,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 	})
 }
 
-// developerLink is a link for whoever started the daemon on its own machine.
+// developerLink is a console link for the developer that started the daemon with --dev.
 func (d *daemon) developerLink(ctx context.Context) (string, error) {
 	link, err := d.sessions.CreateLink(ctx, session.Grant{
 		Company: &developerCompany, Scopes: developerScopes, Lifetime: session.MaxLifetime, Asker: session.Asker{Subject: "developer"},

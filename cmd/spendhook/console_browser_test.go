@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -13,15 +14,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/traffic"
+	"spendhook/dispatcher/workqueue"
 )
 
 // TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
@@ -39,47 +41,77 @@ func TestScreenshots(t *testing.T) {
 		b.visit("/console/")
 		return b.is(`document.querySelector("figure.chart[data-drawn]")`)
 	})
-	pages := []struct{ name, path string }{
-		{"overview", "/console/"},
-		{"subscribers", "/console/subscribers"},
-		{"subscriber", "/console/subscribers/" + w.failing},
-		{"edit", "/console/subscribers/" + w.failing + "/edit"},
-		{"events", "/console/events"},
-		{"event", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true"},
-		{"deliveries", "/console/deliveries"},
-		{"dead", "/console/dead"},
-		{"delivery", "/console/deliveries/" + w.event + "." + w.failing},
-		{"jobs", "/console/jobs"},
-		{"audit", "/console/audit"},
-		{"event-types", "/console/event-types"},
-		{"quarantine", "/console/quarantine"},
-	}
-	shoot := func(name, path string, width, height int64, scheme string) {
-		t.Helper()
-		b.run(chromedp.EmulateViewport(width, height))
-		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
-		})
-		if err != nil {
-			t.Fatal(err)
+	w.shoot(b, dir, []page{
+		{"overview", "/console/", nil},
+		{"subscribers", "/console/subscribers", nil},
+		{"subscriber", "/console/subscribers/" + w.failing, nil},
+		{"edit", "/console/subscribers/" + w.failing + "/edit", nil},
+		{"events", "/console/events", nil},
+		{"event", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true", nil},
+		{"deliveries", "/console/deliveries", nil},
+		{"dead", "/console/dead", nil},
+		{"delivery", "/console/deliveries/" + w.event + "." + w.failing, nil},
+		{"tail", "/console/tail", func() { w.showTail(b) }},
+		{"jobs", "/console/jobs", nil},
+		{"audit", "/console/audit", nil},
+		{"event-types", "/console/event-types", nil},
+		{"quarantine", "/console/quarantine", nil},
+	})
+	link := command(t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies")
+	link.want(t, exitOK, "/console/open?link=", "")
+	b.visit(strings.TrimPrefix(strings.TrimSpace(link.stdout), w.daemon.api))
+	b.goes("Open the console")
+	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}})
+}
+
+// page is one to take a picture of, once it shows what ready waits for.
+type page struct {
+	name, path string
+	ready      func()
+}
+
+// showTail has attempts come while the page looks.
+func (w *story) showTail(b *browser) {
+	b.t.Helper()
+	b.says("Live")
+	b.eventually("the tail is full", func() bool {
+		w.tailed++
+		kind := []string{"PAYMENT_PAID", "CARD_CREATION_REQUEST_CREATED", "CARD_CREATION_REQUEST_ERROR"}[w.tailed%3]
+		w.emit(fmt.Sprintf("evt_2026_%04d", 2100+w.tailed), kind, nil)
+		for range 10 {
+			waitABit(b.t)
 		}
-		if status := b.visit(path); status != 200 {
-			t.Errorf("%s: %d", path, status)
+		return b.is(`document.querySelectorAll("#tail tbody tr").length > 14`)
+	})
+}
+
+// shoot takes the pictures, light and dark; whoever works on the pages wants to see them
+// narrow and wide, too.
+func (w *story) shoot(b *browser, dir string, pages []page) {
+	b.t.Helper()
+	shoot := func(p page, suffix string, width, height int64, scheme string) {
+		b.t.Helper()
+		b.run(chromedp.EmulateViewport(width, height))
+		b.prefers(scheme)
+		if status := b.visit(p.path); status != 200 {
+			b.t.Errorf("%s: %d", p.path, status)
+		}
+		if p.ready != nil {
+			p.ready()
 		}
 		picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
-			t.Fatal(err)
+			b.t.Fatal(err)
 		}
-		writeFile(t, filepath.Join(dir, name+".png"), paletted(t, picture))
+		writeFile(b.t, filepath.Join(dir, p.name+suffix+".png"), paletted(b.t, picture))
 	}
-	// Whoever works on the pages wants to see them narrow and wide, too.
 	every := os.Getenv("CONSOLE_SCREENSHOTS_ALL") != ""
 	for _, p := range pages {
-		shoot(p.name+"-light", p.path, 1280, 800, "light")
-		shoot(p.name+"-dark", p.path, 1280, 800, "dark")
+		shoot(p, "-light", 1280, 800, "light")
+		shoot(p, "-dark", 1280, 800, "dark")
 		if every {
-			shoot(p.name+"-narrow", p.path, 360, 780, "light")
-			shoot(p.name+"-wide", p.path, 1440, 900, "dark")
+			shoot(p, "-narrow", 360, 780, "light")
+			shoot(p, "-wide", 1440, 900, "dark")
 		}
 	}
 }
@@ -101,9 +133,13 @@ func (w *story) invent(t *testing.T) {
 		c := traffic.NewCounter(traffic.Options{Store: traffic.NewStore(client, clock), Now: clock, Pending: func(context.Context) (int64, error) { return 6, nil }})
 		events := 12 + int(7*math.Sin(float64(minute)/19)) + minute%4
 		c.Accepted(developerCompany, events)
+		paused := minute >= 95 && minute < 110
 		for i := range events {
 			latency := time.Duration(18+3*(i%7)+minute%5) * time.Millisecond
 			c.Attempted(traffic.Attempt{Company: developerCompany, Subscriber: well, StatusCode: 204, Success: true, Duration: latency})
+			if paused {
+				continue
+			}
 			broken := minute > 140 || minute > 60 && minute < 75 && i%3 == 0
 			a := traffic.Attempt{Company: developerCompany, Subscriber: failing, StatusCode: 204, Success: !broken, Duration: 3 * latency}
 			if broken {
@@ -114,6 +150,15 @@ func (w *story) invent(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		c.Run(ended) // which writes once
+	}
+	for _, change := range []struct { // the latest first, before what there is
+		minute int
+		what   string
+	}{{141, "failing"}, {110, "resumed"}, {95, "paused"}} {
+		at := start.Add(time.Duration(change.minute) * time.Minute).UnixMilli()
+		if err := client.RPush(t.Context(), workqueue.ChangesKey(developerCompany, failing), fmt.Sprintf("%d %s", at, change.what)).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

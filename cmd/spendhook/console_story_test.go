@@ -23,6 +23,7 @@ type story struct {
 
 	failing, well string // subscribers
 	event         string
+	tailed        int // events sent to be seen in the live tail
 }
 
 // newStory starts the daemon with further settings.

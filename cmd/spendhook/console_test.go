@@ -425,7 +425,7 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 	for path, says := range map[string]string{
 		"/console/":            "Companies with the largest backlog",
 		"/console/?" + query:   "Subscribers with problems",
-		"/console/system":      "Replicas",
+		"/console/system":      "answers this page",
 		"/console/subscribers": "Ours",
 		"/console/subscribers/" + w.well + "?" + query: "Ours",
 		"/console/events": "evt_1",

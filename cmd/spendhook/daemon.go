@@ -78,7 +78,7 @@ type daemon struct {
 	operational *operational.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service // subscribers, for whoever changes them
+	service     *subscribers.Service // changes subscribers
 	copies      *registry.Registry   // of them
 	publisher   *publish.Publisher
 	verifier    *auth.Verifier

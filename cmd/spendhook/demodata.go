@@ -11,13 +11,13 @@ import (
 )
 
 type demoDataCmd struct {
-	Seed           uint64 `default:"1" help:"The same seed and numbers make the same data."`
-	Companies      int    `default:"3" help:"How many companies."`
-	Users          int    `default:"25" help:"Users of each company."`
-	Locations      int    `default:"8" help:"Locations of each company."`
-	Cards          int    `default:"60" help:"Cards of each company."`
-	Reimbursements int    `default:"500" help:"Reimbursements of each company."`
-	Statements     int    `default:"18" help:"Billing statements of each company, one a month; at most 240."`
+	Seed           uint64 `default:"1" help:"Random seed. The same seed and counts give the same data."`
+	Companies      int    `default:"3" help:"Number of companies."`
+	Users          int    `default:"25" help:"Users per company."`
+	Locations      int    `default:"8" help:"Locations per company."`
+	Cards          int    `default:"60" help:"Cards per company."`
+	Reimbursements int    `default:"500" help:"Reimbursements per company."`
+	Statements     int    `default:"18" help:"Billing statements per company, one per month; at most 240."`
 }
 
 // Run writes invented spend data that import reads.

@@ -23,7 +23,7 @@ type doctorCmd struct {
 	configFlags
 
 	JSON    bool          `name:"json" help:"Print the findings as JSON."`
-	Timeout time.Duration `default:"10s" help:"How long one check may take."`
+	Timeout time.Duration `default:"10s" help:"Time limit of each check."`
 }
 
 // slowDatabase is how long the database may take to open and to tell its schema.

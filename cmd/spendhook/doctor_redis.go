@@ -114,7 +114,7 @@ func (d *doctor) speed(ctx context.Context, name string, c redis.UniversalClient
 
 // replicas looks at what a failover would lose.
 func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalClient, info map[string]string) {
-	if n, _ := strconv.Atoi(info["connected_slaves"]); n == 0 { // nobody to fail over to
+	if n, _ := strconv.Atoi(info["connected_slaves"]); n == 0 { // no replica to fail over to
 		d.ok("Redis replicas", name+"it has none")
 		return
 	}
@@ -152,7 +152,7 @@ func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis
 	}
 }
 
-// work looks at what waits, at quotas, and whether anybody serves the partitions.
+// work checks pending work, quotas, and that each partition has an owner.
 func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	all := make([]int, partition.Count)
 	for p := range all {

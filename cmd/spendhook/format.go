@@ -19,8 +19,8 @@ import (
 
 // formatCmd is about the format that work is stored in, which releases share.
 type formatCmd struct {
-	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the stored format, and which formats the replicas read." example:"spendhook format show"`
-	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest that this release reads, once every replica reads it." example:"spendhook format raise --dry-run"`
+	Show  formatShowCmd  `cmd:"" default:"withargs" help:"Show the version of the stored format, and the versions that each replica reads." example:"spendhook format show"`
+	Raise formatRaiseCmd `cmd:"" help:"Raise the stored format to the newest version of this release. Every replica must read it already." example:"spendhook format raise --dry-run"`
 }
 
 // formatFlags say which Redis.
@@ -83,7 +83,7 @@ func formatRange(oldest, newest int) string {
 type formatRaiseCmd struct {
 	formatFlags
 
-	DryRun bool `help:"Only say what is to be done."`
+	DryRun bool `help:"Print what would be done, and do nothing."`
 }
 
 // Run raises every partition. The daemons may run; interrupted, it is run again.

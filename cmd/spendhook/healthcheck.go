@@ -20,12 +20,12 @@ import (
 
 type healthcheckCmd struct {
 	AdminListen  string        `env:"SPENDHOOK_ADMIN_LISTEN" default:"127.0.0.1:9090" help:"Address of the daemon's admin listener."`
-	WebConfig    string        `env:"SPENDHOOK_ADMIN_WEB_CONFIG_FILE" placeholder:"FILE" help:"The listener's admin_web_config_file: with TLS in it, the certificate it names must answer."`
-	User         string        `placeholder:"NAME" help:"Who asks, where the listener wants a password."`
+	WebConfig    string        `env:"SPENDHOOK_ADMIN_WEB_CONFIG_FILE" placeholder:"FILE" help:"The listener's admin_web_config_file. If it configures TLS, the daemon must present that certificate."`
+	User         string        `placeholder:"NAME" help:"User name, if the listener requires a password."`
 	PasswordFile string        `placeholder:"FILE" help:"File with the password."`
-	Cert         string        `placeholder:"FILE" help:"Certificate to show, where the listener wants one (PEM)."`
-	Key          string        `placeholder:"FILE" help:"Its key."`
-	Timeout      time.Duration `default:"3s" help:"How long to wait for the answer."`
+	Cert         string        `placeholder:"FILE" help:"Client certificate, if the listener requires one (PEM)."`
+	Key          string        `placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	Timeout      time.Duration `default:"3s" help:"Maximum time to wait for the answer."`
 }
 
 // Run asks /readyz and fails with its reasons when the daemon is not ready.

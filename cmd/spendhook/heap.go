@@ -46,7 +46,7 @@ func tuneGC() (restore func()) {
 			debug.SetGCPercent(percent)
 			set = percent
 		}
-		// What nobody refers to is cleaned up after the next collection.
+		// Unreferenced objects are cleaned up after the next collection.
 		runtime.AddCleanup(new(*byte), follow, set)
 	}
 	follow(gcPercent)

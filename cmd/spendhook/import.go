@@ -18,7 +18,7 @@ import (
 type importCmd struct {
 	storageFlags
 
-	Files []string `arg:"" name:"file" help:"NDJSON files, read in this order, '-' for standard input. Each line is an object with a kind: company, user, card, location, reimbursement or statement."`
+	Files []string `arg:"" name:"file" help:"NDJSON files, read in this order; '-' is standard input. The field kind of each line is company, user, card, location, reimbursement or statement."`
 }
 
 // Run imports the files and fails when a line of any was refused. A line of a

@@ -18,8 +18,8 @@ import (
 type initCmd struct {
 	storageFlags
 
-	Dir     string    `default:"./spendhook-init" help:"Directory of the certificates and the key; it is made when it is not there."`
-	Host    []string  `default:"localhost,127.0.0.1,::1" help:"Names and addresses of the server."`
+	Dir     string    `default:"./spendhook-init" help:"Directory of the certificates and the key; created if missing."`
+	Host    []string  `default:"localhost,127.0.0.1,::1" help:"DNS names and IP addresses of the server."`
 	Client  string    `default:"first" help:"Name of the client."`
 	Company uuid.UUID `default:"de7e109e-0000-4000-8000-000000000001" help:"Company that the client is tied to."`
 }

@@ -16,17 +16,17 @@ import (
 
 // keysCmd is about the keys that the daemon keeps.
 type keysCmd struct {
-	Rotate    keysRotateCmd    `cmd:"" help:"Add a key for access tokens, which signs once everybody knows it. Tokens of the keys before stay valid." example:"spendhook keys rotate"`
-	Revoke    keysRevokeCmd    `cmd:"" help:"End a key for access tokens, such as one that leaked: all its tokens are refused, by every replica within 5 seconds." example:"spendhook keys revoke 2026-11"`
-	List      keysListCmd      `cmd:"" help:"List the keys that sign access tokens and what each is for." example:"spendhook keys list"`
-	Reencrypt keysReencryptCmd `cmd:"" help:"Seal every stored secret under the current encryption key." example:"spendhook keys reencrypt --dry-run"`
+	Rotate    keysRotateCmd    `cmd:"" help:"Add a signing key for access tokens. It signs once all replicas and verifiers know it. Tokens of earlier keys stay valid." example:"spendhook keys rotate"`
+	Revoke    keysRevokeCmd    `cmd:"" help:"Revoke a signing key, such as a leaked one. Every replica refuses all its tokens within 5 seconds." example:"spendhook keys revoke 2026-11"`
+	List      keysListCmd      `cmd:"" help:"List the signing keys of access tokens and the state of each." example:"spendhook keys list"`
+	Reencrypt keysReencryptCmd `cmd:"" help:"Encrypt every stored secret with the current encryption key." example:"spendhook keys reencrypt --dry-run"`
 }
 
 type keysRotateCmd struct {
 	storageFlags
 
-	Now  bool `help:"Sign in 15 seconds, when every replica knows the key, instead of ten minutes, when every verifier does."`
-	JSON bool `name:"json" help:"Print one JSON object a line."`
+	Now  bool `help:"Sign with the new key after 15 seconds, when every replica knows it, instead of 10 minutes, when every verifier does."`
+	JSON bool `name:"json" help:"Print one JSON object per line."`
 }
 
 // Run adds a key and prints all. Running daemons follow by themselves.
@@ -54,7 +54,7 @@ type keysRevokeCmd struct {
 	storageFlags
 
 	ID   string `arg:"" name:"key-id" help:"The key's id, as keys list shows it; after -- when it begins with a dash."`
-	JSON bool   `name:"json" help:"Print one JSON object a line."`
+	JSON bool   `name:"json" help:"Print one JSON object per line."`
 }
 
 // Run ends a key and prints the others, of which one signs.
@@ -74,7 +74,7 @@ func (c *keysRevokeCmd) Run(ctx context.Context, term *console) error {
 type keysListCmd struct {
 	storageFlags
 
-	JSON bool `name:"json" help:"Print one JSON object a line."`
+	JSON bool `name:"json" help:"Print one JSON object per line."`
 }
 
 // Run prints the keys, in the order in which they sign.

@@ -27,8 +27,8 @@ type keysReencryptCmd struct {
 	storageFlags
 
 	Redis  string `placeholder:"URL" help:"'embedded', or the URL of the daemon's Redis."`
-	DryRun bool   `help:"Only say what is to be done."`
-	Forget string `placeholder:"KEY" help:"Give up a key that is lost, by its id: the daemon starts without it, and what is sealed under it waits until it is set again."`
+	DryRun bool   `help:"Print what would be done, and do nothing."`
+	Forget string `placeholder:"KEY" help:"Id of an encryption key that is lost. The daemon then starts without it. Secrets encrypted with it stay unreadable until the key is configured again."`
 }
 
 // reseal seals the secrets of a store under the current key.

@@ -26,21 +26,21 @@ import (
 type listenCmd struct {
 	remote.Connection
 
-	ForwardTo  string     `placeholder:"URL" help:"Do not listen: read the feed of --subscriber and forward each delivery to this address, through any firewall."`
-	Subscriber *uuid.UUID `predictor:"subscriber" help:"With --forward-to: the subscriber whose events are forwarded."`
-	After      *int64     `help:"With --forward-to: begin after the event of this number; 0 is the oldest (default: the events to come)."`
+	ForwardTo  string     `placeholder:"URL" help:"Forward the feed of --subscriber to this address, instead of listening. Works behind a firewall."`
+	Subscriber *uuid.UUID `predictor:"subscriber" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
+	After      *int64     `help:"With --forward-to: begin after the event with this sequence number; 0 begins with the oldest (default: only new events)."`
 
-	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 takes a free one."`
-	TLSCert    string        `placeholder:"FILE" help:"Certificate to serve https with (PEM)."`
-	TLSKey     string        `placeholder:"FILE" help:"Its key."`
-	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat it while a secret rotates. SPENDHOOK_SECRET is one itself."`
-	Status     int           `default:"204" help:"Status to answer a delivery with."`
-	Delay      time.Duration `help:"How long to let the sender wait for it."`
-	FailRate   float64       `help:"Share of deliveries to answer 500 instead, 0 to 1."`
+	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 picks a free port."`
+	TLSCert    string        `placeholder:"FILE" help:"Server certificate for https (PEM)."`
+	TLSKey     string        `placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	SecretFile []string      `sep:"none" placeholder:"FILE" help:"File with a signing secret to verify with; repeat the flag while a secret rotates. SPENDHOOK_SECRET holds a secret itself."`
+	Status     int           `default:"204" help:"HTTP status of the answers."`
+	Delay      time.Duration `help:"Delay before each answer."`
+	FailRate   float64       `help:"Share of deliveries that are answered with 500 instead, 0 to 1."`
 	Count      int           `help:"Stop after this many deliveries."`
-	JSON       bool          `name:"json" help:"Print one JSON object a delivery."`
-	Subscribe  bool          `help:"Register at the daemon, and deregister at the end."`
-	Events     []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: the events wanted."`
+	JSON       bool          `name:"json" help:"Print one JSON object per delivery."`
+	Subscribe  bool          `help:"Create a subscriber for this receiver, and delete it at the end."`
+	Events     []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
 	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 

@@ -26,12 +26,12 @@ const (
 	exitOK          = 0
 	exitFailure     = 1
 	exitUsage       = 2
-	exitNotAllowed  = 3 // no credentials, wrong ones, or not enough
+	exitNotAllowed  = 3 // the daemon refuses the credentials
 	exitNotFound    = 4
-	exitUnavailable = 5 // the daemon is away or busy: the same may succeed later
+	exitUnavailable = 5 // the daemon is unreachable or busy: the same may succeed later
 )
 
-const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not logged in or not allowed, 4 not found, 5 the daemon is away or busy"
+const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage or not logged in, 3 not allowed, 4 not found, 5 the daemon is unreachable or busy"
 
 func main() {
 	redisx.LogTo(slog.New(slog.DiscardHandler)) // a command reports the error itself; the daemon sets its own log
@@ -49,22 +49,22 @@ type commands struct {
 
 	Serve       serveCmd       `cmd:"" help:"Run the daemon." example:"spendhook serve --config /etc/spendhook/spendhook.yml"`
 	Token       tokenCmd       `cmd:"" help:"Mint an access token with the daemon's own key." example:"spendhook token --scope 'events:write deliveries:read' --ttl 24h"`
-	Client      oauthClientCmd `cmd:"" help:"Manage the OAuth clients that get access tokens."`
-	Listen      listenCmd      `cmd:"" help:"Receive deliveries, verify them and print them." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
+	Client      oauthClientCmd `cmd:"" help:"Manage OAuth clients in the daemon's database."`
+	Listen      listenCmd      `cmd:"" help:"Run a receiver that verifies deliveries and prints them." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
 	Sign        signCmd        `cmd:"" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
 	Verify      verifyCmd      `cmd:"" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
-	Import      importCmd      `cmd:"" help:"Load spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
-	DemoData    demoDataCmd    `cmd:"" help:"Write invented spend data for import." example:"spendhook demo-data > demo.ndjson"`
-	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the spend database up to date." example:"spendhook migrate"`
-	Init        initCmd        `cmd:"" help:"Make what a first deployment on PostgreSQL needs, and keep what is there: certificates, an encryption key, a client." example:"spendhook init --dir init --host hooks.example.com"`
-	Certs       certsCmd       `cmd:"" help:"Make certificates for trying mutual TLS out."`
-	Keys        keysCmd        `cmd:"" help:"Look after the keys that sign access tokens, and encrypt what is stored."`
-	Format      formatCmd      `cmd:"" help:"Show or raise the format that work is stored in."`
+	Import      importCmd      `cmd:"" help:"Import spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
+	DemoData    demoDataCmd    `cmd:"" help:"Write example spend data for the import command." example:"spendhook demo-data > demo.ndjson"`
+	Migrate     migrateCmd     `cmd:"" help:"Migrate the schema of the spend database to this version." example:"spendhook migrate"`
+	Init        initCmd        `cmd:"" help:"Create certificates, an encryption key and an OAuth client for a first deployment on PostgreSQL. Existing ones are kept." example:"spendhook init --dir init --host hooks.example.com"`
+	Certs       certsCmd       `cmd:"" help:"Create certificates for a trial of mutual TLS."`
+	Keys        keysCmd        `cmd:"" help:"Manage the keys that sign access tokens and the keys that encrypt stored secrets."`
+	Format      formatCmd      `cmd:"" help:"Show or raise the version of the stored format."`
 	Console     consoleCmd     `cmd:"" help:"Print a link into the web console." example:"spendhook console --open"`
 	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
-	Doctor      doctorCmd      `cmd:"" help:"Say what is wrong with settings, Redis, database, certificates and work, and what to do." example:"spendhook doctor --json"`
-	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running daemon whether it is ready." example:"spendhook healthcheck"`
-	Completion  completionCmd  `cmd:"" help:"Print what a shell runs to complete commands." example:"spendhook completion bash"`
+	Doctor      doctorCmd      `cmd:"" help:"Check settings, Redis, database, certificates and queues, and print a remedy for each problem." example:"spendhook doctor --json"`
+	Healthcheck healthcheckCmd `cmd:"" help:"Check that a running daemon is ready." example:"spendhook healthcheck"`
+	Completion  completionCmd  `cmd:"" help:"Print the completion script for a shell." example:"spendhook completion bash"`
 	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
 
 	Man         mangokong.ManFlag `hidden:"" help:"Print the manual page."`
@@ -91,7 +91,7 @@ func runWith(ctx context.Context, args []string, term console) int {
 	exited := -1
 	parser := kong.Must(&commands{},
 		kong.Name("spendhook"),
-		kong.Description("Events in, signed webhooks out."),
+		kong.Description("Webhook delivery daemon: it accepts events and delivers them to subscribers as signed HTTP requests."),
 		kong.Writers(term.out, term.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),

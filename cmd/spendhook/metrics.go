@@ -48,7 +48,7 @@ func registerMemory(reg prometheus.Registerer, m *redisx.Memory) {
 	)
 }
 
-// redisWatch samples Redis on a timer of its own, so that a scrape asks nobody.
+// redisWatch samples Redis on a timer of its own, so that a scrape makes no request.
 type redisWatch struct {
 	check func(context.Context) redisx.Status
 	up    prometheus.Gauge

@@ -25,14 +25,14 @@ type oauthClientCmd struct {
 	Create       clientCreateCmd       `cmd:"" help:"Create a client. Its secret is printed once." example:"spendhook client create --name books --company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --scope events:write"`
 	List         clientListCmd         `cmd:"" help:"List the clients." example:"spendhook client list"`
 	Show         clientShowCmd         `cmd:"" help:"Show one client." example:"spendhook client show 5f0c2d2e"`
-	RotateSecret clientRotateCmd       `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while." example:"spendhook client rotate-secret 5f0c2d2e --overlap 1h"`
+	RotateSecret clientRotateCmd       `cmd:"" help:"Create a new secret for a client, printed once. The old secret stays valid for a while." example:"spendhook client rotate-secret 5f0c2d2e --overlap 1h"`
 	Certificates clientCertificatesCmd `cmd:"" help:"Replace the certificates that a client may present." example:"spendhook client certificates 5f0c2d2e --certificate client.pem"`
-	Disable      clientDisableCmd      `cmd:"" help:"Give a client no more tokens; those it has stop within seconds." example:"spendhook client disable 5f0c2d2e"`
+	Disable      clientDisableCmd      `cmd:"" help:"Disable a client. Its tokens are refused within seconds." example:"spendhook client disable 5f0c2d2e"`
 	Enable       clientEnableCmd       `cmd:"" help:"Enable a client that was disabled." example:"spendhook client enable 5f0c2d2e"`
-	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client; the tokens it has stop within seconds." example:"spendhook client delete 5f0c2d2e"`
+	Delete       clientDeleteCmd       `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook client delete 5f0c2d2e"`
 }
 
-// shownClient is a client as it is printed. The hashes are nobody's business.
+// shownClient is a client as it is printed, without the hashes.
 type shownClient struct {
 	ID             string     `json:"clientId"`
 	Secret         string     `json:"clientSecret,omitempty"` // when it was just made
@@ -131,7 +131,7 @@ func eachClient(ctx context.Context, store *clients.Store, do func(clients.Clien
 type oneClient struct {
 	storageFlags
 
-	ID   string `arg:"" name:"client-id" help:"The client's id."`
+	ID   string `arg:"" name:"client-id" help:"Id of the client."`
 	JSON bool   `name:"json" help:"Print a JSON object."`
 }
 
@@ -160,11 +160,11 @@ func (c oneClient) explain(err error) error {
 type clientCreateCmd struct {
 	storageFlags
 
-	Name        string     `required:"" help:"What the client is, for people."`
-	Company     *uuid.UUID `help:"Company that the client is tied to; without it, it may name any."`
-	Scope       []string   `required:"" help:"Scopes that its tokens may have, such as events:write; may repeat."`
-	Certificate []string   `placeholder:"FILE|THUMBPRINT" help:"Certificate that it may present, as a PEM file or by its x5t#S256; may repeat."`
-	NoSecret    bool       `help:"It authenticates by certificate only."`
+	Name        string     `required:"" help:"Description of the client."`
+	Company     *uuid.UUID `help:"Company that the client is tied to (default: none; each token request may name a company)."`
+	Scope       []string   `required:"" help:"Scope that the client may request, such as events:write; may repeat."`
+	Certificate []string   `placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat."`
+	NoSecret    bool       `help:"The client authenticates with a certificate only."`
 	JSON        bool       `name:"json" help:"Print a JSON object."`
 }
 
@@ -184,7 +184,7 @@ func (c *clientCreateCmd) Run(ctx context.Context, term *console) error {
 			return err
 		}
 		if err := newShownClient(client, secret).print(term.out, c.JSON); err != nil {
-			return errors.Join(err, store.Delete(ctx, client.ID)) // nobody has seen its secret
+			return errors.Join(err, store.Delete(ctx, client.ID)) // its secret was never shown
 		}
 		if secret != "" {
 			fmt.Fprintln(term.err, "Keep the secret: it is not shown again.")
@@ -234,7 +234,7 @@ func thumbprintOf(text string) (string, error) {
 type clientListCmd struct {
 	storageFlags
 
-	JSON bool `name:"json" help:"Print one JSON object a line."`
+	JSON bool `name:"json" help:"Print one JSON object per line."`
 }
 
 // Run prints all clients, the first created first.
@@ -268,7 +268,7 @@ func (c *clientShowCmd) Run(ctx context.Context, term *console) error {
 type clientRotateCmd struct {
 	oneClient
 
-	Overlap time.Duration `default:"24h" help:"How long the old secret is good beside the new one."`
+	Overlap time.Duration `default:"24h" help:"How long the old secret stays valid."`
 }
 
 // Run prints the client with its new secret.
@@ -281,8 +281,8 @@ func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
 type clientCertificatesCmd struct {
 	oneClient
 
-	Certificate []string `xor:"list" required:"" placeholder:"FILE|THUMBPRINT" help:"Certificate that it may present, as a PEM file or by its x5t#S256; may repeat. Those that are not named, it no longer may."`
-	Any         bool     `xor:"list" required:"" help:"It may present any, and authenticates by its secret."`
+	Certificate []string `xor:"list" required:"" placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat. Replaces all earlier ones."`
+	Any         bool     `xor:"list" required:"" help:"Allow any certificate. The client then authenticates with its secret."`
 }
 
 // Run prints the client with its new list.
@@ -325,7 +325,7 @@ func (c oneClient) setDisabled(ctx context.Context, term *console, disabled bool
 type clientDeleteCmd struct {
 	storageFlags
 
-	ID string `arg:"" name:"client-id" help:"The client's id."`
+	ID string `arg:"" name:"client-id" help:"Id of the client."`
 }
 
 // Run deletes the client.

@@ -15,17 +15,17 @@ import (
 type serveCmd struct {
 	storageFlags
 
-	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 takes a free one."`
+	Listen      string `placeholder:"HOST:PORT" help:"Address of the API; port 0 picks a free port."`
 	AdminListen string `placeholder:"HOST:PORT" help:"Address for health, metrics and profiles."`
 	Redis       string `placeholder:"URL" help:"'embedded', or the URL of a Redis (redis://, rediss://, redis+sentinel://, redis+cluster://)."`
 	TLSCert     string `placeholder:"FILE" help:"Certificate of the API's listener (PEM)."`
-	TLSKey      string `placeholder:"FILE" help:"Its key."`
-	ClientCA    string `placeholder:"FILE" help:"Authorities of client certificates (PEM)."`
-	LogLevel    string `placeholder:"LEVEL" help:"debug, info, warn or error."`
-	LogFormat   string `placeholder:"FORMAT" help:"auto, json, text or color."`
-	Dev         bool   `help:"For this machine only: allow http and loopback callbacks, print a token."`
-	Quickstart  bool   `help:"For a first look: make certificates and a client in the data directory, serve mutual TLS with them, and print how to ask."`
-	Demo        bool   `help:"With --dev: subscribe a receiver inside the process, emit a few events and show what happens."`
+	TLSKey      string `placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	ClientCA    string `placeholder:"FILE" help:"CA certificates for client certificates (PEM)."`
+	LogLevel    string `placeholder:"LEVEL" help:"Log level: debug, info, warn or error."`
+	LogFormat   string `placeholder:"FORMAT" help:"Log format: auto, json, text or color."`
+	Dev         bool   `help:"Development mode, on loopback only: allow http and loopback callbacks, print a token."`
+	Quickstart  bool   `help:"First look: create certificates and a client in the data directory, serve mutual TLS, and print example requests."`
+	Demo        bool   `help:"With --dev: create a subscriber with a receiver in this process, send a few events, and print their deliveries."`
 }
 
 // Run serves until SIGINT or SIGTERM, then stops in order; a second signal

@@ -16,7 +16,7 @@ import (
 const maxSignedBody = 8 << 20
 
 type signCmd struct {
-	SecretFile string `placeholder:"FILE" help:"File with the signing secret (whsec_…). SPENDHOOK_SECRET is one itself."`
+	SecretFile string `placeholder:"FILE" help:"File with the signing secret (whsec_…). SPENDHOOK_SECRET holds a secret itself."`
 	ID         string `name:"id" required:"" help:"The webhook-id."`
 	Timestamp  int64  `help:"The webhook-timestamp in unix seconds (default: now)."`
 }
@@ -44,11 +44,11 @@ func (c *signCmd) Run(term *console) error {
 }
 
 type verifyCmd struct {
-	SecretFile string        `placeholder:"FILE" help:"File with the signing secret (whsec_…) or the public key (whpk_…). SPENDHOOK_SECRET is one itself."`
+	SecretFile string        `placeholder:"FILE" help:"File with the signing secret (whsec_…) or the public key (whpk_…). SPENDHOOK_SECRET holds either of them itself."`
 	ID         string        `name:"id" required:"" help:"The webhook-id received."`
 	Timestamp  int64         `required:"" help:"The webhook-timestamp received, in unix seconds."`
 	Signature  string        `required:"" help:"The webhook-signature received."`
-	Tolerance  time.Duration `default:"5m" help:"How far the timestamp may be from now; 0 does not look at it."`
+	Tolerance  time.Duration `default:"5m" help:"Maximum difference between the timestamp and now; 0 disables the check."`
 }
 
 // Run fails unless the signature is right for the body on standard input.

@@ -13,7 +13,7 @@ import (
 type storageFlags struct {
 	configFlags
 
-	Storage string `placeholder:"URL" help:"postgres:// address of the spend database; without it, SQLite in the data directory."`
+	Storage string `placeholder:"URL" help:"postgres:// URL of the spend database (default: SQLite in the data directory)."`
 }
 
 // settings are those of a command beside the daemon, in whose data directory it

@@ -44,7 +44,7 @@ func (d *daemon) base() string {
 	return "https://" + d.address
 }
 
-// connectionLimits except the proxies, through which everybody comes.
+// connectionLimits except the proxies, which carry the connections of many clients.
 func (d *daemon) connectionLimits() connlimit.Options {
 	return connlimit.Options{
 		Max: d.cfg.HTTP.MaxConnections, MaxPerAddress: d.cfg.HTTP.MaxConnectionsPerAddress, Exempt: d.peers.Trusts,

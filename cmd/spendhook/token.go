@@ -16,10 +16,10 @@ import (
 type tokenCmd struct {
 	storageFlags
 
-	Company *uuid.UUID    `help:"Company that the token is tied to; without it the token needs the scope platform or operator to see any."`
+	Company *uuid.UUID    `help:"Company that the token is tied to. A token without a company needs the scope platform or operator."`
 	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'."`
 	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
-	Subject string        `default:"cli" help:"Whom the token names as its user."`
+	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }
 
 // Run prints a token signed by the daemon's key. The key is made when there is

@@ -70,6 +70,12 @@ function copies(root) {
   }
 }
 
+// In a narrow window the navigation is one line, of which the page's own link is shown.
+function showCurrent() {
+  const link = document.querySelector("nav a[aria-current]"), nav = link && link.closest("nav");
+  if (nav && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = link.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
+}
+
 function dress(root) {
   localTimes(root);
   boxes(root);
@@ -115,4 +121,5 @@ document.addEventListener("htmx:responseError", (event) => {
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 dress(document);
+showCurrent();
 refresh();

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// All keys are in one slot: sessions are as few as the people who look, and one
-// list shows those of all companies.
+// All keys are in one slot: sessions are few, and one list shows those of all
+// companies.
 const keyPrefix = "sh:{console}:"
 
 // A secret of 32 random bytes is what a link's address, or a cookie, holds. What
@@ -46,7 +46,7 @@ func sessionsKey(owner string) string { return keyPrefix + "sessions:" + owner }
 // in unix ms. TTL: as sessionsKey.
 func allKey() string { return keyPrefix + "sessions" }
 
-// nobody owns the sessions that are tied to no company.
+// the sessions that are tied to no company have no owner.
 const nobody = "-"
 
 func ownerOf(company *uuid.UUID) string {

@@ -16,7 +16,7 @@ import (
 const (
 	LinkLife    = time.Minute      // until a link is used
 	MaxLifetime = 12 * time.Hour   // of a session
-	IdleTime    = 30 * time.Minute // of a session that nobody uses
+	IdleTime    = 30 * time.Minute // of an unused session
 )
 
 // ErrNotFound says that there is no such link or session, or no more.
@@ -34,7 +34,7 @@ type Grant struct {
 	Asker    Asker         `json:"asker"`
 }
 
-// Asker is who asked for a link.
+// Asker is the caller that created a link.
 type Asker struct {
 	Subject     string `json:"subject"`
 	ClientID    string `json:"clientId,omitempty"`
@@ -89,11 +89,11 @@ type Session struct {
 	Certificate string `json:"certificate,omitempty"`
 	Grant       `json:"grant"`
 
-	// IdleUntil is when it ends if nobody uses it.
+	// IdleUntil is when it ends unless it is used.
 	IdleUntil time.Time `json:"-"`
 }
 
-// Visitor is who opens a link.
+// Visitor is the browser that opens a link.
 type Visitor struct{ Address, Certificate string }
 
 // Filter says which sessions to list.

@@ -95,8 +95,8 @@ func grantOf(reply *redis.StringCmd) (g Grant, err error) {
 }
 
 // Open uses up a link and begins its session. The secret is what a browser shows
-// as its cookie. ErrNotFound when the link was used or is too old: of two who come
-// at once one is let in.
+// as its cookie. ErrNotFound when the link was used or has expired. Of two concurrent
+// requests one opens the session.
 func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Session, secret string, err error) {
 	g, err := grantOf(s.client.GetDel(ctx, linkKey(idOf(link).String())))
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *Store) decode(text string) (found Session, err error) {
 }
 
 // End ends a session of a company, or of none; ErrNotFound when there is no such one.
-// One who ends only what it asked for names itself as asker.
+// With an asker, only a session whose link the asker created is ended.
 func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *Asker) (Session, error) {
 	text, err := s.client.Get(ctx, sessionKey(id.String())).Result()
 	if errors.Is(err, redis.Nil) {

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is whom the entry point runs as; the number is that of other images without root.
+// user is the uid of the entry point, the usual one of nonroot images.
 const user = 65532
 
 // entry is a file or directory of the root file system.

@@ -67,7 +67,7 @@ const forceAfter = time.Minute
 
 // eraseEvents erases a page of events, the oldest first. While one of them is open it
 // stays at the page: what is pending ends first, by the jobs of the subscribers, by the
-// attempts under way, or by being matched with nobody.
+// attempts under way, or by being matched with no subscriber.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	if err := s.dropQuarantined(ctx, j); err != nil {
 		return "", err

@@ -39,7 +39,7 @@ func (t *Tail) now(ctx context.Context) (int64, error) {
 	return at.UnixMilli(), err
 }
 
-// readWatched is who is looked at, at any replica.
+// readWatched lists the companies with viewers at any replica.
 func (t *Tail) readWatched(ctx context.Context) (map[uuid.UUID]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()
@@ -60,7 +60,7 @@ func (t *Tail) readWatched(ctx context.Context) (map[uuid.UUID]bool, error) {
 	return watched, nil
 }
 
-// announce tells the replicas that somebody looks; should that fail, the next one is soon.
+// announce publishes this replica's viewers; after a failure the next call comes soon.
 func (t *Tail) announce(ctx context.Context, of uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, redisPatience)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package tail shows delivery attempts to whoever looks, as they are recorded, whichever
-// replica made them. What somebody looks at is known to all replicas by a key that
-// expires; for what nobody looks at nothing is written. It is a look, not a log: entries
+// Package tail is the live tail: it shows delivery attempts of all replicas as they are
+// recorded. An expiring key tells all replicas which companies have viewers; without viewers
+// nothing is written. It is not a log: entries
 // are dropped, and counted, rather than waited for.
 package tail
 
@@ -43,13 +43,13 @@ const (
 	readEvery  = 500 * time.Millisecond
 	// maxWritten bounds the entries of a company that a replica writes at a time.
 	maxWritten = 50
-	// maxViewers and maxOfCompany bound who looks at one replica.
+	// maxViewers and maxOfCompany bound the viewers of one replica.
 	maxViewers   = 64
 	maxOfCompany = 8
 	// maxWaiting bounds the entries that wait for one viewer.
 	maxWaiting = 500
-	// refreshEvery is how often it is told that somebody looks, and asked who does;
-	// watchLife is for how long that holds.
+	// refreshEvery is the interval at which a replica publishes its viewers' companies and
+	// reads those of others; an entry expires after watchLife.
 	refreshEvery = time.Second
 	watchLife    = 5 * time.Second
 )
@@ -59,7 +59,7 @@ type Tail struct {
 	client redis.UniversalClient
 	logger *slog.Logger
 
-	watched atomic.Pointer[map[uuid.UUID]bool] // by anybody, at any replica; Nil: all
+	watched atomic.Pointer[map[uuid.UUID]bool] // at any replica; uuid.Nil: all companies
 
 	mu       sync.Mutex
 	gathered map[uuid.UUID]*batch
@@ -91,13 +91,13 @@ func (t *Tail) Close() {
 	t.loops.Wait()
 }
 
-// Watched reports whether anybody looks at the attempts of a company.
+// Watched reports whether any viewer looks at the attempts of a company.
 func (t *Tail) Watched(company uuid.UUID) bool {
 	watched := t.watched.Load()
 	return watched != nil && ((*watched)[company] || (*watched)[uuid.Nil])
 }
 
-// Add shows an attempt to whoever looks at its company. It returns at once.
+// Add shows an attempt to the viewers of its company. It returns at once.
 func (t *Tail) Add(e Entry) {
 	watched := t.watched.Load()
 	if watched == nil {
@@ -155,13 +155,13 @@ func (t *Tail) write(ctx context.Context) {
 	}
 }
 
-// channel is a company, or all, that somebody looks at here.
+// channel is a company, or all companies, with viewers at this replica.
 type channel struct {
 	viewers map[*Viewer]bool
 	end     context.CancelFunc
 }
 
-// Viewer is one who looks.
+// Viewer is one open live tail.
 type Viewer struct {
 	tail  *Tail
 	of    uuid.UUID
@@ -254,7 +254,7 @@ func (v *Viewer) offer(b batch) {
 	}
 }
 
-// follow tells the replicas that somebody looks, and gives the viewers what they write.
+// follow publishes this replica's viewers, and hands them the entries of all replicas.
 func (t *Tail) follow(ctx context.Context, of uuid.UUID, c *channel) {
 	last := ""
 	for n := 0; ; n++ {

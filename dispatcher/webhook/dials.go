@@ -20,7 +20,7 @@ var errNotNeeded = errors.New("dial: the attempt needs no connection any more")
 // dials bounds the dials under way to each host by the attempts that wait for a
 // connection to it. net/http dials for every attempt that finds no idle
 // connection. If a connection becomes idle first, the attempt uses that one, and
-// the dial goes on for nobody. While handshakes take longer than requests, such
+// the dial goes on without a use. While handshakes take longer than requests, such
 // dials would multiply: each request that ends during the handshakes begins
 // another. Here they count for the attempts that come later, so that a host has
 // fewer than twice as many connections as attempts were ever in flight to it.
@@ -168,7 +168,7 @@ func (d *dials) end(w *dialWait, h *hostDials, err error) {
 	d.forget(h)
 }
 
-// forget drops a host that nobody dials.
+// forget drops a host without dials.
 func (d *dials) forget(h *hostDials) {
 	if h.waiting == 0 && h.running == 0 {
 		delete(d.hosts, h.host)

@@ -20,10 +20,9 @@ const (
 	certifiedSessions = 64
 )
 
-// transports are the connection pools of a Sender: one for all who show no
-// client certificate, and one for each certificate of each company, since a
-// connection, and a TLS session that is resumed, speak in the name of the
-// certificate they began with. Safe for concurrent use.
+// transports are the connection pools of a Sender: one without client certificate, and one
+// for each certificate of each company, since a connection and a resumed TLS session keep
+// the certificate that they began with. Safe for concurrent use.
 type transports struct {
 	options   SenderOptions
 	plain     *pool

@@ -215,7 +215,7 @@ func (q *Queue) Release(ctx context.Context) error {
 	return q.release(ctx, *q.replica.Load())
 }
 
-// Wake has partitions served that have work which nobody is coming for. It does
+// Wake has partitions served that have work and no wake-up under way. It does
 // not fail, and does not wait before the queue stops: what no wake-up can be
 // enqueued for, this replica serves itself.
 func (q *Queue) Wake(ctx context.Context, partitions []int) {

@@ -19,8 +19,8 @@ import (
 )
 
 // A replica is lost when this one made lostBeats heartbeats in a row and saw
-// none of it. Heartbeats are counted, not time: while Redis answers nobody,
-// nobody falls behind.
+// none of it. Heartbeats are counted, not time: while Redis answers no replica, no
+// replica falls behind.
 const (
 	lostBeats = 6
 	// graceBeats more are waited for after a heartbeat of this replica failed or
@@ -43,7 +43,7 @@ type shard struct {
 	partitions []int
 	beating    bool      // a heartbeat is under way; watch.mu guards it
 	serving    bool      // takeover and service are; watch.mu guards it
-	beatAt     time.Time // the last heartbeat of this replica; whoever is beating owns it
+	beatAt     time.Time // the last heartbeat of this replica; the goroutine that sends heartbeats owns it
 	servedAt   time.Time // when what is owned was last served; watch.mu guards it
 
 	mu    sync.Mutex
@@ -112,7 +112,7 @@ func (w *watch) group(ctx context.Context) error {
 	for address, partitions := range groups {
 		s := w.shards[address]
 		if s == nil || !slices.Equal(s.partitions, partitions) {
-			// Other partitions, perhaps other heartbeats: nobody is lost until they
+			// Other partitions, perhaps other heartbeats: no replica is lost until they
 			// were watched for long enough.
 			w.shards[address] = &shard{partitions: partitions, seen: make(map[string]*other), servedAt: time.Now()} //nolint:forbidigo // for a metric
 		}
@@ -434,7 +434,7 @@ func (w *watch) own(address string, partitions []int) {
 const promoteMost = 200
 
 // service moves what became due in the partitions that this replica owns, and
-// serves wake-ups that nobody came for.
+// serves wake-ups that no worker took.
 func (w *watch) service(ctx context.Context, address string, s *shard) error {
 	living := w.living(s)
 	var owned []int

@@ -104,7 +104,7 @@ func (s *Store) List(ctx context.Context) ([]Type, error) {
 			continue
 		}
 		t, err := decode(name, text)
-		if err != nil { // it is shown as if nobody had documented it
+		if err != nil { // it is shown as undocumented
 			s.opts.Logger.WarnContext(ctx, "event type cannot be read", "event", name, "exception.message", err)
 			continue
 		}

@@ -21,7 +21,7 @@ import (
 var (
 	// ErrNotFound says that nothing is known of a type, or nothing that could be removed.
 	ErrNotFound = errors.New("unknown event type")
-	// ErrFixed says that a type is one of the daemon's own, which nobody changes.
+	// ErrFixed says that a type is one of the daemon's own, which cannot be changed.
 	ErrFixed = errors.New("the event type is one of the daemon's own")
 	// ErrChanged says that what is kept of a type is not what the caller has read.
 	ErrChanged = errors.New("the event type was changed meanwhile")
@@ -36,7 +36,7 @@ type Type struct {
 	Schema      jsontext.Value // of the metadata, an object in JSON Schema 2020-12; nil: not known
 	Example     jsontext.Value // of the metadata; nil: none
 	Fixed       bool           // it is one of the daemon's own
-	UpdatedAt   time.Time      // zero when nobody has documented it here
+	UpdatedAt   time.Time      // zero: not documented here
 	Revision    string         // names this state of what was documented here; "" when nothing was
 }
 

@@ -51,7 +51,7 @@ const (
 	endlessLead = 100 * 365 * 24 * time.Hour
 )
 
-// Clock is the clock of those who add events, and how far it may be ahead of Redis's: now,
+// Clock is the clock for accepted events, and how far it may be ahead of Redis's: now,
 // without a bound, or with nil the real one.
 func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
 	if now == nil {

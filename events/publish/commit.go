@@ -30,7 +30,7 @@ type unit struct {
 	at        []int        // where each entry's answer goes in the results
 	open      atomic.Int64 // entries without an answer
 	done      chan struct{}
-	abandoned atomic.Bool // nobody waits any more
+	abandoned atomic.Bool // the caller has stopped waiting
 }
 
 func newUnit(size int) *unit {
@@ -225,7 +225,7 @@ func (p *Publisher) counted(entries []*entry) {
 	}
 }
 
-// wanted leaves out the entries that nobody waits for any more.
+// wanted leaves out the entries whose callers have stopped waiting.
 func wanted(entries []*entry) []*entry {
 	live := make([]*entry, 0, len(entries))
 	for _, e := range entries {

@@ -29,10 +29,10 @@ var (
 	// ErrBacklogFull means that the company has as many pending events as it may.
 	ErrBacklogFull = errors.New("the company has too many pending events")
 	// ErrStorageFull means that Redis has no memory left for new events of the
-	// company: it keeps more than is free, or nobody gets any more.
+	// company: it holds more than is free, or nothing is free.
 	ErrStorageFull = errors.New("no memory is left for new events of the company")
 	// errMemoryFull is the ErrStorageFull of a Redis that has no memory left for
-	// new events of anybody.
+	// new events of any company.
 	errMemoryFull = fmt.Errorf("%w: Redis is at its high-water mark", ErrStorageFull)
 	// ErrClosed means that the publisher is stopping; nothing was accepted.
 	ErrClosed = errors.New("event publisher is closed")

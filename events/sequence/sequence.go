@@ -57,7 +57,7 @@ type Page struct {
 }
 
 // Reader reads by number, and has callers wait. All that wait for one company share one
-// read of Redis each 250 ms; while nobody waits none is made. It is safe for concurrent
+// read of Redis each 250 ms, only while readers wait. It is safe for concurrent
 // use. Its errors of Redis wrap events.ErrUnavailable. Close it.
 type Reader struct {
 	client redis.UniversalClient

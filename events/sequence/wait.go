@@ -20,10 +20,11 @@ const (
 	maxCompanyWaiting = 16
 )
 
-// readEvery is how often the last number of a company is read while somebody waits for it.
+// readEvery is the interval at which the last number of a company is read while a reader
+// waits for it.
 const readEvery = 250 * time.Millisecond
 
-// watch is a company that somebody waits for.
+// watch is a company with waiting readers.
 type watch struct {
 	waiting int
 	last    int64         // its last number, as far as it is known
@@ -94,7 +95,7 @@ func (r *Reader) leave(company uuid.UUID, w *watch) {
 	}
 }
 
-// follow reads the last number of a company until nobody waits for it. While Redis
+// follow reads the last number of a company until no reader waits for it. While Redis
 // does not answer nothing arrives.
 func (r *Reader) follow(ctx context.Context, company uuid.UUID, w *watch) {
 	for {

@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// Files are PEM files: who signs the server's certificate ("": the system's
-// authorities), and the certificate to present, with its key ("": none).
+// Files are PEM files: the CA of the server's certificate ("": the system's CAs), and
+// the client certificate with its key ("": none).
 type Files struct {
 	CA, Cert, Key string
 }

@@ -49,8 +49,8 @@ const (
 )
 
 // Limit returns l with the bounds of o. A connection that is too many is closed
-// at once: a wait in the queue would let who opens the most connections decide
-// for how long.
+// at once. If connections waited in a queue instead, the client with the most connections
+// would decide how long the others wait.
 func Limit(l net.Listener, o Options) net.Listener {
 	for _, reason := range []string{full, tooMany} {
 		o.Metrics.refused.WithLabelValues(o.Name, reason)

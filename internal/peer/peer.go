@@ -1,6 +1,5 @@
-// Package peer says who is at the other end of a request: the client's address
-// and certificate, from the connection itself or, when it comes from a trusted
-// proxy, from the headers that the proxy sets.
+// Package peer finds the address and the certificate of a request's client: those of the
+// connection or, if a trusted proxy opened it, those in the headers that the proxy sets.
 package peer
 
 import (
@@ -37,8 +36,7 @@ var (
 	errInClear = errors.New("the request is not protected by TLS")
 )
 
-// Options say whom to trust. The zero value trusts no proxy and knows no
-// authority.
+// Options are the trusted proxies and CAs. The zero value trusts no proxy and no CA.
 type Options struct {
 	// Proxies may speak for their clients: Header and X-Forwarded-For are
 	// trusted when the connection comes from one of them.
@@ -56,7 +54,7 @@ type Options struct {
 	Now func() time.Time // nil means time.Now
 }
 
-// Resolver finds who is at the other end. It is safe for concurrent use.
+// Resolver finds the client of a request. It is safe for concurrent use.
 type Resolver struct {
 	opts     Options
 	verifier *clientcert.Verifier
@@ -156,8 +154,8 @@ func (p *Resolver) Trusts(address netip.Addr) bool {
 	return slices.ContainsFunc(p.opts.Proxies, func(proxies netip.Prefix) bool { return proxies.Contains(address) })
 }
 
-// client is the last hop of X-Forwarded-For that is not a proxy of ours, since
-// each proxy adds whom it was called by at the end and all before is hearsay.
+// client is the last hop of X-Forwarded-For that is not a trusted proxy. Each proxy appends
+// the address of its client; what stands before a trusted proxy's entry is not verified.
 func (p *Resolver) client(direct netip.Addr, lines []string) netip.Addr {
 	address := direct
 	hops := strings.Split(strings.Join(lines, ","), ",")
@@ -194,9 +192,9 @@ func remote(r *http.Request) netip.Addr {
 // plain drops the IPv6 form of an IPv4 address, and a zone.
 func plain(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
 
-// Network is whom an address stands for: an IPv4 address for itself, an IPv6
-// address for its /64, of which one customer has all. It is the zero Prefix for
-// the zero Addr.
+// Network is the network of an address that is limited as one client: the address itself
+// for IPv4, the /64 for IPv6, since one customer usually has a /64. The zero Addr has the
+// zero Prefix.
 func Network(address netip.Addr) netip.Prefix {
 	bits := address.BitLen()
 	if address.Is6() {

@@ -5,7 +5,8 @@
 // tenth of the burst, and hands them out from memory: at a thousand requests a
 // second one in fifty waits for Redis. What one process has leased no other
 // has, so over any time N processes together admit no more than the limit and N
-// chunks. Who needs more than is held leases just that. While Redis is away each process goes on with a bucket of its own.
+// chunks. A request for more than a chunk leases exactly its own tokens. While Redis is
+// unreachable each process uses a local bucket.
 package ratelimit
 
 import (
@@ -230,7 +231,7 @@ func (l *Limiter) runLease(ctx context.Context, limit Limit, key string, need in
 	return answer, err
 }
 
-// withoutLease decides for one who cannot wait for the lease.
+// withoutLease decides without waiting for a lease.
 func (b *bucket) withoutLease(limit Limit, now time.Time, n int) Decision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -262,7 +263,7 @@ func (b *bucket) admitted(limit Limit, now time.Time) Decision {
 	return Decision{OK: true, Limit: limit.Burst, Remaining: b.left(limit, now), Reset: b.untilFull(now)}
 }
 
-// refused is for one who asked for n tokens, so there are fewer.
+// refused is the decision when fewer than n tokens are left.
 func (b *bucket) refused(limit Limit, now time.Time, n int, retry time.Duration) Decision {
 	return Decision{Limit: limit.Burst, Remaining: min(b.left(limit, now), n-1), Reset: b.untilFull(now), RetryAfter: retry}
 }

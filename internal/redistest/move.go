@@ -108,7 +108,7 @@ func (m *mover) migrate(from int, keys []string) error {
 	return m.masters[from].Do(m.ctx, args...).Err()
 }
 
-// end tells all masters who has the slot, first the one that has it now.
+// end tells all masters the new owner of the slot, the new owner first.
 func (m *mover) end(slot, to int, err error) error {
 	if err != nil {
 		return err

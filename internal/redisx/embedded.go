@@ -89,7 +89,7 @@ func (e *embedded) start(ctx context.Context) (*child.Process, error) {
 		return nil, err
 	}
 	defer lock.Close()           // the child has inherited it
-	_ = os.Remove(e.home.socket) // a dead server's: nobody listens there
+	_ = os.Remove(e.home.socket) // of a dead server
 	output := &lines{log: e.log}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), e.binary, e.args()...) //nolint:gosec // found on PATH; our own arguments
 	cmd.Stdout, cmd.Stderr = output, output

@@ -171,7 +171,7 @@ func (m *Memory) Fullest() MemoryUse {
 	for _, s := range m.shards {
 		share := float64(s.use.Used) / float64(max(s.use.Limit, 1))
 		if s.use.Limit == 0 {
-			share = math.Inf(1) // nobody knows
+			share = math.Inf(1) // unknown
 		}
 		if share > most {
 			fullest, most = s.use, share

@@ -67,7 +67,7 @@ func OpenFile(path string) (Key, error) {
 }
 
 // create writes a file whole under another name, down to the disk, and then
-// links it, so that of two processes at once one wins and nobody reads half of
+// links it, so that of two processes at once one wins and no process reads half of
 // it. The directory is synced too: what is sealed is lost with the key.
 func create(path, text string) error {
 	dir := filepath.Dir(path)

@@ -1,5 +1,5 @@
-// Package servertls is the server's side of TLS: what a listener presents, whom
-// it trusts, and how both change while it runs.
+// Package servertls is the server's side of TLS: the certificate of a listener, the CAs of
+// client certificates, and the replacement of both while it runs.
 package servertls
 
 import (

@@ -29,7 +29,7 @@ const (
 	Expired   Status = "EXPIRED"
 )
 
-// What a card can be. Nobody changes these lists.
+// The values of a card's fields. These lists are read-only.
 var (
 	Statuses      = []string{string(Active), string(Blocked), string(Cancelled), string(Expired)}
 	Types         = []string{masterWorldElite, masterCorporate, masterVirtual, "VISA_PHYSICAL", "VISA_VIRTUAL"}

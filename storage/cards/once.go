@@ -23,9 +23,9 @@ const (
 // was made is recorded under Key in the transaction that makes it, for 24 h.
 // The zero value records nothing.
 type Once struct {
-	// Key is the SHA-256 of who asks and of the storage.Key that they gave.
+	// Key is the SHA-256 of the caller and its Idempotency-Key.
 	Key [32]byte
-	// Fingerprint is the SHA-256 of what they ask for.
+	// Fingerprint is the SHA-256 of the request.
 	Fingerprint [32]byte
 }
 

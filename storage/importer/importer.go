@@ -101,7 +101,7 @@ func (p *pace) took(n int64, d time.Duration) {
 	p.lines.Store(min(max(int64(fit), minLines), batchLines))
 }
 
-// takeTurn stores a batch once nobody else waits to write to the SQLite file.
+// takeTurn stores a batch once no other writer waits for the SQLite file.
 func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *Report) error {
 	if !i.DB.MakeWay(ctx) {
 		return i.store(ctx, b, report)

@@ -68,7 +68,7 @@ func (o *ordinal) Scan(src any) error {
 }
 
 // count makes the history of the rows of q by the expression, or remembers it.
-// Of those who ask for the same at once, one counts for all.
+// Concurrent calls with the same arguments share one count.
 func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by string) (history, error) {
 	q = q.ColumnExpr("? AS at, count(*) AS n", bun.Safe(by)).GroupExpr("?", bun.Safe(by)).OrderExpr("1")
 	name := q.String()

@@ -11,7 +11,7 @@ import (
 	"spendhook/storage"
 )
 
-// LocationStatuses are those of a location. Nobody changes the list.
+// LocationStatuses are those of a location. The list is read-only.
 var LocationStatuses = []string{"ACTIVE", "INACTIVE"}
 
 // Location is a cost center, office, department or team: section 2.5 of the

@@ -13,7 +13,7 @@ import (
 	"spendhook/storage"
 )
 
-// ReimbursementStatuses are those of a reimbursement. Nobody changes the list.
+// ReimbursementStatuses are those of a reimbursement. The list is read-only.
 var ReimbursementStatuses = []string{
 	"PENDING", "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID",
 	"REJECTED", "FINANCE_REJECTED", "CANCELLED", "NOT_FOUND", "UNAUTHORIZED",

@@ -17,7 +17,7 @@ const (
 	maxYear = 2100
 )
 
-// StatementStatuses are those of a statement. Nobody changes the list.
+// StatementStatuses are those of a statement. The list is read-only.
 var StatementStatuses = []string{"OPEN", "CLOSED"}
 
 // Statement is the billing statement of one month: section 2.6 of the

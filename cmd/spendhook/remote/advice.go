@@ -16,7 +16,7 @@ const (
 	Failed      Kind = iota
 	NotAllowed       // no credentials, wrong ones, or not enough
 	NotFound         // there is no such thing, or no longer
-	Unavailable      // the daemon is away or busy: the same may succeed later
+	Unavailable      // the daemon is unreachable or busy: the same may succeed later
 )
 
 // KindOf is the kind of an error of a command.

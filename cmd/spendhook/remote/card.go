@@ -17,11 +17,11 @@ type cardCmd struct {
 
 	List      cardListCmd      `cmd:"" help:"List cards, the latest issued first." example:"spendhook card list --status ACTIVE --all"`
 	Get       cardGetCmd       `cmd:"" help:"Show a card." example:"spendhook card get 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"`
-	Create    cardCreateCmd    `cmd:"" help:"Create a card, or many of a file." example:"spendhook card create --type VIRTUAL --alias Travel --user-uuid 9d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a11 --threshold 1500.50 --periodicity MONTHLY"`
+	Create    cardCreateCmd    `cmd:"" help:"Create a card, or many cards from a file." example:"spendhook card create --type VIRTUAL --alias Travel --user-uuid 9d2f1c5e-8f0b-4a53-9c1c-0f5b8f0d2a11 --threshold 1500.50 --periodicity MONTHLY"`
 	Lock      cardLockCmd      `cmd:"" help:"Lock a card." example:"spendhook card lock 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"`
 	Unlock    cardUnlockCmd    `cmd:"" help:"Unlock a card." example:"spendhook card unlock 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10"`
-	Threshold cardThresholdCmd `cmd:"" help:"Change how much may be spent with a card." example:"spendhook card threshold 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10 2000"`
-	Cancel    cardCancelCmd    `cmd:"" help:"Cancel cards, for ever." example:"spendhook card cancel 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10 --yes"`
+	Threshold cardThresholdCmd `cmd:"" help:"Change the spending threshold of a card." example:"spendhook card threshold 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10 2000"`
+	Cancel    cardCancelCmd    `cmd:"" help:"Cancel cards permanently." example:"spendhook card cancel 3b2f0b57-6b2b-4b5e-8f57-3f0e3f3f7a10 --yes"`
 }
 
 type cardListCmd struct {
@@ -44,7 +44,7 @@ func (c *cardListCmd) Run(ctx context.Context, s *session) error {
 
 // oneCard is the argument of a command about one.
 type oneCard struct {
-	UUID uuid.UUID `arg:"" name:"uuid" help:"The card."`
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the card."`
 }
 
 type cardGetCmd struct{ oneCard }
@@ -57,13 +57,13 @@ func (c *cardGetCmd) Run(ctx context.Context, s *session) error {
 type cardCreateCmd struct {
 	careful
 	Type         string     `help:"VIRTUAL or PHYSICAL."`
-	Alias        string     `help:"What the card is for."`
+	Alias        string     `help:"Purpose of the card."`
 	UserUUID     *uuid.UUID `name:"user-uuid" help:"The cardholder, an active user of the company."`
-	Threshold    *string    `local:"" help:"How much may be spent with it (default: the company's credit limit)."`
+	Threshold    *string    `local:"" help:"Spending threshold (default: the company's credit limit)."`
 	Periodicity  string     `help:"How often the threshold resets: DAILY, WEEKLY or MONTHLY."`
-	BusinessType string     `help:"Of a physical card: BUSINESS or WORLD_ELITE."`
-	File         string     `short:"f" local:"" placeholder:"FILE|-" help:"Create many: a JSON array with the fields of the API, up to 500."`
-	Wait         bool       `local:"" help:"With --file: show the progress until it is done."`
+	BusinessType string     `help:"Model of a physical card: BUSINESS or WORLD_ELITE."`
+	File         string     `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with an array of up to 500 cards, with the fields of the API."`
+	Wait         bool       `local:"" help:"With --file: show the progress until the job ends."`
 }
 
 // Run creates it, or starts the job that creates many.
@@ -109,7 +109,7 @@ func (c oneCard) set(ctx context.Context, s *session, lock bool) error {
 
 type cardThresholdCmd struct {
 	oneCard
-	Threshold string `arg:"" help:"The amount."`
+	Threshold string `arg:"" help:"Amount of the threshold."`
 }
 
 // Run sets it.
@@ -122,7 +122,7 @@ func (c *cardThresholdCmd) Run(ctx context.Context, s *session) error {
 
 type cardCancelCmd struct {
 	careful
-	UUIDs []uuid.UUID `arg:"" name:"uuid" help:"The cards, up to 100."`
+	UUIDs []uuid.UUID `arg:"" name:"uuid" help:"UUIDs of the cards, up to 100."`
 }
 
 // Run cancels them and says what became of each.

@@ -12,13 +12,13 @@ import (
 type companyCmd struct {
 	group
 
-	Erase companyEraseCmd `cmd:"" help:"Remove what a company had until now: subscribers, secrets, payloads, answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+	Erase companyEraseCmd `cmd:"" help:"Erase what a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
 }
 
 type companyEraseCmd struct {
 	careful
-	UUID uuid.UUID `arg:"" name:"uuid" help:"The company."`
-	Wait bool      `help:"Show the progress until it is done (scope deliveries:read)."`
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
+	Wait bool      `help:"Show the progress until the job ends (scope deliveries:read)."`
 }
 
 // Run starts the job that does it.

@@ -19,17 +19,17 @@ import (
 
 const localDaemon = "http://127.0.0.1:8080"
 
-// Connection are the flags that say which daemon is asked, and as whom. Secrets are
-// never flags, which others on the machine can see.
+// Connection has the flags for the daemon's address and the credentials. Secrets are never
+// flags, because other users of the machine can see them.
 type Connection struct {
-	Profile     string        `env:"SPENDHOOK_PROFILE" predictor:"profile" default:"default" help:"Profile that 'spendhook login' made."`
-	URL         string        `name:"url" env:"SPENDHOOK_URL" help:"Base address of the daemon (default: the profile's, or http://127.0.0.1:8080)."`
-	TokenFile   string        `env:"SPENDHOOK_TOKEN_FILE" placeholder:"FILE|-" help:"File with an access token, in place of the profile's credentials. SPENDHOOK_TOKEN is one itself."`
+	Profile     string        `env:"SPENDHOOK_PROFILE" predictor:"profile" default:"default" help:"Profile saved by 'spendhook login'."`
+	URL         string        `name:"url" env:"SPENDHOOK_URL" help:"Base URL of the daemon (default: that of the profile, or http://127.0.0.1:8080)."`
+	TokenFile   string        `env:"SPENDHOOK_TOKEN_FILE" placeholder:"FILE|-" help:"File with an access token, instead of the profile's credentials. SPENDHOOK_TOKEN holds a token itself."`
 	CACert      string        `name:"cacert" env:"SPENDHOOK_CACERT" placeholder:"FILE" help:"CA certificates that the client trusts (PEM), instead of the system's."`
 	Cert        string        `env:"SPENDHOOK_CLIENT_CERT" placeholder:"FILE" help:"Client certificate to present (PEM)."`
-	Key         string        `env:"SPENDHOOK_CLIENT_KEY" placeholder:"FILE" help:"Its key."`
-	CompanyUUID *uuid.UUID    `name:"company-uuid" env:"SPENDHOOK_COMPANY_UUID" help:"Company, when the token does not carry one."`
-	RetryFor    time.Duration `default:"30s" help:"How long to try again while the daemon is away or asks for patience."`
+	Key         string        `env:"SPENDHOOK_CLIENT_KEY" placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	CompanyUUID *uuid.UUID    `name:"company-uuid" env:"SPENDHOOK_COMPANY_UUID" help:"Company to act for, if the token is not tied to one."`
+	RetryFor    time.Duration `default:"30s" help:"How long to retry while the daemon is unreachable or answers 429 or 503."`
 }
 
 // group are the flags of a kind of thing.

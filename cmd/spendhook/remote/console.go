@@ -12,8 +12,8 @@ import (
 type consoleSessionCmd struct {
 	group
 
-	List consoleSessionListCmd `cmd:"" help:"List the open sessions, the last to end first: all of the company with the scope operator, else those for whose links these credentials asked." example:"spendhook console-session list --all"`
-	End  consoleSessionEndCmd  `cmd:"" help:"End a session: its browser is out with its next request." example:"spendhook console-session end 5d2f7a10-8c3e-8b41-9f06-2a7c4e8d1b93 --yes"`
+	List consoleSessionListCmd `cmd:"" help:"List open sessions, the last to expire first. With the scope operator: all sessions of the company. Otherwise: the sessions whose links these credentials created." example:"spendhook console-session list --all"`
+	End  consoleSessionEndCmd  `cmd:"" help:"End a session. Its next request is refused." example:"spendhook console-session end 5d2f7a10-8c3e-8b41-9f06-2a7c4e8d1b93 --yes"`
 }
 
 type consoleSessionListCmd struct{ listing }
@@ -31,8 +31,8 @@ func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 
 type consoleSessionEndCmd struct {
 	careful
-	UUID         uuid.UUID `arg:"" name:"uuid" predictor:"console-session" help:"The session."`
-	AllCompanies bool      `help:"It may be tied to no company, or to any (scope platform)."`
+	UUID         uuid.UUID `arg:"" name:"uuid" predictor:"console-session" help:"Id of the session."`
+	AllCompanies bool      `help:"Also find sessions of no company or of any company (scope platform)."`
 }
 
 // Run ends it.

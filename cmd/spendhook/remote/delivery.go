@@ -26,19 +26,19 @@ type deliveryCmd struct {
 
 	List  deliveryListCmd  `cmd:"" help:"List deliveries, the newest first." example:"spendhook delivery list --status DEAD --since 2h --all"`
 	Get   deliveryGetCmd   `cmd:"" help:"Show a delivery with its attempts." example:"spendhook delivery get pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	Retry deliveryRetryCmd `cmd:"" help:"Attempt a delivery again, now, or all that pass filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Retry deliveryRetryCmd `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 }
 
 // outcomes are the filters that lists of events and of deliveries have in common.
 type outcomes struct {
-	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only to this subscriber."`
+	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only deliveries to this subscriber."`
 	Event          []string   `predictor:"event-type" help:"Only these event types; may repeat."`
 	Status         []string   `help:"Only these statuses; may repeat."`
-	ErrorClass     []string   `help:"Only with an attempt that ended so, as in timeout or http_5xx; may repeat."`
-	StatusCodeFrom *int       `help:"Only with an answer of this status code or above."`
-	StatusCodeTo   *int       `help:"And of this or below."`
-	From           *moment    `name:"since" aliases:"from" help:"Not before this time, or not longer ago than this, as in 2h or 3d."`
-	To             *moment    `name:"until" aliases:"to" help:"Not after this time, or longer ago than this."`
+	ErrorClass     []string   `help:"Only deliveries with an attempt of this outcome, such as timeout or http_5xx; may repeat."`
+	StatusCodeFrom *int       `help:"Only deliveries answered with this status code or above."`
+	StatusCodeTo   *int       `help:"Only deliveries answered with this status code or below."`
+	From           *moment    `name:"since" aliases:"from" help:"Not before this time, or not longer ago than this (2h, 3d)."`
+	To             *moment    `name:"until" aliases:"to" help:"Not after this time, or at least this long ago (2h, 3d)."`
 }
 
 type deliveryListCmd struct {
@@ -54,7 +54,7 @@ func (c *deliveryListCmd) Run(ctx context.Context, s *session) error {
 }
 
 type deliveryGetCmd struct {
-	ID string `arg:"" name:"id" predictor:"delivery" help:"The delivery."`
+	ID string `arg:"" name:"id" predictor:"delivery" help:"Id of the delivery."`
 }
 
 // Run shows it.
@@ -64,10 +64,10 @@ func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
 
 type deliveryRetryCmd struct {
 	outcomes
-	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"The delivery. Without it, all that pass the filters, of which one is needed."`
-	Yes    bool   `short:"y" help:"Do not ask."`
-	DryRun bool   `help:"Of one delivery, print the request; else only count."`
-	Wait   bool   `help:"Of many, show the progress until it is done."`
+	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
+	Yes    bool   `short:"y" help:"Do not ask for confirmation."`
+	DryRun bool   `help:"For one delivery, print the request. For many, only count."`
+	Wait   bool   `help:"For many deliveries, show the progress until the job ends."`
 }
 
 // Run has them attempted.

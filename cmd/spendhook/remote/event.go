@@ -22,22 +22,22 @@ type eventCmd struct {
 	List       eventListCmd       `cmd:"" help:"List events, the newest first." example:"spendhook event list --event PAYMENT_PAID --since 2h"`
 	Get        eventGetCmd        `cmd:"" help:"Show an event." example:"spendhook event get pay-4711"`
 	Deliveries eventDeliveriesCmd `cmd:"" help:"List the deliveries of an event." example:"spendhook event deliveries pay-4711"`
-	Explain    eventExplainCmd    `cmd:"" help:"Say, for every subscriber, what became of an event." example:"spendhook event explain pay-4711"`
-	Feed       eventFeedCmd       `cmd:"" help:"Read the events that a subscriber gets, in their order." example:"spendhook event feed 0b9d1f7e-5b7c-4c0a-9a45-1d2e3f405162 --follow -o json"`
+	Explain    eventExplainCmd    `cmd:"" help:"Show, for each subscriber, the result of an event or why it was not sent." example:"spendhook event explain pay-4711"`
+	Feed       eventFeedCmd       `cmd:"" help:"Read the events of a subscriber, in order of acceptance." example:"spendhook event feed 0b9d1f7e-5b7c-4c0a-9a45-1d2e3f405162 --follow -o json"`
 	Replay     eventReplayCmd     `cmd:"" help:"Deliver an event again." example:"spendhook event replay pay-4711"`
-	Erase      eventEraseCmd      `cmd:"" help:"Remove the payload of a settled event, and what receivers answered." example:"spendhook event erase pay-4711 --yes"`
+	Erase      eventEraseCmd      `cmd:"" help:"Remove the payload of a settled event and the recorded answers." example:"spendhook event erase pay-4711 --yes"`
 }
 
 type eventSendCmd struct {
-	ID           string    `name:"id" help:"Event id; sending the same id again is safe (default: a fresh UUID)."`
+	ID           string    `name:"id" help:"Event id; sending the same id again is safe (default: a new UUID)."`
 	Event        string    `predictor:"event-type" help:"Event type, such as PAYMENT_PAID."`
-	Timestamp    time.Time `help:"When it happened, RFC 3339 (default: now)."`
+	Timestamp    time.Time `help:"Time of the event, RFC 3339 (default: now)."`
 	Metadata     string    `xor:"metadata" help:"Metadata, a JSON object."`
-	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File holding the metadata."`
-	ErrorCode    string    `help:"Error code the event carries."`
-	ErrorMessage string    `help:"Error message the event carries."`
-	File         string    `short:"f" placeholder:"FILE|-" help:"Send each line of a file, one event record a line (NDJSON), in place of flags."`
-	DryRun       bool      `help:"Print the request and do not send it."`
+	MetadataFile string    `xor:"metadata" type:"existingfile" help:"File with the metadata."`
+	ErrorCode    string    `help:"Error code of the event."`
+	ErrorMessage string    `help:"Error message of the event."`
+	File         string    `short:"f" placeholder:"FILE|-" help:"NDJSON file with one event per line, instead of flags."`
+	DryRun       bool      `help:"Print the request, and do not send it."`
 }
 
 // Run sends the event of the flags, or every line of the file, and fails
@@ -126,7 +126,7 @@ func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 
 // oneEvent is the argument of a command about one.
 type oneEvent struct {
-	ID string `arg:"" name:"id" predictor:"event" help:"The event."`
+	ID string `arg:"" name:"id" predictor:"event" help:"Id of the event."`
 }
 
 type eventGetCmd struct{ oneEvent }
@@ -138,7 +138,7 @@ func (c *eventGetCmd) Run(ctx context.Context, s *session) error {
 
 type eventDeliveriesCmd struct {
 	oneEvent
-	Watch bool `short:"w" help:"List again every 2 s, until interrupted."`
+	Watch bool `short:"w" help:"Repeat the list every 2 s until interrupted."`
 }
 
 // Run lists them.
@@ -161,7 +161,7 @@ func (c *eventExplainCmd) Run(ctx context.Context, s *session) error {
 type eventReplayCmd struct {
 	careful
 	oneEvent
-	SubscriberUUIDs []uuid.UUID `name:"subscriber-uuid" help:"Only to this subscriber; may repeat (default: all that want it)."`
+	SubscriberUUIDs []uuid.UUID `name:"subscriber-uuid" help:"Only to this subscriber; may repeat (default: all matching subscribers)."`
 }
 
 // Run prints the deliveries that were scheduled.
@@ -190,7 +190,7 @@ func (c *eventReplayCmd) Run(ctx context.Context, s *session) error {
 
 type eventEraseCmd struct {
 	careful
-	ID string `arg:"" name:"id" help:"The event."`
+	ID string `arg:"" name:"id" help:"Id of the event."`
 }
 
 // Run erases it.

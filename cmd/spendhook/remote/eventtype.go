@@ -11,9 +11,9 @@ type eventTypeCmd struct {
 	group
 
 	List   eventTypeListCmd   `cmd:"" default:"withargs" help:"List the event types." example:"spendhook event-type list -o name"`
-	Get    eventTypeGetCmd    `cmd:"" help:"Show what is known of an event type." example:"spendhook event-type get PAYMENT_PAID"`
-	Put    eventTypePutCmd    `cmd:"" help:"Document an event type, for all companies (scope platform)." example:"spendhook event-type put PAYMENT_PAID --description 'A payment was paid.' --schema-file payment-paid.schema.json --example-file payment-paid.json"`
-	Delete eventTypeDeleteCmd `cmd:"" help:"Remove the documentation of an event type (scope platform)." example:"spendhook event-type delete PAYMENT_PAID --yes"`
+	Get    eventTypeGetCmd    `cmd:"" help:"Show an event type." example:"spendhook event-type get PAYMENT_PAID"`
+	Put    eventTypePutCmd    `cmd:"" help:"Set the description, schema and example of an event type, for all companies (scope platform)." example:"spendhook event-type put PAYMENT_PAID --description 'A payment was paid.' --schema-file payment-paid.schema.json --example-file payment-paid.json"`
+	Delete eventTypeDeleteCmd `cmd:"" help:"Delete the documentation of an event type (scope platform)." example:"spendhook event-type delete PAYMENT_PAID --yes"`
 }
 
 type eventTypeListCmd struct{}
@@ -25,7 +25,7 @@ func (c *eventTypeListCmd) Run(ctx context.Context, s *session) error {
 }
 
 type eventTypeGetCmd struct {
-	Name string `arg:"" help:"The event type."`
+	Name string `arg:"" help:"Event type."`
 }
 
 // Run shows it.
@@ -35,12 +35,12 @@ func (c *eventTypeGetCmd) Run(ctx context.Context, s *session) error {
 
 type eventTypePutCmd struct {
 	careful
-	Name        string  `arg:"" help:"The event type."`
-	Description string  `help:"What it says, for people."`
+	Name        string  `arg:"" help:"Event type."`
+	Description string  `help:"Description."`
 	SchemaFile  string  `local:"" placeholder:"FILE|-" help:"JSON Schema 2020-12 of the metadata."`
 	ExampleFile string  `local:"" placeholder:"FILE|-" help:"An example of the metadata."`
-	File        string  `short:"f" local:"" placeholder:"FILE|-" help:"JSON with the fields of the API, in place of flags."`
-	IfMatch     *string `help:"Only while its ETag is this one."`
+	File        string  `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
+	IfMatch     *string `help:"Fail unless the current ETag is this one."`
 }
 
 // Run documents it, in place of what was there.
@@ -66,8 +66,8 @@ func (c *eventTypePutCmd) Run(ctx context.Context, s *session) error {
 
 type eventTypeDeleteCmd struct {
 	careful
-	Name    string  `arg:"" help:"The event type."`
-	IfMatch *string `help:"Only while its ETag is this one."`
+	Name    string  `arg:"" help:"Event type."`
+	IfMatch *string `help:"Fail unless the current ETag is this one."`
 }
 
 // Run removes what was documented.

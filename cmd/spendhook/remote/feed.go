@@ -51,7 +51,7 @@ func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) erro
 }
 
 // Follow calls each for the events after f.After and all that come later, until ctx
-// ends, which is no error, or each returns an error. While the daemon is away or busy
+// ends, which is no error, or each returns an error. While the daemon is unreachable or busy
 // it tells trouble of that and tries again every 2 s.
 func (f *Feed) Follow(ctx context.Context, each func(client.FeedEvent) error, trouble func(error)) error {
 	limit := 100
@@ -100,11 +100,11 @@ func (f *Feed) take(page *client.Feed, each func(client.FeedEvent) error) error 
 }
 
 type eventFeedCmd struct {
-	Subscriber uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"The subscriber."`
-	After      int64     `help:"Number of the event before the first; 0 begins with the oldest that is kept." default:"0"`
-	New        bool      `help:"Begin with the events to come; with --follow."`
-	Follow     bool      `help:"Go on with the events to come, until interrupted." short:"f"`
-	Signatures bool      `help:"With the headers that a delivery would have now."`
+	Subscriber uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"UUID of the subscriber."`
+	After      int64     `help:"Sequence number after which the feed begins; 0 begins with the oldest kept event." default:"0"`
+	New        bool      `help:"With --follow: begin with new events."`
+	Follow     bool      `help:"Wait for new events until interrupted." short:"f"`
+	Signatures bool      `help:"Include the headers of a delivery, signed now."`
 }
 
 // Validate tells what kong cannot see by itself.

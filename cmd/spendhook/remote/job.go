@@ -14,15 +14,15 @@ type jobCmd struct {
 	group
 
 	List   jobListCmd   `cmd:"" help:"List the jobs of a company, the newest first." example:"spendhook job list --status RUNNING"`
-	Cancel jobCancelCmd `cmd:"" help:"Cancel a job; what it has done stays." example:"spendhook job cancel c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162 --yes"`
+	Cancel jobCancelCmd `cmd:"" help:"Cancel a job. Finished work is kept." example:"spendhook job cancel c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162 --yes"`
 	Get    jobGetCmd    `cmd:"" help:"Show a job." example:"spendhook job get c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"`
-	Wait   jobWaitCmd   `cmd:"" help:"Show the progress of a job until it is done." example:"spendhook job wait c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"`
+	Wait   jobWaitCmd   `cmd:"" help:"Show the progress of a job until it ends." example:"spendhook job wait c1a7f0de-5b7c-4c0a-9a45-1d2e3f405162"`
 }
 
 // oneJob is the argument of a command about one.
 type oneJob struct {
-	UUID  uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
-	Cards bool      `help:"It is a bulk creation of cards."`
+	UUID  uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"UUID of the job."`
+	Cards bool      `help:"The job is a bulk creation of cards."`
 }
 
 // reading is a request for the present state of a job.
@@ -78,7 +78,7 @@ func (c *jobWaitCmd) Run(ctx context.Context, s *session) error {
 
 type jobListCmd struct {
 	listing
-	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs about this subscriber alone."`
+	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only jobs of this subscriber."`
 	Kind           []string   `help:"RETRY, RECOVER, RELEASE, CANCEL, DROP or ERASE; may repeat."`
 	Status         []string   `help:"QUEUED, RUNNING, COMPLETED or CANCELLED; may repeat."`
 }
@@ -102,7 +102,7 @@ func (c *jobListCmd) Run(ctx context.Context, s *session) error {
 
 type jobCancelCmd struct {
 	careful
-	UUID uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"The job."`
+	UUID uuid.UUID `arg:"" name:"uuid" predictor:"job" help:"UUID of the job."`
 }
 
 // Run cancels it.

@@ -22,9 +22,9 @@ type page struct {
 
 // listing are the flags of every list.
 type listing struct {
-	Size  int  `local:"" help:"Items a page, at most 100."`
-	All   bool `local:"" help:"Read all pages, not the first alone."`
-	Watch bool `local:"" short:"w" help:"List again every 2 s, until interrupted."`
+	Size  int  `local:"" help:"Items per page, at most 100."`
+	All   bool `local:"" help:"Read all pages instead of the first one."`
+	Watch bool `local:"" short:"w" help:"Repeat the list every 2 s until interrupted."`
 }
 
 // watchEvery is the time between two looks.

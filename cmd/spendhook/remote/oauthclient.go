@@ -13,12 +13,12 @@ import (
 type oauthClientCmd struct {
 	group
 
-	List         oauthClientListCmd   `cmd:"" help:"List the clients, the first created first." example:"spendhook oauth-client list --all"`
+	List         oauthClientListCmd   `cmd:"" help:"List the clients, the oldest first." example:"spendhook oauth-client list --all"`
 	Get          oauthClientGetCmd    `cmd:"" help:"Show a client." example:"spendhook oauth-client get shc_df359699887e0c772d5757c5"`
 	Create       oauthClientCreateCmd `cmd:"" help:"Create a client. Its secret is printed once." example:"spendhook oauth-client create --name ledger --for-company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --scope events:write"`
 	Update       oauthClientUpdateCmd `cmd:"" help:"Disable or enable a client, or change its certificates." example:"spendhook oauth-client update shc_df359699887e0c772d5757c5 --disabled"`
-	RotateSecret oauthClientRotateCmd `cmd:"" help:"Give a client a new secret, printed once; the old one is good for a while." example:"spendhook oauth-client rotate-secret shc_df359699887e0c772d5757c5 --overlap 1h"`
-	Delete       oauthClientDeleteCmd `cmd:"" help:"Delete a client; the tokens it has stop within seconds." example:"spendhook oauth-client delete shc_df359699887e0c772d5757c5 --yes"`
+	RotateSecret oauthClientRotateCmd `cmd:"" help:"Create a new secret for a client, printed once. The old secret stays valid for a while." example:"spendhook oauth-client rotate-secret shc_df359699887e0c772d5757c5 --overlap 1h"`
+	Delete       oauthClientDeleteCmd `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook oauth-client delete shc_df359699887e0c772d5757c5 --yes"`
 }
 
 type oauthClientListCmd struct{ listing }
@@ -33,7 +33,7 @@ func (c *oauthClientListCmd) Run(ctx context.Context, s *session) error {
 
 // oneOAuthClient is the argument of a command about one.
 type oneOAuthClient struct {
-	ID string `arg:"" name:"client-id" help:"The client."`
+	ID string `arg:"" name:"client-id" help:"Id of the client."`
 }
 
 type oauthClientGetCmd struct{ oneOAuthClient }
@@ -45,11 +45,11 @@ func (c *oauthClientGetCmd) Run(ctx context.Context, s *session) error {
 
 type oauthClientCreateCmd struct {
 	careful      `local:""`
-	Name         string     `required:"" help:"What the client is, for people."`
-	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to; without it, it may name any."`
-	Scopes       []string   `name:"scope" required:"" help:"Scope that its tokens may have; may repeat."`
-	Certificates []string   `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that it may present; may repeat."`
-	NoSecret     bool       `help:"It authenticates by certificate only."`
+	Name         string     `required:"" help:"Description of the client."`
+	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to (default: none; each token request may name a company)."`
+	Scopes       []string   `name:"scope" required:"" help:"Scope that the client may request; may repeat."`
+	Certificates []string   `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat."`
+	NoSecret     bool       `help:"The client authenticates with a certificate only."`
 }
 
 // Run prints it, with its secret.
@@ -65,8 +65,8 @@ func (c *oauthClientCreateCmd) Run(ctx context.Context, s *session) error {
 type oauthClientUpdateCmd struct {
 	careful `local:""`
 	oneOAuthClient
-	Disabled     *bool     `negatable:"" help:"Give it no more tokens; --no-disabled enables it again."`
-	Certificates *[]string `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that it may present; may repeat. Those that are not named, it no longer may."`
+	Disabled     *bool     `negatable:"" help:"Disable the client; --no-disabled enables it."`
+	Certificates *[]string `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat. Replaces all earlier ones."`
 }
 
 // Run prints it, changed.
@@ -83,7 +83,7 @@ func (c *oauthClientUpdateCmd) Run(ctx context.Context, s *session) error {
 type oauthClientRotateCmd struct {
 	careful
 	oneOAuthClient
-	Overlap time.Duration `default:"24h" help:"How long the old secret is good beside the new one."`
+	Overlap time.Duration `default:"24h" help:"How long the old secret stays valid."`
 }
 
 // Run prints it, with its new secret.

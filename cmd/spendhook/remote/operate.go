@@ -13,9 +13,9 @@ import (
 type quarantineCmd struct {
 	group
 
-	List  quarantineListCmd  `cmd:"" help:"List what could not be read." example:"spendhook quarantine list --all"`
-	Retry quarantineRetryCmd `cmd:"" help:"Try again to deliver it." example:"spendhook quarantine retry pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"`
-	Drop  quarantineDropCmd  `cmd:"" help:"Give it up." example:"spendhook quarantine drop pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --yes"`
+	List  quarantineListCmd  `cmd:"" help:"List events and deliveries that could not be read." example:"spendhook quarantine list --all"`
+	Retry quarantineRetryCmd `cmd:"" help:"Release an entry: try to deliver it again." example:"spendhook quarantine retry pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"`
+	Drop  quarantineDropCmd  `cmd:"" help:"Drop an entry for good." example:"spendhook quarantine drop pay-4711 --company-uuid 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --yes"`
 }
 
 type quarantineListCmd struct{ listing }
@@ -30,7 +30,7 @@ func (c *quarantineListCmd) Run(ctx context.Context, s *session) error {
 
 type quarantineRetryCmd struct {
 	careful
-	ID string `arg:"" name:"id" help:"The event or the delivery."`
+	ID string `arg:"" name:"id" help:"Id of the event or delivery."`
 }
 
 // Run queues it again.
@@ -43,7 +43,7 @@ func (c *quarantineRetryCmd) Run(ctx context.Context, s *session) error {
 
 type quarantineDropCmd struct {
 	careful
-	ID string `arg:"" name:"id" help:"The event or the delivery."`
+	ID string `arg:"" name:"id" help:"Id of the event or delivery."`
 }
 
 // Run drops it.
@@ -58,17 +58,17 @@ func (c *quarantineDropCmd) Run(ctx context.Context, s *session) error {
 type auditCmd struct {
 	group
 
-	List   auditListCmd   `cmd:"" help:"List changes, the newest first." example:"spendhook audit list --action card --since 2h"`
-	Export auditExportCmd `cmd:"" help:"Write the audit log as NDJSON, the newest entry first." example:"spendhook audit export --since 2026-11-01T00:00:00Z > audit.ndjson"`
+	List   auditListCmd   `cmd:"" help:"List audit entries, the newest first." example:"spendhook audit list --action card --since 2h"`
+	Export auditExportCmd `cmd:"" help:"Export the audit log as NDJSON, the newest entry first." example:"spendhook audit export --since 2026-11-01T00:00:00Z > audit.ndjson"`
 }
 
 // auditFilter are the filters of both.
 type auditFilter struct {
-	From   *moment `name:"since" aliases:"from" help:"Recorded from here on: a time, or how long ago, as in 2h or 3d."`
-	To     *moment `name:"until" aliases:"to" help:"And up to here (default: now)."`
-	Actor  string  `help:"Only changes by this subject or client."`
-	Action string  `help:"Only this action, as in card.lock, or all of a kind, as in card."`
-	Target string  `help:"Only changes of the thing with this id."`
+	From   *moment `name:"since" aliases:"from" help:"Recorded since this time, or since this long ago (2h, 3d)."`
+	To     *moment `name:"until" aliases:"to" help:"End of the time range (default: now)."`
+	Actor  string  `help:"Only actions of this subject or client."`
+	Action string  `help:"Only this action (card.lock), or all actions of a kind (card)."`
+	Target string  `help:"Only actions on the resource with this id."`
 }
 
 type auditListCmd struct {
@@ -119,7 +119,7 @@ func (c *certificateGetCmd) Run(ctx context.Context, s *session) error {
 }
 
 type certificateSetCmd struct {
-	CertificateChain string `arg:"" type:"existingfile" help:"File with the certificate and those that sign it (PEM)."`
+	CertificateChain string `arg:"" type:"existingfile" help:"File with the certificate and its intermediates (PEM)."`
 	PrivateKey       string `arg:"" type:"existingfile" help:"File with its key (PEM, PKCS 8)."`
 }
 

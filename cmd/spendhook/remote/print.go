@@ -15,7 +15,7 @@ import (
 
 // output says how answers are printed.
 type output struct {
-	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"How to print: table, json, yaml, or name for the ids alone."`
+	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"Output format: table, json, yaml, or name (ids only)."`
 }
 
 // column is one of a table: its heading, and the path of its value in an item.

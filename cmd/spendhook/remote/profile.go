@@ -74,7 +74,7 @@ func readProfile(name string) (p profile, err error) {
 	return p, err
 }
 
-// readPrivate reads a file that nobody else may read.
+// readPrivate reads a file that only its owner may read.
 func readPrivate(path string, into any) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -137,10 +137,10 @@ func (p profile) credentials(name string, stderr io.Writer) *client.Credentials 
 type loginCmd struct {
 	Connection
 
-	ClientID         string `env:"SPENDHOOK_CLIENT_ID" help:"The client's id."`
-	ClientSecretFile string `placeholder:"FILE|-" help:"File with its secret, - for standard input. Without it, SPENDHOOK_CLIENT_SECRET or a question."`
-	NoSecret         bool   `help:"The client authenticates by its certificate alone (--cert, --key)."`
-	Scope            string `help:"Scopes to ask for, separated by spaces (default: all that the client has)."`
+	ClientID         string `env:"SPENDHOOK_CLIENT_ID" help:"Id of the client."`
+	ClientSecretFile string `placeholder:"FILE|-" help:"File with the client secret, - for standard input (default: SPENDHOOK_CLIENT_SECRET, or a prompt)."`
+	NoSecret         bool   `help:"The client authenticates with its certificate only (--cert, --key)."`
+	Scope            string `help:"Scopes to request, separated by spaces (default: all scopes of the client)."`
 }
 
 // Run gets a token with the credentials and keeps them.
@@ -211,7 +211,7 @@ func (c *loginCmd) secret(t *Terminal) (string, error) {
 
 type profileCmd struct {
 	List   profileListCmd   `cmd:"" default:"withargs" help:"List the profiles." example:"spendhook profile list"`
-	Delete profileDeleteCmd `cmd:"" help:"Forget a profile, its secret and its token." example:"spendhook profile delete test"`
+	Delete profileDeleteCmd `cmd:"" help:"Delete a profile with its secret and token." example:"spendhook profile delete test"`
 }
 
 type profileListCmd struct{}
@@ -254,7 +254,7 @@ func profiles() ([]string, error) {
 }
 
 type profileDeleteCmd struct {
-	Name string `arg:"" predictor:"profile" help:"The profile."`
+	Name string `arg:"" predictor:"profile" help:"Name of the profile."`
 }
 
 // Run removes its files. The token stays good until it expires.

@@ -16,23 +16,23 @@ import (
 
 // Commands are those that ask a daemon, one field for each kind of thing.
 type Commands struct {
-	Subscriber     subscriberCmd     `cmd:"" help:"Who wants which events, and where."`
-	Event          eventCmd          `cmd:"" help:"Send events, find them, deliver them again."`
-	EventType      eventTypeCmd      `cmd:"" help:"The known event types."`
-	Company        companyCmd        `cmd:"" help:"All that a company has."`
-	Delivery       deliveryCmd       `cmd:"" help:"One event on its way to one subscriber."`
-	Job            jobCmd            `cmd:"" help:"What takes longer than a request: recoveries, bulk creations of cards."`
-	Card           cardCmd           `cmd:"" help:"Payment cards."`
-	Reimbursement  reimbursementCmd  `cmd:"" help:"Requests for reimbursement."`
-	Location       locationCmd       `cmd:"" help:"Cost centers, offices, departments and teams."`
-	Statement      statementCmd      `cmd:"" help:"Billing statements."`
-	Certificate    certificateCmd    `cmd:"" help:"The client certificate that receivers are shown."`
-	Quarantine     quarantineCmd     `cmd:"" help:"What could not be read (scope operator)."`
-	OAuthClient    oauthClientCmd    `cmd:"" name:"oauth-client" help:"The OAuth clients of a daemon (scopes operator and platform)."`
-	ConsoleSession consoleSessionCmd `cmd:"" help:"The open sessions of the web console."`
-	Audit          auditCmd          `cmd:"" help:"Who changed what (scope operator)."`
-	Login          loginCmd          `cmd:"" help:"Keep the credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
-	Profile        profileCmd        `cmd:"" help:"The profiles that login has made."`
+	Subscriber     subscriberCmd     `cmd:"" help:"Manage subscribers: callback URLs and the event types they receive."`
+	Event          eventCmd          `cmd:"" help:"Send events, list them, deliver them again."`
+	EventType      eventTypeCmd      `cmd:"" help:"Manage the documentation of event types."`
+	Company        companyCmd        `cmd:"" help:"Erase the data of a company."`
+	Delivery       deliveryCmd       `cmd:"" help:"List deliveries and dead letters, retry them."`
+	Job            jobCmd            `cmd:"" help:"Watch and cancel jobs: recoveries, retries, bulk creations of cards."`
+	Card           cardCmd           `cmd:"" help:"Manage payment cards."`
+	Reimbursement  reimbursementCmd  `cmd:"" help:"List reimbursement requests."`
+	Location       locationCmd       `cmd:"" help:"List locations: cost centers, offices, departments and teams."`
+	Statement      statementCmd      `cmd:"" help:"Show billing statements."`
+	Certificate    certificateCmd    `cmd:"" help:"Manage the client certificate that is presented to receivers."`
+	Quarantine     quarantineCmd     `cmd:"" help:"Manage quarantined events and deliveries (scope operator)."`
+	OAuthClient    oauthClientCmd    `cmd:"" name:"oauth-client" help:"Manage OAuth clients over the API (scopes operator and platform)."`
+	ConsoleSession consoleSessionCmd `cmd:"" help:"List and end sessions of the web console."`
+	Audit          auditCmd          `cmd:"" help:"Read the audit log (scope operator)."`
+	Login          loginCmd          `cmd:"" help:"Save the URL and credentials of a daemon in a profile." example:"spendhook login --url https://hooks.example.com --client-id 5f0c2d2e --client-secret-file secret.txt"`
+	Profile        profileCmd        `cmd:"" help:"List and delete profiles."`
 }
 
 // Terminal is what a command reads and writes.
@@ -60,8 +60,8 @@ type session struct {
 
 // careful are the flags of what sends something or cannot be undone.
 type careful struct {
-	Yes    bool `short:"y" help:"Do not ask."`
-	DryRun bool `help:"Print the request and do not send it."`
+	Yes    bool `short:"y" help:"Do not ask for confirmation."`
+	DryRun bool `help:"Print the request, and do not send it."`
 }
 
 // mind asks before something that cannot be undone, unless question is "". With

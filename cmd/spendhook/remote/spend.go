@@ -21,17 +21,17 @@ type reimbursementListCmd struct {
 	RequestCreationDateEnd   string      `help:"Requested on this day or earlier."`
 	ExpenseDateStart         string      `help:"Spent on this day or later."`
 	ExpenseDateEnd           string      `help:"Spent on this day or earlier."`
-	FinalApprovalDateStart   string      `help:"Finally approved on this day or later."`
-	FinalApprovalDateEnd     string      `help:"Finally approved on this day or earlier."`
+	FinalApprovalDateStart   string      `help:"Approved on this day or later."`
+	FinalApprovalDateEnd     string      `help:"Approved on this day or earlier."`
 	PaymentDateStart         string      `help:"Paid on this day or later."`
 	PaymentDateEnd           string      `help:"Paid on this day or earlier."`
 	LastUpdateDateStart      string      `help:"Last updated on this day or later."`
 	LastUpdateDateEnd        string      `help:"Last updated on this day or earlier."`
-	CategoryCodes            []int32     `name:"category-code" help:"Category codes of the merchant; may repeat."`
-	RequesterUuids           []uuid.UUID `name:"requester-uuid" help:"Users who made the request; may repeat."`
-	RequesterName            string      `help:"A part of the requester's name."`
-	Statuses                 []string    `name:"status" help:"Validation statuses; may repeat."`
-	Uuids                    []uuid.UUID `name:"uuid" help:"Only these; may repeat."`
+	CategoryCodes            []int32     `name:"category-code" help:"Merchant category code; may repeat."`
+	RequesterUuids           []uuid.UUID `name:"requester-uuid" help:"User who made the request; may repeat."`
+	RequesterName            string      `help:"Only requesters whose name contains this text."`
+	Statuses                 []string    `name:"status" help:"Validation status; may repeat."`
+	Uuids                    []uuid.UUID `name:"uuid" help:"Only the reimbursement with this id; may repeat."`
 }
 
 // Run lists them.
@@ -71,7 +71,7 @@ func (c *locationListCmd) Run(ctx context.Context, s *session) error {
 }
 
 type locationGetCmd struct {
-	UUID uuid.UUID `arg:"" name:"uuid" help:"The location."`
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the location."`
 }
 
 // Run shows it.
@@ -82,12 +82,12 @@ func (c *locationGetCmd) Run(ctx context.Context, s *session) error {
 type statementCmd struct {
 	group
 
-	Get statementGetCmd `cmd:"" default:"withargs" help:"Show the current statement, or that of a month." example:"spendhook statement get --month 10 --year 2026"`
+	Get statementGetCmd `cmd:"" default:"withargs" help:"Show the current statement, or the statement of a month." example:"spendhook statement get --month 10 --year 2026"`
 }
 
 type statementGetCmd struct {
 	Month int `and:"when" help:"The month, 1 to 12."`
-	Year  int `and:"when" help:"Its year."`
+	Year  int `and:"when" help:"The year."`
 }
 
 // Run shows it.

@@ -19,15 +19,15 @@ type subscriberCmd struct {
 	List         subscriberListCmd    `cmd:"" help:"List subscribers." example:"spendhook subscriber list --events PAYMENT_PAID --enabled=false"`
 	Get          subscriberGetCmd     `cmd:"" help:"Show a subscriber." example:"spendhook subscriber get 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 -o yaml"`
 	Create       subscriberCreateCmd  `cmd:"" help:"Create a subscriber. Its signing secret is printed once." example:"spendhook subscriber create --name Bookkeeping --callback-url https://books.example.com/hooks --event PAYMENT_PAID --event CARD_CREATION_REQUEST_CREATED"`
-	Update       subscriberUpdateCmd  `cmd:"" help:"Change what is given, and nothing else." example:"spendhook subscriber update 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --enabled=true"`
-	Pause        subscriberPauseCmd   `cmd:"" help:"Let deliveries wait, without attempts." example:"spendhook subscriber pause 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	Resume       subscriberResumeCmd  `cmd:"" help:"Send what waits, or cancel it with --drop." example:"spendhook subscriber resume 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	RotateSecret subscriberRotateCmd  `cmd:"" help:"Give a new signing secret, printed once; the old one signs beside it for a while." example:"spendhook subscriber rotate-secret 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
-	Test         subscriberTestCmd    `cmd:"" help:"Send a signed test delivery, and show what came of it." example:"spendhook subscriber test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	FilterTest   subscriberFilterCmd  `cmd:"" help:"Try a filter on events that were accepted." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
-	Stats        subscriberStatsCmd   `cmd:"" help:"Count deliveries." example:"spendhook subscriber stats 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
-	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver again what failed or was never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 24h --wait"`
-	Delete       subscriberDeleteCmd  `cmd:"" help:"Delete a subscriber, and cancel what waits for it." example:"spendhook subscriber delete 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
+	Update       subscriberUpdateCmd  `cmd:"" help:"Change the given fields of a subscriber." example:"spendhook subscriber update 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --enabled=true"`
+	Pause        subscriberPauseCmd   `cmd:"" help:"Pause a subscriber: its deliveries wait." example:"spendhook subscriber pause 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Resume       subscriberResumeCmd  `cmd:"" help:"Resume a subscriber: send waiting deliveries, or cancel them with --drop." example:"spendhook subscriber resume 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	RotateSecret subscriberRotateCmd  `cmd:"" help:"Create a new signing secret, printed once. For a while, deliveries are signed with both secrets." example:"spendhook subscriber rotate-secret 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
+	Test         subscriberTestCmd    `cmd:"" help:"Send a signed test delivery, and show its result." example:"spendhook subscriber test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	FilterTest   subscriberFilterCmd  `cmd:"" help:"Test a filter expression on accepted events." example:"spendhook subscriber filter-test 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --filter 'decimal(metadata.amount) >= decimal(\"100\")'"`
+	Stats        subscriberStatsCmd   `cmd:"" help:"Show delivery counts of a subscriber." example:"spendhook subscriber stats 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
+	Recover      subscriberRecoverCmd `cmd:"" help:"Deliver events again that failed or were never sent." example:"spendhook subscriber recover 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --since 24h --wait"`
+	Delete       subscriberDeleteCmd  `cmd:"" help:"Delete a subscriber, and cancel its pending deliveries." example:"spendhook subscriber delete 0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90 --yes"`
 }
 
 var subscriberTable = table{
@@ -42,16 +42,16 @@ var subscriberTable = table{
 
 // oneSubscriber is the argument of a command about one.
 type oneSubscriber struct {
-	UUID uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"The subscriber."`
+	UUID uuid.UUID `arg:"" name:"uuid" predictor:"subscriber" help:"UUID of the subscriber."`
 }
 
 type subscriberListCmd struct {
 	listing
-	UUID        *uuid.UUID `name:"uuid" help:"Only this one."`
-	Name        string     `help:"A part of the name, in any letter case."`
-	CallbackURL string     `name:"callback-url" help:"The callback address."`
-	Enabled     *bool      `negatable:"" help:"Only those that are enabled, or that are not (--enabled=false)."`
-	Events      []string   `name:"events" predictor:"event-type" aliases:"event" help:"Wanting any of these types; may repeat."`
+	UUID        *uuid.UUID `name:"uuid" help:"Only the subscriber with this UUID."`
+	Name        string     `help:"Only names that contain this text, in any letter case."`
+	CallbackURL string     `name:"callback-url" help:"Only this callback URL."`
+	Enabled     *bool      `negatable:"" help:"Only enabled subscribers, or only disabled ones (--enabled=false)."`
+	Events      []string   `name:"events" predictor:"event-type" aliases:"event" help:"Only subscribers of any of these event types; may repeat."`
 }
 
 // Run lists them.
@@ -70,18 +70,18 @@ func (c *subscriberGetCmd) Run(ctx context.Context, s *session) error {
 
 // subscriberFields are those that create and update have in common.
 type subscriberFields struct {
-	Name        *string  `help:"Its name, for people."`
-	CallbackURL *string  `name:"callback-url" help:"Where deliveries go, https."`
-	Events      []string `name:"event" predictor:"event-type" help:"Type that it wants; may repeat."`
-	Enabled     *bool    `negatable:"" help:"Whether anything is sent."`
-	Format      *string  `name:"event-format" local:"" help:"How events are sent: standard, thin or cloudevents."`
-	Filter      *string  `help:"CEL expression; only events for which it is true are delivered."`
+	Name        *string  `help:"Display name."`
+	CallbackURL *string  `name:"callback-url" help:"Callback URL (https)."`
+	Events      []string `name:"event" predictor:"event-type" help:"Event type to receive; may repeat."`
+	Enabled     *bool    `negatable:"" help:"Whether deliveries are sent."`
+	Format      *string  `name:"event-format" local:"" help:"Payload format: standard, thin or cloudevents."`
+	Filter      *string  `help:"CEL expression. Only events for which it is true are delivered."`
 	Ordered     *bool    `negatable:"" help:"One delivery at a time, in the order of acceptance."`
-	OnDead      *string  `help:"What an ordered one does after a delivery died: continue or pause."`
-	HeadersFile string   `local:"" placeholder:"FILE|-" help:"JSON object with the headers of each delivery: they may be secrets, so they are no flags."`
-	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Attempts a second."`
-	Burst       *int     `name:"rate-limit-burst" local:"" help:"And how many at once."`
-	File        string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON with the fields of the API, in place of flags."`
+	OnDead      *string  `help:"With --ordered: continue or pause after a delivery is dead."`
+	HeadersFile string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. A file, because headers may be secrets."`
+	PerSecond   *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`
+	Burst       *int     `name:"rate-limit-burst" local:"" help:"Burst of the rate limit."`
+	File        string   `short:"f" local:"" placeholder:"FILE|-" help:"JSON file with the fields of the API, instead of flags."`
 }
 
 func (f subscriberFields) rate() *client.RateLimit {
@@ -141,8 +141,8 @@ type subscriberUpdateCmd struct {
 	careful
 	oneSubscriber
 	subscriberFields
-	NoRateLimit bool    `help:"Remove its rate."`
-	IfMatch     *string `help:"Only while its ETag is this one."`
+	NoRateLimit bool    `help:"Remove the rate limit."`
+	IfMatch     *string `help:"Fail unless the current ETag is this one."`
 }
 
 // Run changes it.
@@ -179,7 +179,7 @@ func (c *subscriberPauseCmd) Run(ctx context.Context, s *session) error {
 type subscriberResumeCmd struct {
 	careful
 	oneSubscriber
-	Drop bool `help:"Cancel what waits."`
+	Drop bool `help:"Cancel the waiting deliveries."`
 }
 
 // Run resumes it.
@@ -232,8 +232,8 @@ func (c *subscriberTestCmd) Run(ctx context.Context, s *session) error {
 
 type subscriberFilterCmd struct {
 	oneSubscriber
-	Filter  *string `help:"The expression (default: the one that the subscriber has)."`
-	EventID *string `name:"event-id" help:"Only on this event (default: the last 100)."`
+	Filter  *string `help:"CEL expression (default: the filter of the subscriber)."`
+	EventID *string `name:"event-id" help:"Id of the event to test (default: the last 100 events)."`
 }
 
 // Run prints what the filter says of each event.
@@ -253,11 +253,11 @@ func (c *subscriberStatsCmd) Run(ctx context.Context, s *session) error {
 
 type subscriberRecoverCmd struct {
 	oneSubscriber
-	Since    moment   `required:"" help:"Events accepted from here on: a time, or how long ago, as in 2h or 3d."`
-	Until    *moment  `help:"And up to here (default: now)."`
+	Since    moment   `required:"" help:"Events accepted since this time, or since this long ago (2h, 3d)."`
+	Until    *moment  `help:"End of the time range (default: now)."`
 	Statuses []string `name:"status" help:"Statuses of deliveries to send again (default: DEAD); may repeat."`
-	DryRun   bool     `help:"Only count."`
-	Wait     bool     `local:"" help:"Show the progress until it is done."`
+	DryRun   bool     `help:"Count, and send nothing."`
+	Wait     bool     `local:"" help:"Show the progress until the job ends."`
 }
 
 // Run starts the job.
@@ -276,7 +276,7 @@ func (c *subscriberRecoverCmd) Run(ctx context.Context, s *session) error {
 type subscriberDeleteCmd struct {
 	careful
 	oneSubscriber
-	IfMatch *string `help:"Only while its ETag is this one."`
+	IfMatch *string `help:"Fail unless the current ETag is this one."`
 }
 
 // Run deletes it.

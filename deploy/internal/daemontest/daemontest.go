@@ -171,7 +171,7 @@ func Lines(r io.Reader) <-chan string {
 		for scanner.Scan() {
 			select {
 			case lines <- scanner.Text():
-			default: // nobody asks for more
+			default: // more are not needed
 			}
 		}
 	}()

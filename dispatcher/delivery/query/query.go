@@ -65,7 +65,7 @@ const (
 	EventDead         EventStatus = "DEAD"          // every delivery ended, at least one dead
 	EventCancelled    EventStatus = "CANCELLED"     // every delivery was cancelled
 	EventHeld         EventStatus = "HELD"          // matched, and only disabled subscribers were to receive it
-	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched, and nobody was to receive it
+	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched with no subscriber
 )
 
 // EventSummary sums up an event's deliveries.

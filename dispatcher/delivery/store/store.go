@@ -149,7 +149,7 @@ const (
 
 // Record writes in one pipeline; replica is under whose name the work was
 // claimed. After an error a write may be tried again: what was written is
-// recognised. It returns the partitions that have work nobody is coming for.
+// recognised. It returns the partitions that have work and no wake-up under way.
 func (s *Store) Record(ctx context.Context, now time.Time, replica string, writes []Write) (recorded []Recorded, wakes []int, err error) {
 	for _, w := range writes {
 		for j := range w.Changes {
@@ -313,7 +313,7 @@ func (s *Store) deliveredCall(group []*Write, now time.Time, replica string) *sc
 var errReply = errors.New("unexpected reply of the record script")
 
 // readRecorded adds to answers what a call says of the writes of a group, and
-// returns the partitions that have work nobody is coming for.
+// returns the partitions that have work and no wake-up under way.
 func readRecorded(group []*Write, call *script.Call, answers map[*Write]Recorded) (wakes []int) {
 	reply, err := call.Result()
 	list, _ := reply.([]any)
