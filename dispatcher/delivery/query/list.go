@@ -348,7 +348,7 @@ func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, en
 	out := make([][]delivery.Delivery, len(entries))
 	for i, rec := range records {
 		if rec != nil {
-			out[i] = []delivery.Delivery{{refs[i], *rec}}
+			out[i] = []delivery.Delivery{{Ref: refs[i], Record: *rec}}
 		}
 	}
 	return out, nil
@@ -469,7 +469,7 @@ func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
 		if err != nil {
 			continue
 		}
-		all = append(all, delivery.Delivery{delivery.Ref{Ref: r, Subscriber: id}, *rec})
+		all = append(all, delivery.Delivery{Ref: delivery.Ref{Ref: r, Subscriber: id}, Record: *rec})
 	}
 	slices.SortFunc(all, func(a, b delivery.Delivery) int {
 		return strings.Compare(a.Subscriber.String(), b.Subscriber.String())
