@@ -14,8 +14,9 @@ RACE    := -race -gcflags='modernc.org/...=-race=false'
 PARALLEL = -parallel $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 # Else each process under the race detector sleeps for a second before it exits.
 export GORACE ?= atexit_sleep_ms=10
-# The program that writes the dashboards is a module of its own: the daemon does without
-# its libraries.
+# Modules of their own, one of which writes the dashboards: the daemon does without their
+# libraries.
+MODULES := deploy deploy/monitoring/dashboards examples/go
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)
 
@@ -99,8 +100,11 @@ bench-smoke: build ## Run the bench for two minutes: is every accepted event del
 	$(GO) run ./bench smoke
 
 .PHONY: lint
-lint: ## Check style, formatting, the import graph, and that no name is exported for nobody
+lint: ## Check style, formatting, the import graph, and that every exported name is used
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...
+	@linter=$$($(TOOL) -n golangci-lint); for module in $(MODULES); do \
+		echo "golangci-lint in $$module"; (cd $$module && $$linter run --allow-parallel-runners ./...) || exit 1; \
+	done
 	$(GO) run ./internal/tools/exports -check
 
 .PHONY: exports

@@ -57,7 +57,7 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	defer d.testing.Delete(sub.UUID)
 	request := to.request(test.ID, 0, body)
 	request.Traceparent = tracing.OfSpan(trace.SpanFromContext(ctx)).Traceparent()
-	res := d.opts.Sender.Send(ctx, request)
+	res := d.send(ctx, request)
 	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, resultOf(res))}, nil
 }
 

@@ -122,10 +122,10 @@ func start(t *testing.T) here {
 }
 
 // command is that of a service, its data in a directory of its own.
-func (h here) command(service, data string, more ...string) *exec.Cmd {
+func (h here) command(service, data string) *exec.Cmd {
 	h.Helper()
 	s := h.project.Services[service]
-	args := append(slices.Clone(s.Command), more...)
+	args := slices.Clone(s.Command)
 	for i, arg := range args {
 		if args[i] = h.places.Replace(arg); arg == "/data" {
 			args[i] = data

@@ -86,7 +86,7 @@ func timeZones() ([]entry, error) {
 }
 
 func zonesFile() string {
-	return filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip")
+	return filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip") //nolint:staticcheck // go run runs it where it was built
 }
 
 // withParents adds the directories that are missing, in order.

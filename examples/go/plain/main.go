@@ -39,7 +39,7 @@ func verify(secrets []string, header http.Header, body []byte) error {
 		mac := hmac.New(sha256.New, key)
 		fmt.Fprintf(mac, "%s.%s.%s", id, timestamp, body)
 		want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-		for _, signature := range strings.Fields(header.Get("webhook-signature")) {
+		for signature := range strings.FieldsSeq(header.Get("webhook-signature")) {
 			if hmac.Equal([]byte(signature), []byte(want)) {
 				return nil
 			}

@@ -86,7 +86,7 @@ func (b inbox) keep(id string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name())
+	defer func() { _ = os.Remove(temporary.Name()) }() // the file stays under its other name
 	_, err = temporary.Write(body)
 	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err
