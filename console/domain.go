@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -138,13 +137,6 @@ type Status struct {
 	Redis, Database  Part
 	Memory           Memory
 	Formats          string // that the partitions are stored in
-}
-
-// Own reports whether a living replica is this one: it may have a new name after the id
-// that it keeps, with a dot between.
-func (s Status) Own(replica string) bool {
-	id, _, _ := strings.Cut(replica, ".")
-	return id == s.Replica
 }
 
 // Part is something that the daemon relies on.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -243,6 +244,15 @@ func worst(rows []subscriberRow) []subscriberRow {
 	return rows[:min(len(rows), 10)]
 }
 
+type systemPage struct{ overviewOfAll }
+
+// Own reports whether a living replica is the one that answers: its name is the id that it
+// keeps, and may have more after a dot.
+func (p systemPage) Own(replica string) bool {
+	id, _, _ := strings.Cut(replica, ".")
+	return id == p.Status.Replica
+}
+
 func (s *server) systemPage(ctx context.Context, v *visit) error {
 	if v.session.Company != nil {
 		return errForbidden
@@ -251,6 +261,6 @@ func (s *server) systemPage(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.show("system", "System", all)
+	v.show("system", "System", systemPage{all})
 	return nil
 }
