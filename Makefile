@@ -100,7 +100,7 @@ bench-smoke: build ## Run the bench for two minutes: is every accepted event del
 	$(GO) run ./bench smoke
 
 .PHONY: lint
-lint: ## Check style, formatting, the import graph, and that no name is exported for nobody
+lint: ## Check style, formatting, the import graph, and that every exported name is used
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...
 	@linter=$$($(TOOL) -n golangci-lint); for module in $(MODULES); do \
 		echo "golangci-lint in $$module"; (cd $$module && $$linter run --allow-parallel-runners ./...) || exit 1; \

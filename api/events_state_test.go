@@ -67,7 +67,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		t.Errorf("%+v", results)
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-		# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for anybody.
+		# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for any company.
 		# TYPE spendhook_events_total counter
 		spendhook_events_total{result="accepted"} 2
 		spendhook_events_total{result="backlog_full"} 2

@@ -70,7 +70,7 @@ func (d *Dispatcher) Feed(ctx context.Context, q FeedRequest) (FeedPage, error) 
 		return FeedPage{}, err
 	}
 	f := &feed{dispatcher: d, request: q, sub: sub, page: FeedPage{Next: q.After}}
-	if sub.Locked != nil { // nobody can read what it wants
+	if sub.Locked != nil { // its event types cannot be read
 		return FeedPage{}, sub.Unusable()
 	}
 	if q.Signatures {

@@ -137,7 +137,7 @@ func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL,
 // changeByURL is change for the subscriber with the URL, unless there are
 // problems. An http URL is looked up even when it could not be set any more.
 func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, problems *invalid.Error, f func(*Subscriber) error) (Subscriber, error) {
-	normal := normalize(problems, raw, true)
+	normal := anyURL.normalize(problems, raw)
 	if err := problems.OrNil(); err != nil {
 		return Subscriber{}, err
 	}

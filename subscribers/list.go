@@ -1,6 +1,7 @@
 package subscribers
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -39,10 +40,13 @@ func newPage(f Filter) (*page, error) {
 		problems.Add("page", "INVALID", "page and size must not be negative")
 	}
 	if f.CallbackURL != "" {
-		f.CallbackURL = normalize(&problems, f.CallbackURL, true)
+		f.CallbackURL = anyURL.normalize(&problems, f.CallbackURL)
 	}
 	if f.Size == 0 {
 		f.Size = defaultSize
+	}
+	if len(f.Events) == 0 {
+		f.Events = nil // for matchesAll
 	}
 	f.Name = strings.ToLower(f.Name)
 	return &page{Filter: f}, problems.OrNil()
@@ -81,9 +85,9 @@ func (p *page) skip(n int) bool {
 	return true
 }
 
-// matchesAll reports whether there is no filter but the company.
+// matchesAll reports whether nothing is filtered, nor a company chosen.
 func (p *page) matchesAll() bool {
-	return p.Among == nil && p.UUID == nil && p.Enabled == nil && p.CallbackURL == "" && p.Name == "" && len(p.Events) == 0
+	return reflect.DeepEqual(p.Filter, Filter{Page: p.Page, Size: p.Size})
 }
 
 func (p *page) matches(s *Subscriber) bool {

@@ -219,7 +219,7 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 		checkName(problems, *in.Name)
 	}
 	if in.CallbackURL != nil {
-		in.CallbackURL = new(normalize(problems, *in.CallbackURL, opts.Policy.AllowHTTP))
+		in.CallbackURL = new(opts.Policy.normalize(problems, *in.CallbackURL))
 	}
 	if in.Events != nil {
 		checkEvents(problems, opts.Catalogue, *in.Events)

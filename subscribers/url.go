@@ -27,6 +27,9 @@ type URLPolicy struct {
 	Resolve func(ctx context.Context, host string) error
 }
 
+// anyURL is for URLs that are looked up: they may have been set under another policy.
+var anyURL = URLPolicy{AllowHTTP: true}
+
 // normalizeURL returns raw with its scheme and host in lower case, the host in
 // its ASCII form (punycode), "/" for an empty path, and without default port, empty
 // query and fragment. It refuses, with an *invalid.Error on callbackUrl, what is not an absolute https URL
@@ -34,17 +37,17 @@ type URLPolicy struct {
 // white space or control characters. Normalising twice changes nothing.
 func normalizeURL(raw string, allowHTTP bool) (string, error) {
 	var problems invalid.Error
-	normal := normalize(&problems, raw, allowHTTP)
+	normal := URLPolicy{AllowHTTP: allowHTTP}.normalize(&problems, raw)
 	return normal, problems.OrNil()
 }
 
 // normalize is normalizeURL that adds to problems instead.
-func normalize(problems *invalid.Error, raw string, allowHTTP bool) string {
+func (p URLPolicy) normalize(problems *invalid.Error, raw string) string {
 	if raw == "" {
 		problems.Add("callbackUrl", "REQUIRED", "is required")
 		return ""
 	}
-	normal, err := parseURL(raw, allowHTTP)
+	normal, err := p.parse(raw)
 	switch {
 	case len(raw) > maxURL || len(normal) > maxURL:
 		problems.Add("callbackUrl", "TOO_LONG", "must be at most %d bytes", maxURL)
@@ -56,8 +59,8 @@ func normalize(problems *invalid.Error, raw string, allowHTTP bool) string {
 	return normal
 }
 
-// parseURL never repeats raw in its errors: it may hold a password.
-func parseURL(raw string, allowHTTP bool) (string, error) {
+// parse never repeats raw in its errors: it may hold a password.
+func (p URLPolicy) parse(raw string) (string, error) {
 	if len(raw) > maxURL || !utf8.ValidString(raw) || strings.ContainsFunc(raw, spaceOrControl) {
 		return "", errors.New("must have no white space or control characters")
 	}
@@ -65,7 +68,7 @@ func parseURL(raw string, allowHTTP bool) (string, error) {
 	switch {
 	case err != nil || u.Hostname() == "":
 		return "", errors.New("must be an absolute URL with a host")
-	case u.Scheme != "https" && (u.Scheme != "http" || !allowHTTP):
+	case u.Scheme != "https" && (u.Scheme != "http" || !p.AllowHTTP):
 		return "", errors.New("must start with https://")
 	case u.User != nil:
 		return "", errors.New("must not carry a user name or password")

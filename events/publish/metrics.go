@@ -18,7 +18,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counters := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "spendhook_events_total",
-		Help: "Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for anybody.",
+		Help: "Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for any company.",
 	}, []string{"result"})
 	return &metrics{
 		accepted:    counters.WithLabelValues("accepted"),

@@ -186,7 +186,7 @@ func TestAnArrayIsAnsweredInOrder(t *testing.T) {
 		b.Accept(t, newEvent("e1"), bad, newEvent("e2"), newEvent("e1"), old, twice, binary, truncated),
 		"ACCEPTED", "INVALID", "ACCEPTED", "DUPLICATE", "INVALID", "CONFLICT", "INVALID", "INVALID")
 	want(t, "ready queue", b.ready(t, company), "e1", "e2")
-	const metrics = `# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for anybody.
+	const metrics = `# HELP spendhook_events_total Events submitted, by result: storage_full when the company holds its share of Redis's memory, memory_full when Redis has none left for any company.
 # TYPE spendhook_events_total counter
 spendhook_events_total{result="accepted"} 2
 spendhook_events_total{result="backlog_full"} 0
