@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,9 +12,10 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events/history"
 	"spendhook/subscribers"
 )
 
@@ -62,7 +64,7 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 type overviewOfAll struct {
 	Status  Status
 	Backlog workqueue.Backlog
-	Largest []history.CompanyBacklog
+	Largest []workqueue.CompanyBacklog
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow
@@ -71,7 +73,7 @@ type overviewOfAll struct {
 // companySummary is how a company does.
 type companySummary struct {
 	Pending int64
-	Stats   delivery.Stats
+	Stats   totals.Stats
 	States  subscriberStates
 	Worst   []subscriberRow // failing ones first, then the largest backlogs
 	Traffic traffic.Series
@@ -110,7 +112,7 @@ func (s *server) overview(ctx context.Context, v *visit) error {
 	over := v.span(summary.Traffic)
 	page := overviewPage{Company: &summary, Span: over, Charts: companyCharts(over)}
 	if v.session.May(readDeliveries) {
-		found, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
+		found, err := s.opts.Deliveries.List(ctx, query.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
 			return err
 		}
@@ -241,6 +243,15 @@ func worst(rows []subscriberRow) []subscriberRow {
 	return rows[:min(len(rows), 10)]
 }
 
+type systemPage struct{ overviewOfAll }
+
+// Own reports whether a living replica is the one that answers: its name is the id that it
+// keeps, and may have more after a dot.
+func (p systemPage) Own(replica string) bool {
+	id, _, _ := strings.Cut(replica, ".")
+	return id == p.Status.Replica
+}
+
 func (s *server) systemPage(ctx context.Context, v *visit) error {
 	if v.session.Company != nil {
 		return errForbidden
@@ -249,6 +260,6 @@ func (s *server) systemPage(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.show("system", "System", all)
+	v.show("system", "System", systemPage{all})
 	return nil
 }

@@ -838,10 +838,10 @@ type AuditActor struct {
 	// CompanyUUID The company that the token is tied to.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Issuer Who issued the token.
+	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console` is the web console, and the actor then who asked for the link that opened the session; `cli` is the daemon's command line, and the subject then the user of its system.
+	// Kind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -849,7 +849,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console` is the web console, and the actor then who asked for the link that opened the session; `cli` is the daemon's command line, and the subject then the user of its system.
+// AuditActorKind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1127,7 +1127,7 @@ type ConsoleSession struct {
 	// ExpiresAt When it ends at the latest.
 	ExpiresAt time.Time `json:"expiresAt"`
 
-	// IdleUntil When it ends if nobody uses it.
+	// IdleUntil When it ends unless it is used.
 	IdleUntil time.Time          `json:"idleUntil"`
 	OpenedAt  time.Time          `json:"openedAt"`
 	ReadOnly  bool               `json:"readOnly"`
@@ -3059,8 +3059,8 @@ type ClientInterface interface {
 
 	// ListAudit List changes, the newest first
 	//
-	// Every change that was made, through this API or the daemon's command line: who, from where,
-	// what, when, and how it ended. Events are not in it: they are data, and have a list of their
+	// Every change, through this API, the web console or the daemon's command line: the actor, its address,
+	// the action, the time, and the result. Events are not in it: they are data, and have a list of their
 	// own. Nothing can change or remove an entry; entries go after the time that the daemon is
 	// configured to keep them.
 	//
@@ -3093,13 +3093,13 @@ type ClientInterface interface {
 
 	// CreateConsoleLinkWithBody Make a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-	// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+	// only to the person that it is for: the first browser that opens it gets the session.
 	//
 	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
 	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-	// for its link.
+	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+	// actor of its changes.
 	//
 	// A client certificate is needed wherever an operation that the scopes reach needs one.
 	//
@@ -3110,13 +3110,13 @@ type ClientInterface interface {
 
 	// CreateConsoleLink Make a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-	// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+	// only to the person that it is for: the first browser that opens it gets the session.
 	//
 	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
 	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-	// for its link.
+	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+	// actor of its changes.
 	//
 	// A client certificate is needed wherever an operation that the scopes reach needs one.
 	//
@@ -3255,8 +3255,8 @@ type ClientInterface interface {
 	// PutEventTypeWithBody Document an event type
 	//
 	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -3271,8 +3271,8 @@ type ClientInterface interface {
 	// PutEventType Document an event type
 	//
 	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -3961,8 +3961,8 @@ func (c *Client) GetWebhookKeys(ctx context.Context, companyUUID openapi_types.U
 
 // ListAudit List changes, the newest first
 //
-// Every change that was made, through this API or the daemon's command line: who, from where,
-// what, when, and how it ended. Events are not in it: they are data, and have a list of their
+// Every change, through this API, the web console or the daemon's command line: the actor, its address,
+// the action, the time, and the result. Events are not in it: they are data, and have a list of their
 // own. Nothing can change or remove an entry; entries go after the time that the daemon is
 // configured to keep them.
 //
@@ -4015,13 +4015,13 @@ func (c *Client) EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors 
 
 // CreateConsoleLinkWithBody Make a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+// only to the person that it is for: the first browser that opens it gets the session.
 //
 // The session has the scopes that are asked for, of those that the token carries, or all of them. It
 // is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-// for its link.
+// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+// actor of its changes.
 //
 // A client certificate is needed wherever an operation that the scopes reach needs one.
 //
@@ -4042,13 +4042,13 @@ func (c *Client) CreateConsoleLinkWithBody(ctx context.Context, params *CreateCo
 
 // CreateConsoleLink Make a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+// only to the person that it is for: the first browser that opens it gets the session.
 //
 // The session has the scopes that are asked for, of those that the token carries, or all of them. It
 // is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-// for its link.
+// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+// actor of its changes.
 //
 // A client certificate is needed wherever an operation that the scopes reach needs one.
 //
@@ -4337,8 +4337,8 @@ func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditor
 // PutEventTypeWithBody Document an event type
 //
 // Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 // from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 // (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 // `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -4363,8 +4363,8 @@ func (c *Client) PutEventTypeWithBody(ctx context.Context, name EventTypePath, p
 // PutEventType Document an event type
 //
 // Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 // from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 // (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 // `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -11074,8 +11074,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListAuditWithResponse List changes, the newest first
 	//
-	// Every change that was made, through this API or the daemon's command line: who, from where,
-	// what, when, and how it ended. Events are not in it: they are data, and have a list of their
+	// Every change, through this API, the web console or the daemon's command line: the actor, its address,
+	// the action, the time, and the result. Events are not in it: they are data, and have a list of their
 	// own. Nothing can change or remove an entry; entries go after the time that the daemon is
 	// configured to keep them.
 	//
@@ -11112,13 +11112,13 @@ type ClientWithResponsesInterface interface {
 
 	// CreateConsoleLinkWithBodyWithResponse Make a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-	// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+	// only to the person that it is for: the first browser that opens it gets the session.
 	//
 	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
 	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-	// for its link.
+	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+	// actor of its changes.
 	//
 	// A client certificate is needed wherever an operation that the scopes reach needs one.
 	//
@@ -11129,13 +11129,13 @@ type ClientWithResponsesInterface interface {
 
 	// CreateConsoleLinkWithResponse Make a link into the web console
 	//
-	// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-	// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+	// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+	// only to the person that it is for: the first browser that opens it gets the session.
 	//
 	// The session has the scopes that are asked for, of those that the token carries, or all of them. It
 	// is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-	// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-	// for its link.
+	// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+	// actor of its changes.
 	//
 	// A client certificate is needed wherever an operation that the scopes reach needs one.
 	//
@@ -11294,8 +11294,8 @@ type ClientWithResponsesInterface interface {
 	// PutEventTypeWithBodyWithResponse Document an event type
 	//
 	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -11310,8 +11310,8 @@ type ClientWithResponsesInterface interface {
 	// PutEventTypeWithResponse Document an event type
 	//
 	// Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-	// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-	// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+	// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+	// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 	// from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 	// (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 	// `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -14281,8 +14281,8 @@ func (c *ClientWithResponses) GetWebhookKeysWithResponse(ctx context.Context, co
 
 // ListAuditWithResponse List changes, the newest first
 //
-// Every change that was made, through this API or the daemon's command line: who, from where,
-// what, when, and how it ended. Events are not in it: they are data, and have a list of their
+// Every change, through this API, the web console or the daemon's command line: the actor, its address,
+// the action, the time, and the result. Events are not in it: they are data, and have a list of their
 // own. Nothing can change or remove an entry; entries go after the time that the daemon is
 // configured to keep them.
 //
@@ -14331,13 +14331,13 @@ func (c *ClientWithResponses) EraseCompanyWithResponse(ctx context.Context, uuid
 
 // CreateConsoleLinkWithBodyWithResponse Make a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+// only to the person that it is for: the first browser that opens it gets the session.
 //
 // The session has the scopes that are asked for, of those that the token carries, or all of them. It
 // is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-// for its link.
+// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+// actor of its changes.
 //
 // A client certificate is needed wherever an operation that the scopes reach needs one.
 //
@@ -14354,13 +14354,13 @@ func (c *ClientWithResponses) CreateConsoleLinkWithBodyWithResponse(ctx context.
 
 // CreateConsoleLinkWithResponse Make a link into the web console
 //
-// The answer's `url` opens one session of the web console in one browser, within a minute. Hand it to
-// the person whom it is for, and keep it to yourself otherwise: whoever opens it first is let in.
+// The answer's `url` opens one session of the web console in one browser, within a minute. Give it
+// only to the person that it is for: the first browser that opens it gets the session.
 //
 // The session has the scopes that are asked for, of those that the token carries, or all of them. It
 // is tied to the token's company or to the named one, unless `allCompanies` says that it sees all,
-// for which the token needs the scope `platform`. What it changes is in the audit log with who asked
-// for its link.
+// for which the token needs the scope `platform`. The audit log names the creator of the link as the
+// actor of its changes.
 //
 // A client certificate is needed wherever an operation that the scopes reach needs one.
 //
@@ -14609,8 +14609,8 @@ func (c *ClientWithResponses) GetEventTypeWithResponse(ctx context.Context, name
 // PutEventTypeWithBodyWithResponse Document an event type
 //
 // Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 // from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 // (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 // `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.
@@ -14631,8 +14631,8 @@ func (c *ClientWithResponses) PutEventTypeWithBodyWithResponse(ctx context.Conte
 // PutEventTypeWithResponse Document an event type
 //
 // Keeps a description, a schema of the metadata and an example of it, in place of what was kept of the type.
-// It is documentation for all companies, which everyone may read: which events are accepted, and who gets them,
-// does not depend on it. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
+// It is documentation for all companies, readable by every client. It changes neither which events are accepted nor
+// where they are delivered. The schema is JSON Schema 2020-12; it may refer to itself, but nothing is fetched
 // from elsewhere. The example is validated against it now, and in a bounded number of steps. The daemon's own types
 // (`SUBSCRIBER_…`, `DELIVERY_DEAD`, and the two of bulk creations of cards) are documented by it: 409
 // `EVENT_TYPE_FIXED`. 1,000 types may be kept, of 64 KiB each and 1 MiB in all: 409 `TOO_MANY_EVENT_TYPES`.

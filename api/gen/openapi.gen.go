@@ -886,10 +886,10 @@ type AuditActor struct {
 	// CompanyUUID The company that the token is tied to.
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Issuer Who issued the token.
+	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console` is the web console, and the actor then who asked for the link that opened the session; `cli` is the daemon's command line, and the subject then the user of its system.
+	// Kind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -897,7 +897,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console` is the web console, and the actor then who asked for the link that opened the session; `cli` is the daemon's command line, and the subject then the user of its system.
+// AuditActorKind `console` is the web console, and the actor is then the creator of the session's link; `cli` is the daemon's command line, and the subject is then the user of the operating system.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1186,7 +1186,7 @@ type ConsoleSession struct {
 	// ExpiresAt When it ends at the latest.
 	ExpiresAt time.Time `json:"expiresAt"`
 
-	// IdleUntil When it ends if nobody uses it.
+	// IdleUntil When it ends unless it is used.
 	IdleUntil time.Time          `json:"idleUntil"`
 	OpenedAt  time.Time          `json:"openedAt"`
 	ReadOnly  bool               `json:"readOnly"`

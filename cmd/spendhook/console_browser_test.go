@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -57,10 +56,7 @@ func TestScreenshots(t *testing.T) {
 		{"event-types", "/console/event-types", nil},
 		{"quarantine", "/console/quarantine", nil},
 	})
-	link := command(t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies")
-	link.want(t, exitOK, "/console/open?link=", "")
-	b.visit(strings.TrimPrefix(strings.TrimSpace(link.stdout), w.daemon.api))
-	b.goes("Open the console")
+	w.enterAll(b)
 	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}})
 }
 
@@ -151,12 +147,16 @@ func (w *story) invent(t *testing.T) {
 		end()
 		c.Run(ended) // which writes once
 	}
-	for _, change := range []struct { // the latest first, before what there is
+	changes := workqueue.ChangesKey(developerCompany, failing)
+	if err := client.Del(t.Context(), changes).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []struct { // the latest first
 		minute int
 		what   string
 	}{{141, "failing"}, {110, "resumed"}, {95, "paused"}} {
 		at := start.Add(time.Duration(change.minute) * time.Minute).UnixMilli()
-		if err := client.RPush(t.Context(), workqueue.ChangesKey(developerCompany, failing), fmt.Sprintf("%d %s", at, change.what)).Err(); err != nil {
+		if err := client.RPush(t.Context(), changes, fmt.Sprintf("%d %s", at, change.what)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,7 +53,8 @@ func TestConsoleIsAccessible(t *testing.T) {
 		b.visit("/console/")
 		return b.is(`document.querySelector("figure.chart[data-drawn]")`)
 	})
-	for _, path := range w.paths() {
+	check := func(path string) {
+		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {
 			b.prefers(scheme)
 			b.run(chromedp.EmulateViewport(1440, 900))
@@ -71,6 +72,22 @@ func TestConsoleIsAccessible(t *testing.T) {
 		b.visit(path)
 		b.fits(path, 360)
 	}
+	for _, path := range w.paths() {
+		check(path)
+	}
+	w.enterAll(b)
+	for _, path := range []string{"/console/", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
+		check(path)
+	}
+}
+
+// enterAll opens a session of all companies.
+func (w *story) enterAll(b *browser) {
+	b.t.Helper()
+	link := command(b.t, "", "console", "--url", w.daemon.api, "--token-file", secretFile(b.t, w.mint("")), "--all-companies")
+	link.want(b.t, exitOK, "/console/open?link=", "")
+	b.visit(strings.TrimPrefix(strings.TrimSpace(link.stdout), w.daemon.api))
+	b.goes("Open the console")
 }
 
 func (b *browser) prefers(scheme string) {

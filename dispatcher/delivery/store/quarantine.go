@@ -1,4 +1,4 @@
-package delivery
+package store
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -44,7 +47,7 @@ func (s *Store) DropQuarantined(ctx context.Context, e workqueue.Quarantined) er
 	sub, recordDamaged := "", false
 	if e.Subscriber != nil {
 		sub = e.Subscriber.String()
-		if recordDamaged, err = s.cancelReadable(ctx, Ref{Ref: event, Subscriber: *e.Subscriber}); err != nil {
+		if recordDamaged, err = s.cancelReadable(ctx, delivery.Ref{Ref: event, Subscriber: *e.Subscriber}); err != nil {
 			return err
 		}
 	}
@@ -67,13 +70,13 @@ func (s *Store) DropQuarantined(ctx context.Context, e workqueue.Quarantined) er
 
 // cancelReadable cancels a live delivery, and reports whether it has no record
 // that can be read.
-func (s *Store) cancelReadable(ctx context.Context, r Ref) (unreadable bool, err error) {
+func (s *Store) cancelReadable(ctx context.Context, r delivery.Ref) (unreadable bool, err error) {
 	for range dropTries {
-		text, err := s.client.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String()).Result()
+		text, err := s.client.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String()).Result()
 		if err != nil && !missing(err) {
 			return false, fmt.Errorf("read delivery: %w", err)
 		}
-		rec, err := Decode(text)
+		rec, err := delivery.Decode(text)
 		if err != nil {
 			return true, nil //nolint:nilerr // that it cannot be read is the answer
 		}
@@ -81,7 +84,7 @@ func (s *Store) cancelReadable(ctx context.Context, r Ref) (unreadable bool, err
 			return false, nil
 		}
 		now := s.opts.Now()
-		next := Drop(*rec, now)
+		next := lifecycle.Drop(*rec, now)
 		recorded, _, err := s.Record(ctx, now, "", []Write{{
 			Event: r.Ref, Changes: []Change{{Ref: r, Base: rec, Next: &next, Guarded: true}},
 		}})
@@ -96,7 +99,7 @@ func (s *Store) cancelReadable(ctx context.Context, r Ref) (unreadable bool, err
 			return false, nil
 		}
 		if found.InFlight {
-			return false, ErrInFlight
+			return false, delivery.ErrInFlight
 		}
 	}
 	return false, errContended

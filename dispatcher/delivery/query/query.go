@@ -1,40 +1,54 @@
-package delivery
+// Package query reads deliveries: one, lists, those of events.
+package query
 
 import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/events"
 	"spendhook/events/layout"
 )
 
+// Reader reads deliveries, and counts them. It is safe for concurrent use.
+type Reader struct {
+	*totals.Reader
+
+	client redis.UniversalClient
+}
+
+// New returns a Reader on the client, which it does not close.
+func New(client redis.UniversalClient, now func() time.Time) *Reader {
+	return &Reader{Reader: totals.New(client, now), client: client}
+}
+
 // Delivery reads one delivery of a company with its attempts; ErrNotFound when
 // there is none.
-func (s *Store) Delivery(ctx context.Context, company uuid.UUID, id string) (Delivery, error) {
-	r, err := ParseID(company, id)
+func (r *Reader) Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
+	ref, err := delivery.ParseID(company, id)
 	if err != nil {
-		return Delivery{}, err
+		return delivery.Delivery{}, err
 	}
-	records, err := s.Get(ctx, []Ref{r})
+	records, err := r.Get(ctx, []delivery.Ref{ref})
 	if err != nil {
-		return Delivery{}, err
+		return delivery.Delivery{}, err
 	}
 	if records[0] == nil {
-		return Delivery{}, ErrNotFound
+		return delivery.Delivery{}, delivery.ErrNotFound
 	}
-	return Delivery{r, *records[0]}, nil
+	return delivery.Delivery{Ref: ref, Record: *records[0]}, nil
 }
 
 // OfEvent reads all deliveries of an event, by subscriber; none when it is not
 // matched yet or unknown.
-func (s *Store) OfEvent(ctx context.Context, r events.Ref) ([]Delivery, error) {
-	groups, _, err := s.ofEvents(ctx, []events.Ref{r})
+func (r *Reader) OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
+	groups, _, err := r.ofEvents(ctx, []events.Ref{ref})
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +77,8 @@ type EventSummary struct {
 
 // SumUp sums up events, in their order. Of f, what is about a company and where a list
 // goes on is left aside.
-func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
-	counts, err := s.counts(ctx, refs)
+func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
+	counts, err := r.counts(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -72,30 +86,30 @@ func (s *Store) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]Event
 	for len(out) < len(refs) { // as many at a time as may be loaded
 		first := len(out)
 		some := refs[first : first+fitting(counts[first:])]
-		unmatched, err := s.Unmatched(ctx, some)
+		unmatched, err := r.Unmatched(ctx, some)
 		if err != nil {
 			return nil, err
 		}
-		groups, held, err := s.ofEvents(ctx, some)
+		groups, held, err := r.ofEvents(ctx, some)
 		if err != nil {
 			return nil, err
 		}
 		for i, group := range groups {
 			out = append(out, EventSummary{
 				Status: sumUp(unmatched[i], held[i], group), Work: len(group) / perEntry,
-				Matches: slices.ContainsFunc(group, func(d Delivery) bool { return f.matches(&d) }),
+				Matches: slices.ContainsFunc(group, func(d delivery.Delivery) bool { return f.matches(&d) }),
 			})
 		}
 	}
 	return out, nil
 }
 
-func sumUp(unmatched, held bool, deliveries []Delivery) EventStatus {
+func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
 	var live, dead, delivered bool
 	for _, d := range deliveries {
 		live = live || d.Status.Live()
-		dead = dead || d.Status == StatusDead
-		delivered = delivered || d.Status == StatusDelivered
+		dead = dead || d.Status == delivery.StatusDead
+		delivered = delivered || d.Status == delivery.StatusDelivered
 	}
 	switch {
 	case unmatched || live:
@@ -113,8 +127,8 @@ func sumUp(unmatched, held bool, deliveries []Delivery) EventStatus {
 }
 
 // Unmatched reports which events wait for their subscribers to be matched.
-func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
-	pipe := s.client.Pipeline()
+func (r *Reader) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
+	pipe := r.client.Pipeline()
 	states := make([]*redis.StringCmd, len(refs))
 	for i, r := range refs {
 		states[i] = pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
@@ -130,32 +144,4 @@ func (s *Store) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error
 		out[i] = state.Val() == string(rune(events.Ready))
 	}
 	return out, nil
-}
-
-// Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
-// those of an ordered subscriber all. Of several subscribers it is the most.
-func (s *Store) Waiting(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (most int64, err error) {
-	pipe := s.client.Pipeline()
-	waiting := make([]func() int64, len(subscribers))
-	for i, sub := range subscribers {
-		waiting[i] = s.askDue(ctx, pipe, company, sub)
-	}
-	if pipe.Len() == 0 {
-		return 0, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, fmt.Errorf("count waiting deliveries: %w", err)
-	}
-	for _, count := range waiting {
-		most = max(most, count())
-	}
-	return most, nil
-}
-
-// askDue counts what is due in an endpoint queue once pipe was sent.
-func (s *Store) askDue(ctx context.Context, pipe redis.Pipeliner, company, subscriber uuid.UUID) (due func() int64) {
-	queue, now := workqueue.EndpointQueueKey(company, subscriber), strconv.FormatInt(s.opts.Now().UnixMilli(), 10)
-	all := pipe.ZCard(ctx, queue)
-	later := pipe.ZCount(ctx, queue, "("+now, "("+workqueue.InOrder)
-	return func() int64 { return all.Val() - later.Val() }
 }

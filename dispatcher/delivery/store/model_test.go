@@ -1,4 +1,4 @@
-package delivery
+package store
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -26,7 +28,7 @@ type modelEvent struct {
 }
 
 type modelDelivery struct {
-	Record
+	delivery.Record
 
 	text             string // as it was written
 	queued, inFlight bool
@@ -120,14 +122,14 @@ func draw[T any](t *rapid.T, all []T, is func(T) bool) T {
 // may have a delivery already: their outcomes are not written.
 func (m *model) match() {
 	e := draw(m.t, m.events, func(e *modelEvent) bool { return e.claimed })
-	outcomes := []func(Record) Record{m.h.succeed, m.h.succeed, m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold}
+	outcomes := []func(delivery.Record) delivery.Record{m.h.succeed, m.h.succeed, m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold}
 	if rapid.Bool().Draw(m.t, "all well") {
 		outcomes = outcomes[:3]
 	}
 	w := Write{Event: e.ref, Matched: rapid.Bool().Draw(m.t, "matched")}
 	for _, sub := range m.subs {
 		if rapid.Bool().Draw(m.t, "to this one") {
-			w.Changes = append(w.Changes, m.h.first(Ref{e.ref, sub}, rapid.SampledFrom(outcomes).Draw(m.t, "outcome")))
+			w.Changes = append(w.Changes, m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, rapid.SampledFrom(outcomes).Draw(m.t, "outcome")))
 		}
 	}
 	m.write(e, w)
@@ -154,9 +156,9 @@ func (m *model) deliveries() []modelRef {
 // end ends an attempt of a delivery that was claimed from its endpoint queue.
 func (m *model) end() {
 	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.inFlight })
-	outcome := rapid.SampledFrom([]func(Record) Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold, m.h.drop}).Draw(m.t, "outcome")
+	outcome := rapid.SampledFrom([]func(delivery.Record) delivery.Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold, m.h.drop}).Draw(m.t, "outcome")
 	base := r.d.Record
-	c := m.h.change(Ref{r.e.ref, r.sub}, &base, outcome)
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, outcome)
 	c.Claimed = true
 	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
 }
@@ -164,12 +166,12 @@ func (m *model) end() {
 // change changes a delivery outside of any attempt.
 func (m *model) change() {
 	r := draw(m.t, m.deliveries(), func(modelRef) bool { return true })
-	moves := []func(Record) Record{m.h.retry}
+	moves := []func(delivery.Record) delivery.Record{m.h.retry}
 	if r.d.Status.Live() {
 		moves = append(moves, m.h.hold, m.h.drop)
 	}
 	base := r.d.Record
-	c := m.h.change(Ref{r.e.ref, r.sub}, &base, rapid.SampledFrom(moves).Draw(m.t, "move"))
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, rapid.SampledFrom(moves).Draw(m.t, "move"))
 	c.Guarded = true
 	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
 }
@@ -178,7 +180,7 @@ func (m *model) change() {
 func (m *model) add() {
 	e := draw(m.t, m.events, func(e *modelEvent) bool { return len(e.of) < len(m.subs) })
 	sub := draw(m.t, m.subs, func(s uuid.UUID) bool { return e.of[s] == nil })
-	c := m.h.first(Ref{e.ref, sub}, m.h.retry)
+	c := m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, m.h.retry)
 	c.Guarded = true
 	m.write(e, Write{Event: e.ref, Changes: []Change{c}})
 }
@@ -200,7 +202,7 @@ func (m *model) stale() {
 	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.Version > 1 })
 	base := r.d.Record
 	base.Version = rapid.Int64Range(0, base.Version-1).Draw(m.t, "version")
-	c := m.h.change(Ref{r.e.ref, r.sub}, &base, func(rec Record) Record {
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, func(rec delivery.Record) delivery.Record {
 		rec.Count += 100 // as nothing that was written
 		return m.h.retry(rec)
 	})
@@ -237,7 +239,7 @@ func (m *model) write(e *modelEvent, w Write) {
 		next.Version++
 		next.queued = next.Status.Live() && next.Due > 0
 		e.of[c.Ref.Subscriber] = next
-		e.died = e.died || next.Status == StatusDead
+		e.died = e.died || next.Status == delivery.StatusDead
 	}
 	if w.Matched {
 		e.claimed = false
@@ -268,7 +270,7 @@ func (m *model) check() {
 		}
 		for sub, d := range e.of {
 			if d.inFlight {
-				notes = append(notes, Ref{e.ref, sub}.String())
+				notes = append(notes, delivery.Ref{Ref: e.ref, Subscriber: sub}.String())
 			}
 		}
 	}
@@ -287,7 +289,7 @@ func (m *model) checkEvent(e *modelEvent, ofCompany int) {
 		if d.Status.Live() {
 			live++
 		}
-		if got := m.h.stored(m.t, Ref{e.ref, sub}); got.Version != d.Version || got.Status != d.Status || got.Due != d.Due || got.Reason != d.Reason || got.Count != d.Count {
+		if got := m.h.stored(m.t, delivery.Ref{Ref: e.ref, Subscriber: sub}); got.Version != d.Version || got.Status != d.Status || got.Due != d.Due || got.Reason != d.Reason || got.Count != d.Count {
 			m.t.Fatalf("%s of %s is kept as %+v, want %+v", sub, e.ref, got, d.Record)
 		}
 	}
@@ -316,14 +318,14 @@ func (m *model) checkIndexes() {
 	for _, r := range m.deliveries() {
 		add(all, r, true)
 		add(live, r, r.d.Status.Live())
-		add(dead, r, r.d.Status == StatusDead)
+		add(dead, r, r.d.Status == delivery.StatusDead)
 		add(queued, r, r.d.queued)
 		add(inFlight, r, r.d.inFlight)
 		both := r.e.ref.ID + "/" + r.sub.String()
 		if r.d.Status.Live() {
 			liveOfAll = append(liveOfAll, both)
 		}
-		if r.d.Status == StatusDead {
+		if r.d.Status == delivery.StatusDead {
 			deadOfAll = append(deadOfAll, both)
 			deadOfPartition = append(deadOfPartition, m.h.company.String()+"/"+both)
 		}
@@ -331,13 +333,13 @@ func (m *model) checkIndexes() {
 	c := m.h.company
 	for _, sub := range m.subs {
 		m.sameSet(layout.OfSubscriberKey(c, sub), all[sub])
-		m.sameSet(liveOfSubscriber(c, sub), live[sub])
-		m.sameSet(deadOfSubscriber(c, sub), dead[sub])
+		m.sameSet(keys.LiveOfSubscriber(c, sub), live[sub])
+		m.sameSet(keys.DeadOfSubscriber(c, sub), dead[sub])
 		m.sameSet(workqueue.EndpointQueueKey(c, sub), queued[sub])
 		m.same("in flight", m.h.client.HKeys(m.t.Context(), workqueue.InFlightKey(c, sub)).Val(), inFlight[sub])
 	}
-	m.sameSet(liveOfCompany(c), liveOfAll)
-	m.sameSet(deadOfCompany(c), deadOfAll)
+	m.sameSet(keys.LiveOfCompany(c), liveOfAll)
+	m.sameSet(keys.DeadOfCompany(c), deadOfAll)
 	m.sameSet(deadKey(partition.Of(c)), deadOfPartition)
 }
 
@@ -362,10 +364,10 @@ func TestManyWritesAreAsEachAlone(t *testing.T) {
 	for i := range 130 { // several calls of either script
 		e := one.accepted(t, fmt.Sprint("e", i))
 		many.accepted(t, e.ID)
-		outcomes := []func(Record) Record{one.succeed, one.succeed, one.fail, one.gone, one.queue, one.hold}
+		outcomes := []func(delivery.Record) delivery.Record{one.succeed, one.succeed, one.fail, one.gone, one.queue, one.hold}
 		w := Write{Event: e, Matched: i%7 != 0}
 		for j, outcome := range outcomes[:i%len(outcomes)] {
-			w.Changes = append(w.Changes, one.first(Ref{e, uuid.UUID{byte(j)}}, outcome))
+			w.Changes = append(w.Changes, one.first(delivery.Ref{Ref: e, Subscriber: uuid.UUID{byte(j)}}, outcome))
 		}
 		writes = append(writes, w)
 	}

@@ -1,16 +1,18 @@
-package delivery
+package store
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -58,10 +60,10 @@ func smoothWrites(now time.Time) []Write {
 	for i := range 200 {
 		w := Write{Event: events.Ref{Company: companies[i%2], ID: fmt.Sprint("evt-", i)}, Matched: i != 7}
 		for _, sub := range subs[:i%4] {
-			base := &Record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
+			base := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
 			next := *base
-			next.Status, next.Count = StatusDelivered, 1
-			w.Changes = append(w.Changes, Change{Ref: Ref{Ref: w.Event, Subscriber: sub}, Base: base, Next: &next})
+			next.Status, next.Count = delivery.StatusDelivered, 1
+			w.Changes = append(w.Changes, Change{Ref: delivery.Ref{Ref: w.Event, Subscriber: sub}, Base: base, Next: &next})
 		}
 		writes = append(writes, w)
 	}
@@ -145,9 +147,9 @@ func found(t *testing.T, recorded []Recorded, err error) (all []*Found) {
 // is written in the same call.
 func TestDamagedDeliveriesHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
-	for name, outcome := range map[string]func(h *harness) func(Record) Record{
-		"delivered at once": func(h *harness) func(Record) Record { return h.succeed },
-		"failed":            func(h *harness) func(Record) Record { return h.fail },
+	for name, outcome := range map[string]func(h *harness) func(delivery.Record) delivery.Record{
+		"delivered at once": func(h *harness) func(delivery.Record) delivery.Record { return h.succeed },
+		"failed":            func(h *harness) func(delivery.Record) delivery.Record { return h.fail },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,9 +157,9 @@ func TestDamagedDeliveriesHoldUpNoOthers(t *testing.T) {
 			var writes []Write
 			for _, id := range []string{"e1", "damaged", "e3"} {
 				e := h.accept(t, id)
-				writes = append(writes, Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(Ref{e, uuid.New()}, outcome(h))}})
+				writes = append(writes, Write{Event: e, Matched: true, Fanout: 1, Changes: []Change{h.first(delivery.Ref{Ref: e, Subscriber: uuid.New()}, outcome(h))}})
 			}
-			if err := h.client.Set(t.Context(), deliveriesKey(writes[1].Event), "no hash", 0).Err(); err != nil {
+			if err := h.client.Set(t.Context(), keys.Deliveries(writes[1].Event), "no hash", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			recorded, _, err := h.Record(t.Context(), h.now, testReplica, writes)
@@ -198,7 +200,7 @@ func TestDeliveredConflictsAreTold(t *testing.T) {
 		t.Errorf("%d conflicts of %d", len(conflicts), changes)
 	}
 	for _, f := range conflicts {
-		if f.Record.Status != StatusDelivered || f.Record.Count != 1 || f.Record.Version != 1 {
+		if f.Record.Status != delivery.StatusDelivered || f.Record.Count != 1 || f.Record.Version != 1 {
 			t.Errorf("found %+v", f.Record)
 		}
 	}
@@ -209,16 +211,16 @@ func TestWriteTriedAgainIsRecognised(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := storeOn(redistest.New(t))
-	r := Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
-	policy := Policy{Schedule: []time.Duration{time.Minute}}
-	next := Decide(Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, Result{StatusCode: 500, StartedAt: now}, policy, now, middle)
+	r := delivery.Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
+	policy := lifecycle.Policy{Schedule: []time.Duration{time.Minute}}
+	next := lifecycle.Decide(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, attempt.Result{StatusCode: 500, StartedAt: now}, policy, now, middle)
 	for range 2 {
-		recorded, _, err := s.Record(t.Context(), now, "replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &Record{}, Next: &next}}}})
+		recorded, _, err := s.Record(t.Context(), now, "replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &next}}}})
 		if conflicts := found(t, recorded, err); len(conflicts) > 0 {
 			t.Fatalf("conflicts: %+v", conflicts[0].Record)
 		}
 	}
-	records, err := s.Get(t.Context(), []Ref{r})
+	records, err := s.Get(t.Context(), []delivery.Ref{r})
 	if err != nil || records[0].Count != 1 || records[0].Version != 1 {
 		t.Errorf("record = %+v, %v", records[0], err)
 	}
@@ -226,37 +228,23 @@ func TestWriteTriedAgainIsRecognised(t *testing.T) {
 
 func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := storeOn(redistest.New(t))
 	now := time.Now()
-	r := Ref{Ref: events.Ref{Company: s.company, ID: "e"}, Subscriber: uuid.New()}
-	s.write(r.Subscriber, []string{r.ID}, now, dead)
-	late := Restart(Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, ReasonReplay, now)
-	recorded, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &Record{}, Next: &late}}}})
-	if conflicts := found(t, recorded, err); len(conflicts) != 1 || conflicts[0].Record.Status != StatusDead {
+	r := delivery.Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
+	dead := &delivery.Record{Status: delivery.StatusDead, Reason: delivery.ReasonExhausted, EventType: "PAYMENT_PAID", Created: now.UnixMilli()}
+	first, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: dead}}}})
+	if err != nil || first[0].Err != nil || first[0].Found[0] != nil {
+		t.Fatalf("not written: %+v, %v", first, err)
+	}
+	late := lifecycle.Restart(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, delivery.ReasonReplay, now)
+	recorded, _, err := s.Record(t.Context(), now, "", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &late}}}})
+	if conflicts := found(t, recorded, err); len(conflicts) != 1 || conflicts[0].Record.Status != delivery.StatusDead {
 		t.Fatalf("conflicts: %+v", conflicts)
 	}
-	if records, err := s.Get(t.Context(), []Ref{r}); err != nil || records[0].Status != StatusDead {
+	if records, err := s.Get(t.Context(), []delivery.Ref{r}); err != nil || records[0].Status != delivery.StatusDead {
 		t.Errorf("record = %+v, %v", records[0], err)
 	}
-	if n := s.client.Exists(t.Context(), workqueue.EndpointQueueKey(s.company, r.Subscriber)).Val(); n != 0 {
+	if n := s.client.Exists(t.Context(), workqueue.EndpointQueueKey(r.Company, r.Subscriber)).Val(); n != 0 {
 		t.Error("it waits in the endpoint queue")
-	}
-}
-
-// What becomes part of a Redis key has the alphabet of event ids.
-func TestDeliveryIDsAreCheckedWhole(t *testing.T) {
-	t.Parallel()
-	company, sub := uuid.New(), uuid.New()
-	good := Ref{Ref: events.Ref{ID: "evt_1-A"}, Subscriber: sub}
-	if r, err := ParseID(company, good.PublicID()); err != nil || r.Company != company || r.ID != "evt_1-A" || r.Subscriber != sub {
-		t.Errorf("%s: %v, %v", good.PublicID(), r, err)
-	}
-	for _, id := range []string{
-		"", ".", "e", "e.", "." + sub.String(), "e.x", "a/b." + sub.String(), "a:b." + sub.String(), "{7}." + sub.String(),
-		"a\n." + sub.String(), strings.Repeat("e", 129) + "." + sub.String(),
-	} {
-		if r, err := ParseID(company, id); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%q: %v, %v", id, r, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package delivery
+package attempt
 
 import (
 	"maps"
@@ -15,19 +15,19 @@ func TestTheLogKeepsHeadersOnce(t *testing.T) {
 	plain := http.Header{"User-Agent": {"spendhook/1"}, "Content-Type": {"application/json"}, "webhook-sequence": {"7"}, "Idempotency-Key": nil}
 	secret := maps.Clone(plain)
 	secret["X-Key"] = []string{"hush"}
-	var r Record
+	var log []Attempt
 	for i, sent := range []http.Header{plain, plain, nil, nil, secret, secret} {
-		r.log(Result{Outcome: Failed, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
+		log = Append(log, i+1, Result{Outcome: Failed, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
 	}
 	var kept strings.Builder
-	for _, a := range r.Attempts {
+	for _, a := range log {
 		kept.WriteString("(" + a.Sent + ")")
 	}
 	if want := "()(spendhook/1\n7)()(-)()(spendhook/1\n7\n\nX-Key)"; kept.String() != want {
 		t.Errorf("kept %q, want %q", kept.String(), want)
 	}
 	for i, n := range []int{6, 6, 0, 0, 7, 7} {
-		shown := RequestHeaders("e", r.Attempts, i)
+		shown := Headers("e", log, i)
 		if len(shown) != n || n > 0 && shown["webhook-timestamp"] != string(rune('0'+i)) {
 			t.Errorf("attempt %d: %v", i, shown)
 		}

@@ -1,10 +1,11 @@
-package delivery
+package attempt
 
 import (
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"spendhook/internal/tracing"
 )
@@ -73,9 +74,9 @@ func keepSent(attempts []Attempt) {
 	}
 }
 
-// RequestHeaders are those that attempt i of a delivery's log was made with, by name;
+// Headers are those that attempt i of a delivery's log was made with, by name;
 // secrets are redacted. It is empty when nothing could be sent.
-func RequestHeaders(eventID string, attempts []Attempt, i int) map[string]string {
+func Headers(eventID string, attempts []Attempt, i int) map[string]string {
 	sent := ""
 	for _, a := range attempts[i:] {
 		if sent = a.Sent; sent != "" {
@@ -88,7 +89,7 @@ func RequestHeaders(eventID string, attempts []Attempt, i int) map[string]string
 	lines := append(strings.Split(sent, "\n"), "", "")
 	shown := map[string]string{
 		headerAgent: lines[0], headerType: usualType, headerID: eventID, headerSignature: redacted,
-		headerTimestamp: strconv.FormatInt(msTime(attempts[i].StartedAt).Unix(), 10),
+		headerTimestamp: strconv.FormatInt(time.UnixMilli(attempts[i].StartedAt).Unix(), 10),
 	}
 	if lines[1] != "" {
 		shown[headerSequence] = lines[1]

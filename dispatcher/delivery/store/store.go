@@ -1,4 +1,6 @@
-package delivery
+// Package store keeps deliveries. The scripts that write a record also move its work, so
+// that both are one step.
+package store
 
 import (
 	"context"
@@ -12,6 +14,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -32,10 +37,10 @@ var (
 	deliveredScript = workqueue.Script(layout.Lua()+lib+deliveredSource, true)
 )
 
-// StoreOptions configures NewStore; all are required.
-type StoreOptions struct {
+// Options configures New; all are required.
+type Options struct {
 	Client          redis.UniversalClient
-	Policy          Policy
+	Policy          lifecycle.Policy
 	BreakerPause    time.Duration // how long an endpoint queue is not served once its breaker opens
 	BreakerFailures int           // unreachable attempts in a row that open it
 	Now             func() time.Time
@@ -43,12 +48,16 @@ type StoreOptions struct {
 
 // Store keeps deliveries in Redis. It is safe for concurrent use.
 type Store struct {
+	*query.Reader
+
 	client redis.UniversalClient
-	opts   StoreOptions
+	opts   Options
 }
 
-// NewStore returns a store on the client, which it does not close.
-func NewStore(o StoreOptions) *Store { return &Store{client: o.Client, opts: o} }
+// New returns a store on the client, which it does not close.
+func New(o Options) *Store {
+	return &Store{Reader: query.New(o.Client, o.Now), client: o.Client, opts: o}
+}
 
 // How much longer than its event's id a delivery and the event are kept, so that
 // the delivery never goes first and the id never before its time.
@@ -70,8 +79,8 @@ const (
 // Change is one delivery to be written: Next replaces Base, if Base is still
 // what is kept. The zero Base.Version means that there is none yet.
 type Change struct {
-	Ref        Ref
-	Base, Next *Record
+	Ref        delivery.Ref
+	Base, Next *delivery.Record
 	Claimed    bool          // it was claimed from its endpoint queue: the claim ends
 	Reach      Reach         // of a claimed one
 	Backlog    bool          // it goes to its endpoint queue since the endpoint has no place for it
@@ -109,7 +118,7 @@ func (w *Write) matched() string {
 // delivered at their first attempt, straight away.
 func (w *Write) smooth() bool {
 	for i := range w.Changes {
-		if c := &w.Changes[i]; c.Claimed || c.Base.Version != 0 || c.Next.Status != StatusDelivered {
+		if c := &w.Changes[i]; c.Claimed || c.Base.Version != 0 || c.Next.Status != delivery.StatusDelivered {
 			return false
 		}
 	}
@@ -118,8 +127,8 @@ func (w *Write) smooth() bool {
 
 // Found is why a change was not written.
 type Found struct {
-	Record   *Record // what is kept instead; one with Version 0 when there is none
-	InFlight bool    // an attempt is under way, and the change was guarded
+	Record   *delivery.Record // what is kept instead; one with Version 0 when there is none
+	InFlight bool             // an attempt is under way, and the change was guarded
 	// Compacted says that the event was compacted: no delivery of it can be new.
 	Compacted bool
 	Damaged   bool // what is kept cannot be read; Record is nil
@@ -145,7 +154,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 	for _, w := range writes {
 		for j := range w.Changes {
 			c := &w.Changes[j]
-			if c.text, err = c.Next.encode(); err != nil {
+			if c.text, err = c.Next.Encode(); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -208,7 +217,7 @@ func (s *Store) recordCall(group []*Write, now time.Time, replica string) *scrip
 			w.matched(), len(w.Changes))
 		for i := range w.Changes {
 			c := &w.Changes[i]
-			args = append(args, c.Ref.Subscriber.String(), c.Base.expects(), c.text, c.Next.Created,
+			args = append(args, c.Ref.Subscriber.String(), expects(c.Base), c.text, c.Next.Created,
 				c.due(now), c.flags(), millis(c.Pause), c.Notice)
 		}
 	}
@@ -346,22 +355,14 @@ func readFound(c *Change, reply any) *Found {
 	case !conflict && reply == int64(0):
 		return &Found{Record: c.Base, InFlight: true}
 	case !conflict && reply == int64(-1):
-		return &Found{Record: &Record{}, Compacted: true}
+		return &Found{Record: &delivery.Record{}, Compacted: true}
 	case !conflict, text == c.text:
 		return nil
 	case text == "":
-		return &Found{Record: &Record{}}
+		return &Found{Record: &delivery.Record{}}
 	}
-	rec, err := Decode(text)
+	rec, err := delivery.Decode(text)
 	return &Found{Record: rec, Damaged: err != nil}
-}
-
-// Stats counts a subscriber's deliveries that are kept.
-type Stats struct {
-	Total, Live, Dead int64      // Live: PENDING, DELIVERING, RETRYING, held ones included
-	Waiting           int64      // of Live: in the endpoint queue, and due
-	OldestLiveAt      *time.Time // when the oldest live delivery was created; nil when there is none
-	NextAt            *time.Time // when the first in the endpoint queue is due; nil when there is none, and of an ordered subscriber
 }
 
 // purgeMost is how many old dead letters of a partition one call drops.
@@ -407,3 +408,11 @@ func (s *Store) PurgeDead(ctx context.Context, now time.Time, partitions []int) 
 }
 
 func isNil(err error) bool { return errors.Is(err, redis.Nil) }
+
+// expects is the version the next write must find; "" when the record is new.
+func expects(r *delivery.Record) string {
+	if r.Version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(r.Version, 10)
+}

@@ -1,4 +1,4 @@
-package delivery_test
+package store_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/events/publish"
@@ -25,8 +26,8 @@ func TestErase(t *testing.T) {
 	s.accept(t, "private", "delivered", "dead", "held", "nobody", "open", "ready", "last")
 	s.record(t, "delivered", sub, delivery.StatusDelivered, false, false)
 	s.record(t, "dead", sub, delivery.StatusDead, false, false)
-	s.write(t, delivery.Write{Event: s.ref("held"), Matched: true, Held: true})
-	s.write(t, delivery.Write{Event: s.ref("nobody"), Matched: true})
+	s.write(t, store.Write{Event: s.ref("held"), Matched: true, Held: true})
+	s.write(t, store.Write{Event: s.ref("nobody"), Matched: true})
 	s.record(t, "open", sub, delivery.StatusRetrying, false, false)
 	s.record(t, "last", sub, delivery.StatusDelivered, false, false)
 	bytes := func() int64 {
@@ -42,7 +43,7 @@ func TestErase(t *testing.T) {
 			t.Errorf("erase %s: %v", id, err)
 		}
 	}
-	for id, want := range map[string]error{"open": delivery.ErrOpen, "ready": delivery.ErrOpen, "unknown": events.ErrNotFound} {
+	for id, want := range map[string]error{"open": store.ErrOpen, "ready": store.ErrOpen, "unknown": events.ErrNotFound} {
 		if err := s.deliveries.Erase(t.Context(), s.ref(id)); !errors.Is(err, want) {
 			t.Errorf("erase %s: %v, want %v", id, err, want)
 		}
@@ -89,7 +90,7 @@ func TestEraseOfACompany(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
 	s.accept(t, "it", "e")
-	s.write(t, delivery.Write{Event: s.ref("e"), Matched: true})
+	s.write(t, store.Write{Event: s.ref("e"), Matched: true})
 	if err := s.deliveries.Erase(t.Context(), events.Ref{Company: uuid.New(), ID: "e"}); !errors.Is(err, events.ErrNotFound) {
 		t.Errorf("another company's: %v", err)
 	}
@@ -102,7 +103,7 @@ func TestEraseAll(t *testing.T) {
 	s := newSettled(t, redistest.New(t))
 	s.accept(t, "it", "settled", "before", "ready", "damaged")
 	for _, id := range []string{"settled", "before"} {
-		s.write(t, delivery.Write{Event: s.ref(id), Matched: true})
+		s.write(t, store.Write{Event: s.ref(id), Matched: true})
 	}
 	if err := s.deliveries.Erase(t.Context(), s.ref("before")); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package delivery_test
+package store_test
 
 import (
 	"strings"
@@ -8,6 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -28,12 +31,12 @@ func TestUnknownFieldsOfARecordStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := delivery.Policy{Retention: time.Hour, DeadRetention: time.Hour, Schedule: []time.Duration{time.Minute}}
+	policy := lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour, Schedule: []time.Duration{time.Minute}}
 	now := time.Now()
-	next := delivery.Decide(*base, delivery.Result{Outcome: delivery.Failed, StartedAt: now}, policy, now, func() float64 { return 0 })
-	store := delivery.NewStore(delivery.StoreOptions{Client: client, Policy: policy})
-	recorded, _, err := store.Record(ctx, now, "replica", []delivery.Write{{
-		Event: ref.Ref, Changes: []delivery.Change{{Ref: ref, Base: base, Next: &next}},
+	next := lifecycle.Decide(*base, attempt.Result{Outcome: attempt.Failed, StartedAt: now}, policy, now, func() float64 { return 0 })
+	kept := store.New(store.Options{Client: client, Policy: policy})
+	recorded, _, err := kept.Record(ctx, now, "replica", []store.Write{{
+		Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next}},
 	}})
 	if err != nil || recorded[0].Err != nil || recorded[0].Found[0] != nil {
 		t.Fatal(err, recorded)

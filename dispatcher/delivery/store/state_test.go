@@ -1,4 +1,4 @@
-package delivery
+package store
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery"
 	"spendhook/events"
 )
 
@@ -37,10 +38,10 @@ const (
 	deadKept       = 30 * day
 )
 
-func (h *harness) refs(r events.Ref, n int) []Ref {
-	all := make([]Ref, n)
+func (h *harness) refs(r events.Ref, n int) []delivery.Ref {
+	all := make([]delivery.Ref, n)
 	for i := range all {
-		all[i] = Ref{Ref: r, Subscriber: uuid.New()}
+		all[i] = delivery.Ref{Ref: r, Subscriber: uuid.New()}
 	}
 	return all
 }
@@ -135,7 +136,7 @@ func TestRetriesUntilDeath(t *testing.T) {
 		h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.fail)}})
 	}
 	h.expect(t, "dead", e, standing{state: events.Settled, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 1})
-	if rec := h.kept(t, sub); rec.Status != StatusDead || len(rec.Attempts) != 3 || rec.Attempts[1].ResponseBody != nil || string(rec.Attempts[2].ResponseBody) != "no" {
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusDead || len(rec.Attempts) != 3 || rec.Attempts[1].ResponseBody != nil || string(rec.Attempts[2].ResponseBody) != "no" {
 		t.Errorf("kept %+v", rec)
 	}
 }
@@ -146,15 +147,15 @@ func TestAnAttemptUnderWay(t *testing.T) {
 	e := h.accepted(t, "e")
 	sub := h.refs(e, 1)[0]
 	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.queue)}, Matched: true})
-	if rec := h.kept(t, sub); rec.Status != StatusPending {
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusPending {
 		t.Errorf("waiting, it is %s", rec.Status)
 	}
 	h.claimOnce(t, 1)
-	if rec := h.kept(t, sub); rec.Status != StatusDelivering {
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusDelivering {
 		t.Errorf("under way, it is %s", rec.Status)
 	}
 	shown, err := h.OfEvent(t.Context(), e)
-	if err != nil || len(shown) != 1 || shown[0].Status != StatusDelivering || shown[0].NextAttemptAt() != nil {
+	if err != nil || len(shown) != 1 || shown[0].Status != delivery.StatusDelivering || shown[0].NextAttemptAt() != nil {
 		t.Errorf("under way, it is shown as %+v, %v", shown, err)
 	}
 	guarded := h.again(t, sub, h.retry)
@@ -165,7 +166,7 @@ func TestAnAttemptUnderWay(t *testing.T) {
 	ended := h.again(t, sub, h.fail)
 	ended.Claimed = true
 	h.mustWrite(t, Write{Event: e, Changes: []Change{ended}})
-	if rec := h.kept(t, sub); rec.Status != StatusRetrying || rec.Count != 1 {
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusRetrying || rec.Count != 1 {
 		t.Errorf("ended, it is %+v", rec)
 	}
 	guarded = h.again(t, sub, h.retry)
@@ -198,7 +199,7 @@ func TestTheSameWriteTwiceChangesNothing(t *testing.T) {
 	}
 	other := h.first(subs[0], h.fail) // another replica's outcome
 	f := h.record(t, Write{Event: e, Changes: []Change{other}})[0]
-	if f == nil || f.InFlight || f.Record.Status != StatusDelivered || f.Record.Version != 1 {
+	if f == nil || f.InFlight || f.Record.Status != delivery.StatusDelivered || f.Record.Version != 1 {
 		t.Errorf("found %+v, want what was written first", f)
 	}
 	unknown := h.again(t, subs[0], h.retry)

@@ -1,4 +1,4 @@
-package delivery_test
+package store_test
 
 import (
 	"context"
@@ -17,6 +17,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
@@ -39,7 +42,7 @@ type settled struct {
 	events     *history.Reader
 	numbers    *sequence.Reader
 	publisher  *publish.Publisher
-	deliveries *delivery.Store
+	deliveries *store.Store
 	company    uuid.UUID
 	began, now time.Time
 }
@@ -54,9 +57,9 @@ func newSettled(t *testing.T, client redis.UniversalClient) *settled {
 	t.Cleanup(s.publisher.Close)
 	s.numbers = sequence.New(client)
 	t.Cleanup(s.numbers.Close)
-	s.deliveries = delivery.NewStore(delivery.StoreOptions{
+	s.deliveries = store.New(store.Options{
 		Client: client, BreakerPause: time.Second, BreakerFailures: 10, Now: clock,
-		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
+		Policy: lifecycle.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
 	})
 	return s
 }
@@ -82,7 +85,7 @@ func (s *settled) accept(t *testing.T, content string, ids ...string) []publish.
 
 // record writes a delivery in a status, as the next change of what is kept, and
 // ends the event's matching.
-func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status delivery.Status, held, guarded bool) *delivery.Found {
+func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status delivery.Status, held, guarded bool) *store.Found {
 	t.Helper()
 	r := delivery.Ref{Ref: s.ref(id), Subscriber: subscriber}
 	stored, err := s.events.Get(t.Context(), r.Ref)
@@ -97,15 +100,15 @@ func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status d
 	}
 	next := *base
 	next.Status, next.Updated = status, s.now.UnixMilli()
-	w := delivery.Write{Event: r.Ref, Matched: !guarded, Held: held, Changes: []delivery.Change{
+	w := store.Write{Event: r.Ref, Matched: !guarded, Held: held, Changes: []store.Change{
 		{Ref: r, Base: base, Next: &next, Guarded: guarded},
 	}}
 	return s.write(t, w)[0]
 }
 
-func (s *settled) write(t *testing.T, w delivery.Write) []*delivery.Found {
+func (s *settled) write(t *testing.T, w store.Write) []*store.Found {
 	t.Helper()
-	recorded, _, err := s.deliveries.Record(t.Context(), s.now, "replica", []delivery.Write{w})
+	recorded, _, err := s.deliveries.Record(t.Context(), s.now, "replica", []store.Write{w})
 	if err == nil {
 		err = recorded[0].Err
 	}
@@ -169,7 +172,7 @@ func TestDeliveredEventIsCompacted(t *testing.T) {
 	s.record(t, "delivered", sub[0], delivery.StatusDelivered, false, false)
 	s.record(t, "delivered", sub[1], delivery.StatusDelivered, false, true)
 	s.record(t, "cancelled", sub[0], delivery.StatusCancelled, false, false)
-	s.write(t, delivery.Write{Event: s.ref("nobody"), Matched: true})
+	s.write(t, store.Write{Event: s.ref("nobody"), Matched: true})
 	s.record(t, "later", sub[0], delivery.StatusRetrying, false, false)
 	s.record(t, "pending", sub[0], delivery.StatusPending, false, false)
 	s.now = s.began.Add(time.Hour)
@@ -227,7 +230,7 @@ func TestSomeEventsAreNeverCompacted(t *testing.T) {
 	s.record(t, "revived", sub, delivery.StatusDead, false, false)
 	s.record(t, "revived", sub, delivery.StatusDelivered, false, true)
 	s.record(t, "held", sub, delivery.StatusDelivered, true, false)
-	s.write(t, delivery.Write{Event: s.ref("held-alone"), Matched: true, Held: true})
+	s.write(t, store.Write{Event: s.ref("held-alone"), Matched: true, Held: true})
 	s.record(t, "half", sub, delivery.StatusDelivered, false, false)
 	s.record(t, "half", other, delivery.StatusDead, false, true)
 	s.now = s.began.Add(6 * 24 * time.Hour)
@@ -369,15 +372,15 @@ func TestBytesPerEvent(t *testing.T) {
 }
 
 // delivered is what is recorded of events that were delivered at once.
-func (s *settled) delivered(batch []events.Event) []delivery.Write {
+func (s *settled) delivered(batch []events.Event) []store.Write {
 	subscriber := uuid.New()
-	writes := make([]delivery.Write, len(batch))
+	writes := make([]store.Write, len(batch))
 	for i := range batch {
 		r := delivery.Ref{Ref: s.ref(batch[i].ID), Subscriber: subscriber}
 		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now})
-		result := delivery.Result{Outcome: delivery.Succeeded, StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
-		next := delivery.Decide(*base, result, delivery.Policy{}, s.now, rand.Float64)
-		writes[i] = delivery.Write{Event: r.Ref, Matched: true, Changes: []delivery.Change{{Ref: r, Base: base, Next: &next}}}
+		result := attempt.Result{Outcome: attempt.Succeeded, StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
+		next := lifecycle.Decide(*base, result, lifecycle.Policy{}, s.now, rand.Float64)
+		writes[i] = store.Write{Event: r.Ref, Matched: true, Changes: []store.Change{{Ref: r, Base: base, Next: &next}}}
 	}
 	return writes
 }

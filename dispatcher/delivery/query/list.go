@@ -1,8 +1,9 @@
-package delivery
+package query
 
 import (
 	"context"
 	_ "embed" // the script
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -28,24 +31,24 @@ var pageScript = redis.NewScript(pageSource)
 // Filter says which deliveries to list; its parts combine with AND, the values of one
 // with OR. Its JSON form is that of what it lets through.
 type Filter struct {
-	Company      *uuid.UUID `json:"-"`                    // nil: all companies, one after the other
-	Subscriber   *uuid.UUID `json:"subscriber,omitempty"` // needs Company
-	EventTypes   []string   `json:"types,omitempty"`      // empty: any
-	Statuses     []Status   `json:"statuses,omitempty"`   // empty: any
-	ErrorClasses []string   `json:"errors,omitempty"`     // of the last attempt; empty: any
-	CodeFrom     int        `json:"codeFrom,omitzero"`    // the lowest status code of the last attempt; 0: any, or no answer
-	CodeTo       int        `json:"codeTo,omitzero"`      // the highest; 0: any, or no answer
-	From         *time.Time `json:"from,omitempty"`       // of CreatedAt, inclusive
-	To           *time.Time `json:"to,omitempty"`         // the same
-	Cursor       string     `json:"-"`                    // Page.Next of the page before
-	Size         int        `json:"-"`                    // at most 500, default 20
+	Company      *uuid.UUID        `json:"-"`                    // nil: all companies, one after the other
+	Subscriber   *uuid.UUID        `json:"subscriber,omitempty"` // needs Company
+	EventTypes   []string          `json:"types,omitempty"`      // empty: any
+	Statuses     []delivery.Status `json:"statuses,omitempty"`   // empty: any
+	ErrorClasses []string          `json:"errors,omitempty"`     // of the last attempt; empty: any
+	CodeFrom     int               `json:"codeFrom,omitzero"`    // the lowest status code of the last attempt; 0: any, or no answer
+	CodeTo       int               `json:"codeTo,omitzero"`      // the highest; 0: any, or no answer
+	From         *time.Time        `json:"from,omitempty"`       // of CreatedAt, inclusive
+	To           *time.Time        `json:"to,omitempty"`         // the same
+	Cursor       string            `json:"-"`                    // Page.Next of the page before
+	Size         int               `json:"-"`                    // at most 500, default 20
 }
 
 // Page is a part of a list, newest first within a company. Next is
 // empty at the end; while it is not, a page may be short, even empty, since one
 // call looks at a bounded number of deliveries.
 type Page struct {
-	Items []Delivery
+	Items []delivery.Delivery
 	Next  string
 }
 
@@ -77,13 +80,13 @@ func (f *Filter) key() string {
 }
 
 // matches reports whether the filter lets a delivery of its company through.
-func (f *Filter) matches(d *Delivery) bool {
+func (f *Filter) matches(d *delivery.Delivery) bool {
 	last := d.LastAttempt()
 	return (f.Subscriber == nil || d.Subscriber == *f.Subscriber) &&
 		isAny(f.EventTypes, d.EventType) && isAny(f.Statuses, d.Status) && isAny(f.ErrorClasses, last.Error) &&
 		last.StatusCode >= f.CodeFrom && (f.CodeTo == 0 || last.StatusCode > 0 && last.StatusCode <= f.CodeTo) &&
-		(f.From == nil || !msTime(d.Created).Before(*f.From)) &&
-		(f.To == nil || !msTime(d.Created).After(*f.To))
+		(f.From == nil || !time.UnixMilli(d.Created).Before(*f.From)) &&
+		(f.To == nil || !time.UnixMilli(d.Created).After(*f.To))
 }
 
 // isAny reports whether a value is one of those asked for, which all are when none is.
@@ -92,15 +95,15 @@ func isAny[T comparable](asked []T, value T) bool {
 }
 
 // only reports whether nothing but what holds is asked for.
-func (f *Filter) only(holds func(Status) bool) bool {
-	return len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, func(s Status) bool { return !holds(s) })
+func (f *Filter) only(holds func(delivery.Status) bool) bool {
+	return len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, func(s delivery.Status) bool { return !holds(s) })
 }
 
-func isDead(s Status) bool { return s == StatusDead }
+func isDead(s delivery.Status) bool { return s == delivery.StatusDead }
 
 // List reads one page of deliveries, newest first; see Page for how pages end.
 // cursor.ErrBad when the cursor is not of this list.
-func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
+func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	at := position{}
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
 		return Page{}, err
@@ -111,7 +114,7 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	if f.Size <= 0 {
 		f.Size = defaultPage
 	}
-	l := &lister{store: s, filter: f, size: min(f.Size, maxPage)}
+	l := &lister{reader: r, filter: f, size: min(f.Size, maxPage)}
 	if f.Company != nil {
 		at.Company = *f.Company
 		err := l.company(ctx, at)
@@ -123,7 +126,7 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 
 // lister collects one page.
 type lister struct {
-	store    *Store
+	reader   *Reader
 	filter   Filter
 	size     int
 	examined int
@@ -140,7 +143,7 @@ func (l *lister) companies(ctx context.Context, at position) error {
 		first = partition.Of(at.Company)
 	}
 	for p := first; p < partition.Count; p++ {
-		ids, err := history.Companies(ctx, l.store.client, p, 0)
+		ids, err := history.Companies(ctx, l.reader.client, p, 0)
 		if err != nil {
 			return err
 		}
@@ -169,18 +172,18 @@ func (l *lister) companies(ctx context.Context, at position) error {
 func (l *lister) company(ctx context.Context, at position) error {
 	key, byEvent := l.index(at.Company)
 	for {
-		entries, err := l.store.entries(ctx, key, at, l.highest(), examineStep)
+		entries, err := l.reader.entries(ctx, key, at, l.highest(), examineStep)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
 		if byEvent {
-			counts, err := l.store.counts(ctx, refsOf(at.Company, entries))
+			counts, err := l.reader.counts(ctx, refsOf(at.Company, entries))
 			if err != nil {
 				return err
 			}
 			entries = entries[:fitting(counts)]
 		}
-		groups, err := l.store.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
+		groups, err := l.reader.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
 			return err
 		}
@@ -202,7 +205,7 @@ func (l *lister) company(ctx context.Context, at position) error {
 }
 
 // add appends what the filter lets through, and reports whether the page is full.
-func (l *lister) add(group []Delivery, after string, at position) bool {
+func (l *lister) add(group []delivery.Delivery, after string, at position) bool {
 	l.examined += 1 + len(group)/perEntry
 	for i, d := range group {
 		if d.Subscriber.String() <= after || !l.filter.matches(&d) {
@@ -226,18 +229,18 @@ func (l *lister) add(group []Delivery, after string, at position) bool {
 // index is the sorted set that serves the filter in a company. byEvent: its
 // members are events, each with the deliveries of all subscribers.
 func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
-	sub, dead, live := l.filter.Subscriber, l.filter.only(isDead), l.filter.only(Status.Live)
+	sub, dead, live := l.filter.Subscriber, l.filter.only(isDead), l.filter.only(delivery.Status.Live)
 	switch {
 	case sub != nil && dead:
-		return deadOfSubscriber(company, *sub), false
+		return keys.DeadOfSubscriber(company, *sub), false
 	case sub != nil && live:
-		return liveOfSubscriber(company, *sub), false
+		return keys.LiveOfSubscriber(company, *sub), false
 	case sub != nil:
 		return layout.OfSubscriberKey(company, *sub), false
 	case dead:
-		return deadOfCompany(company), false
+		return keys.DeadOfCompany(company), false
 	case live:
-		return liveOfCompany(company), false
+		return keys.LiveOfCompany(company), false
 	default:
 		return layout.IndexKey(company), true
 	}
@@ -258,12 +261,12 @@ type entry struct {
 	score  float64 // ms; of an event with a fraction, see layout.IndexKey
 }
 
-func (s *Store) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
+func (r *Reader) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
 	again := "0"
 	if at.After != "" {
 		again = "1"
 	}
-	flat, err := pageScript.Run(ctx, s.client, []string{key}, at.Score, at.Member, again, highest, n).StringSlice()
+	flat, err := pageScript.Run(ctx, r.client, []string{key}, at.Score, at.Member, again, highest, n).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}
@@ -291,11 +294,11 @@ func fitting(counts []int64) int {
 }
 
 // counts is about how many deliveries each of the events has.
-func (s *Store) counts(ctx context.Context, refs []events.Ref) ([]int64, error) {
-	pipe := s.client.Pipeline()
+func (r *Reader) counts(ctx context.Context, refs []events.Ref) ([]int64, error) {
+	pipe := r.client.Pipeline()
 	lengths := make([]*redis.IntCmd, len(refs))
 	for i, r := range refs {
-		lengths[i] = pipe.HLen(ctx, deliveriesKey(r))
+		lengths[i] = pipe.HLen(ctx, keys.Deliveries(r))
 	}
 	if pipe.Len() == 0 {
 		return nil, nil
@@ -319,15 +322,15 @@ func refsOf(company uuid.UUID, entries []entry) []events.Ref {
 }
 
 // read loads the deliveries behind index entries, by subscriber within each.
-func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []entry, byEvent bool) ([][]Delivery, error) {
+func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []entry, byEvent bool) ([][]delivery.Delivery, error) {
 	if byEvent {
-		groups, _, err := s.ofEvents(ctx, refsOf(company, entries))
+		groups, _, err := r.ofEvents(ctx, refsOf(company, entries))
 		return groups, err
 	}
-	refs := make([]Ref, len(entries))
+	refs := make([]delivery.Ref, len(entries))
 	for i, e := range entries {
 		id, of, ok := strings.Cut(e.member, "/")
-		refs[i] = Ref{Ref: events.Ref{Company: company, ID: id}}
+		refs[i] = delivery.Ref{Ref: events.Ref{Company: company, ID: id}}
 		if !ok {
 			refs[i].Subscriber = *sub
 			continue
@@ -338,14 +341,14 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 		}
 		refs[i].Subscriber = parsed
 	}
-	records, err := s.Get(ctx, refs)
+	records, err := r.Get(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
-	out := make([][]Delivery, len(entries))
+	out := make([][]delivery.Delivery, len(entries))
 	for i, rec := range records {
 		if rec != nil {
-			out[i] = []Delivery{{refs[i], *rec}}
+			out[i] = []delivery.Delivery{{Ref: refs[i], Record: *rec}}
 		}
 	}
 	return out, nil
@@ -354,30 +357,30 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 // Get reads deliveries in one round trip; nil stands for one that is not kept, or
 // is damaged. A live one with an attempt under way is DELIVERING, and one whose
 // subscriber is paused has ReasonPaused.
-func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
-	pipe := s.client.Pipeline()
+func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
+	pipe := r.client.Pipeline()
 	records := make([]*redis.StringCmd, len(refs))
 	states := make([]waiting, len(refs))
 	for i, r := range refs {
-		records[i] = pipe.HGet(ctx, deliveriesKey(r.Ref), r.Subscriber.String())
+		records[i] = pipe.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String())
 		states[i] = askWaiting(ctx, pipe, r)
 	}
 	if pipe.Len() == 0 {
 		return nil, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read deliveries: %w", err)
 	}
-	out := make([]*Record, len(refs))
+	out := make([]*delivery.Record, len(refs))
 	for i, c := range records {
 		text, err := c.Result()
-		if isNil(err) {
+		if errors.Is(err, redis.Nil) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read deliveries: %w", err)
 		}
-		if rec, err := Decode(text); err == nil { // else it is quarantined when it is claimed
+		if rec, err := delivery.Decode(text); err == nil { // else it is quarantined when it is claimed
 			states[i].show(&rec.Status, &rec.Reason)
 			out[i] = rec
 		}
@@ -389,7 +392,7 @@ func (s *Store) Get(ctx context.Context, refs []Ref) ([]*Record, error) {
 // say.
 type waiting struct{ busy, paused *redis.BoolCmd }
 
-func askWaiting(ctx context.Context, pipe redis.Pipeliner, r Ref) waiting {
+func askWaiting(ctx context.Context, pipe redis.Pipeliner, r delivery.Ref) waiting {
 	return waiting{
 		busy:   pipe.HExists(ctx, workqueue.InFlightKey(r.Company, r.Subscriber), r.ID),
 		paused: pipe.HExists(ctx, workqueue.EndpointKey(r.Company, r.Subscriber), "paused"),
@@ -397,23 +400,23 @@ func askWaiting(ctx context.Context, pipe redis.Pipeliner, r Ref) waiting {
 }
 
 // show corrects status and reason of a live delivery.
-func (w waiting) show(status *Status, reason *string) {
+func (w waiting) show(status *delivery.Status, reason *string) {
 	switch {
 	case !status.Live():
 	case w.busy.Val():
-		*status = StatusDelivering
-	case w.paused.Val() && *reason != ReasonSubscriberDisabled:
-		*reason = ReasonPaused
+		*status = delivery.StatusDelivering
+	case w.paused.Val() && *reason != delivery.ReasonSubscriberDisabled:
+		*reason = delivery.ReasonPaused
 	}
 }
 
 // ofEvents reads all deliveries of events, by subscriber, and tells which events a
 // disabled subscriber was to have.
-func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]Delivery, held []bool, err error) {
-	pipe := s.client.Pipeline()
+func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
+	pipe := r.client.Pipeline()
 	cmds := make([]*redis.MapStringStringCmd, len(refs))
 	for i, r := range refs {
-		cmds[i] = pipe.HGetAll(ctx, deliveriesKey(r))
+		cmds[i] = pipe.HGetAll(ctx, keys.Deliveries(r))
 	}
 	if pipe.Len() == 0 {
 		return nil, nil, nil
@@ -421,26 +424,26 @@ func (s *Store) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]Del
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, nil, fmt.Errorf("read deliveries: %w", err)
 	}
-	groups, held = make([][]Delivery, len(refs)), make([]bool, len(refs))
-	var live []*Delivery
+	groups, held = make([][]delivery.Delivery, len(refs)), make([]bool, len(refs))
+	var live []*delivery.Delivery
 	for i, r := range refs {
 		groups[i] = deliveriesOf(r, cmds[i].Val())
-		_, held[i] = cmds[i].Val()[heldMark]
+		_, held[i] = cmds[i].Val()[keys.HeldMark]
 		for j := range groups[i] {
 			if groups[i][j].Status.Live() {
 				live = append(live, &groups[i][j])
 			}
 		}
 	}
-	return groups, held, s.showWaiting(ctx, live)
+	return groups, held, r.showWaiting(ctx, live)
 }
 
 // showWaiting shows what the endpoint queues know of live deliveries.
-func (s *Store) showWaiting(ctx context.Context, live []*Delivery) error {
+func (r *Reader) showWaiting(ctx context.Context, live []*delivery.Delivery) error {
 	if len(live) == 0 {
 		return nil
 	}
-	pipe := s.client.Pipeline()
+	pipe := r.client.Pipeline()
 	states := make([]waiting, len(live))
 	for i, d := range live {
 		states[i] = askWaiting(ctx, pipe, d.Ref)
@@ -455,20 +458,20 @@ func (s *Store) showWaiting(ctx context.Context, live []*Delivery) error {
 }
 
 // deliveriesOf reads an event's deliveries hash, but for what is damaged.
-func deliveriesOf(r events.Ref, hash map[string]string) []Delivery {
-	all := make([]Delivery, 0, len(hash))
+func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
+	all := make([]delivery.Delivery, 0, len(hash))
 	for field, text := range hash {
 		id, err := uuid.Parse(field)
 		if err != nil {
 			continue // a mark of the event's, see keys.go
 		}
-		rec, err := Decode(text)
+		rec, err := delivery.Decode(text)
 		if err != nil {
 			continue
 		}
-		all = append(all, Delivery{Ref{Ref: r, Subscriber: id}, *rec})
+		all = append(all, delivery.Delivery{Ref: delivery.Ref{Ref: r, Subscriber: id}, Record: *rec})
 	}
-	slices.SortFunc(all, func(a, b Delivery) int {
+	slices.SortFunc(all, func(a, b delivery.Delivery) int {
 		return strings.Compare(a.Subscriber.String(), b.Subscriber.String())
 	})
 	return all
@@ -487,22 +490,22 @@ const (
 // Walk reads up to n deliveries of one of a subscriber's indexes, newest first.
 // after is the next of the step before, "" to start; next is "" when there are
 // no more. A nil record is one that is not kept any more.
-func (s *Store) Walk(ctx context.Context, company, subscriber uuid.UUID, index Index, after string, n int) (refs []Ref, records []*Record, next string, err error) {
+func (r *Reader) Walk(ctx context.Context, company, subscriber uuid.UUID, index Index, after string, n int) (refs []delivery.Ref, records []*delivery.Record, next string, err error) {
 	at := position{Company: company}
 	walked := fmt.Sprint(company, subscriber, index)
 	if err := cursor.Decode(after, walkName, walked, &at); err != nil {
 		return nil, nil, "", err
 	}
-	key := [...]func(c, s uuid.UUID) string{All: layout.OfSubscriberKey, Live: liveOfSubscriber, Dead: deadOfSubscriber}[index](company, subscriber)
-	entries, err := s.entries(ctx, key, at, "+inf", n)
+	key := [...]func(c, s uuid.UUID) string{All: layout.OfSubscriberKey, Live: keys.LiveOfSubscriber, Dead: keys.DeadOfSubscriber}[index](company, subscriber)
+	entries, err := r.entries(ctx, key, at, "+inf", n)
 	if err != nil || len(entries) == 0 {
 		return nil, nil, "", err
 	}
-	refs = make([]Ref, len(entries))
+	refs = make([]delivery.Ref, len(entries))
 	for i, e := range entries {
-		refs[i] = Ref{Ref: events.Ref{Company: company, ID: e.member}, Subscriber: subscriber}
+		refs[i] = delivery.Ref{Ref: events.Ref{Company: company, ID: e.member}, Subscriber: subscriber}
 	}
-	if records, err = s.Get(ctx, refs); err != nil {
+	if records, err = r.Get(ctx, refs); err != nil {
 		return nil, nil, "", err
 	}
 	last := entries[len(entries)-1]

@@ -1,4 +1,4 @@
-package delivery
+package store
 
 import (
 	"context"
@@ -11,6 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -22,7 +26,7 @@ import (
 
 const testReplica = "replica.1"
 
-var harnessPolicy = Policy{
+var harnessPolicy = lifecycle.Policy{
 	Schedule: []time.Duration{time.Hour, time.Hour}, Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour,
 	RetryAfterMax: 24 * time.Hour,
 }
@@ -51,13 +55,13 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	client := redistest.New(t)
-	source, err := os.ReadFile("../workqueue/lua/claim.lua")
+	source, err := os.ReadFile("../../workqueue/lua/claim.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &harness{company: uuid.New(), now: time.Now().Truncate(time.Millisecond), claim: workqueue.Script(string(source), true)}
 	clock := func() time.Time { return h.now }
-	h.Store = NewStore(StoreOptions{
+	h.Store = New(Options{
 		Client: client, Policy: harnessPolicy, BreakerPause: time.Hour, BreakerFailures: 1000, Now: clock,
 	})
 	h.events = history.New(history.Options{Client: client, Retention: harnessPolicy.Retention, Now: clock})
@@ -79,7 +83,7 @@ func (h *harness) accept(t tester, id string) events.Ref {
 // claimed is what one claim gave.
 type claimed struct {
 	events     []events.Ref
-	deliveries []Ref
+	deliveries []delivery.Ref
 }
 
 // claimOnce claims up to n events or deliveries.
@@ -100,7 +104,7 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 		for d, _ := parts[4].([]any); len(d) > 0; d = d[4:] {
 			sub, _ := d[0].(string)
 			id, _ := d[1].(string)
-			out.deliveries = append(out.deliveries, Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: uuid.MustParse(sub)})
+			out.deliveries = append(out.deliveries, delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: uuid.MustParse(sub)})
 		}
 	}
 	return out
@@ -127,9 +131,9 @@ func (h *harness) mustWrite(t tester, w Write) {
 }
 
 // kept reads a delivery.
-func (h *harness) kept(t tester, r Ref) *Record {
+func (h *harness) kept(t tester, r delivery.Ref) *delivery.Record {
 	t.Helper()
-	records, err := h.Get(t.Context(), []Ref{r})
+	records, err := h.Get(t.Context(), []delivery.Ref{r})
 	if err != nil {
 		t.Fatalf("read %s: %v", r, err)
 	}
@@ -150,8 +154,8 @@ func (h *harness) standing(t tester, r events.Ref) (s standing) {
 	state := pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
 	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
 	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
-	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, deliveriesKey(r))
-	live, all := pipe.HGet(ctx, deliveriesKey(r), "#"), pipe.HKeys(ctx, deliveriesKey(r))
+	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, keys.Deliveries(r))
+	live, all := pipe.HGet(ctx, keys.Deliveries(r), "#"), pipe.HKeys(ctx, keys.Deliveries(r))
 	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
 	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
 		t.Fatalf("read how %s stands: %v", r, err)
@@ -177,52 +181,65 @@ func references(notes []string) []string {
 }
 
 // Outcomes of attempts.
-func (h *harness) succeed(r Record) Record {
-	return Decide(r, Result{Outcome: Succeeded, StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
+func (h *harness) succeed(r delivery.Record) delivery.Record {
+	return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Succeeded, StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
-func (h *harness) fail(r Record) Record {
-	return Decide(r, Result{StatusCode: 500, Class: "http_5xx", Body: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
+func (h *harness) fail(r delivery.Record) delivery.Record {
+	return lifecycle.Decide(r, attempt.Result{StatusCode: 500, Class: "http_5xx", Body: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
-func (h *harness) gone(r Record) Record {
-	return Decide(r, Result{Outcome: Gone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
+func (h *harness) gone(r delivery.Record) delivery.Record {
+	return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Gone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
-func (h *harness) queue(r Record) Record { return Queue(r, ReasonBusy, h.now) }
-func (h *harness) retry(r Record) Record { return Restart(r, ReasonReplay, h.now) }
-func (h *harness) hold(r Record) Record  { return Hold(r, h.now) }
-func (h *harness) drop(r Record) Record  { return Cancel(r, h.now) }
+func (h *harness) queue(r delivery.Record) delivery.Record {
+	return lifecycle.Queue(r, delivery.ReasonBusy, h.now)
+}
+func (h *harness) retry(r delivery.Record) delivery.Record {
+	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
+}
+func (h *harness) hold(r delivery.Record) delivery.Record { return lifecycle.Hold(r, h.now) }
+func (h *harness) drop(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, h.now) }
 
 // change is a change of a delivery to what next makes of base.
-func (h *harness) change(r Ref, base *Record, next func(Record) Record) Change {
+func (h *harness) change(r delivery.Ref, base *delivery.Record, next func(delivery.Record) delivery.Record) Change {
 	n := next(*base)
 	n.Version = base.Version
 	return Change{Ref: r, Base: base, Next: &n}
 }
 
 // first is the first record of a delivery, after what next makes of it.
-func (h *harness) first(r Ref, next func(Record) Record) Change {
-	base := &Record{Status: StatusPending, EventType: "PAYMENT_PAID", Created: h.now.UnixMilli()}
+func (h *harness) first(r delivery.Ref, next func(delivery.Record) delivery.Record) Change {
+	base := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: h.now.UnixMilli()}
 	return h.change(r, base, next)
 }
 
 // again changes a delivery that is kept.
-func (h *harness) again(t tester, r Ref, next func(Record) Record) Change {
+func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) delivery.Record) Change {
 	t.Helper()
 	return h.change(r, h.stored(t, r), next)
 }
 
 // stored reads a delivery as it is kept; an attempt under way is not shown.
-func (h *harness) stored(t tester, r Ref) *Record {
+func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
 	t.Helper()
-	text, err := h.client.HGet(t.Context(), deliveriesKey(r.Ref), r.Subscriber.String()).Result()
+	text, err := h.client.HGet(t.Context(), keys.Deliveries(r.Ref), r.Subscriber.String()).Result()
 	if err != nil {
 		t.Fatalf("read %s: %v", r, err)
 	}
-	rec, err := Decode(text)
+	rec, err := delivery.Decode(text)
 	if err != nil {
 		t.Fatalf("read %s: %v", r, err)
 	}
 	return rec
+}
+
+func middle() float64 { return 0.5 }
+
+func storeOn(client redis.UniversalClient) *Store {
+	return New(Options{
+		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+	})
 }
