@@ -379,9 +379,7 @@ func (c *check) otherCompanies() map[string]answer {
 	all := map[string]answer{}
 	expect := func(what string, a answer, status int, code string) {
 		c.t.Helper()
-		if a.Code != status || code != "" && a.problem().Code != code {
-			c.t.Errorf("%s with %s: %d %s, want %d %s", c.route, what, a.Code, a.Body, status, code)
-		}
+		c.expect(what, a, status, code)
 		all[what] = a
 	}
 	if c.kind == global {
@@ -389,10 +387,28 @@ func (c *check) otherCompanies() map[string]answer {
 		expect("a token of no company", c.send(bearer(c.mint(nil, allScopes))), http.StatusForbidden, "INSUFFICIENT_SCOPE")
 		return all
 	}
-	bolt, none, platform := bearer(c.bolt.token), bearer(c.mint(nil, allScopes)), bearer(c.mint(nil, allScopes+" platform operator"))
+	c.namingAcme(expect)
+	c.unnamed(expect)
+	return all
+}
+
+// expect compares an answer; an empty code is not compared.
+func (c *check) expect(what string, a answer, status int, code string) {
+	c.t.Helper()
+	if a.Code != status || code != "" && a.problem().Code != code {
+		c.t.Errorf("%s with %s: %d %s, want %d %s", c.route, what, a.Code, a.Body, status, code)
+	}
+}
+
+// expecting is check.expect that notes the answer too.
+type expecting func(what string, a answer, status int, code string)
+
+// namingAcme sends another company's token with acme's name.
+func (c *check) namingAcme(expect expecting) {
+	c.t.Helper()
 	named := "companyUuid=" + c.acme.company.String()
 	_, inQuery := c.op.query["companyUuid"]
-	foreign := bolt
+	foreign := bearer(c.bolt.token)
 	if c.op.id == "replayEvent" { // an operator may
 		foreign = bearer(c.mint(&c.bolt.company, without("operator")))
 	}
@@ -403,6 +419,14 @@ func (c *check) otherCompanies() map[string]answer {
 		expect("another company's token that names acme in the body",
 			c.sendTo("", naming(c.acme.company, c.acme.fill(c.body)), foreign), http.StatusForbidden, "COMPANY_MISMATCH")
 	}
+}
+
+// unnamed sends tokens of another company, of the platform and of no company, without
+// acme's name.
+func (c *check) unnamed(expect expecting) {
+	c.t.Helper()
+	bolt, none, platform := bearer(c.bolt.token), bearer(c.mint(nil, allScopes)), bearer(c.mint(nil, allScopes+" platform operator"))
+	_, inQuery := c.op.query["companyUuid"]
 	switch c.kind {
 	case list:
 		a := c.send(bolt)
@@ -434,7 +458,6 @@ func (c *check) otherCompanies() map[string]answer {
 		}
 	case shared, public, global:
 	}
-	return all
 }
 
 // right sends what must be served: else the table would also pass if nothing was.

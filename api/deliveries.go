@@ -10,6 +10,8 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/query"
 )
 
 // ListDeliveries is GET /api/v1/deliveries.
@@ -27,8 +29,8 @@ func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p gen.Li
 	})
 }
 
-func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f delivery.Filter, err error) {
-	f = delivery.Filter{
+func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f query.Filter, err error) {
+	f = query.Filter{
 		Subscriber: p.SubscriberUUID, EventTypes: or(p.Event, nil), Statuses: valuesOf[delivery.Status](p.Status),
 		ErrorClasses: valuesOf[string](p.ErrorClass), CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0),
 		From: p.From, To: p.To, Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
@@ -39,7 +41,7 @@ func deliveryFilter(c *caller, p gen.ListDeliveriesParams) (f delivery.Filter, e
 
 // checkDeliveries checks what filters of deliveries have in common, and returns the
 // company that they are about; nil is all.
-func checkDeliveries(c *caller, f delivery.Filter, named *uuid.UUID) (*uuid.UUID, error) {
+func checkDeliveries(c *caller, f query.Filter, named *uuid.UUID) (*uuid.UUID, error) {
 	if err := checkPeriod(f.From, f.To); err != nil {
 		return nil, err
 	}
@@ -116,12 +118,12 @@ type deliveryDetail struct {
 func shownDetail(d delivery.Delivery) deliveryDetail {
 	detail := deliveryDetail{shownDelivery(d), make([]gen.Attempt, len(d.Attempts))}
 	for i, a := range d.Attempts {
-		detail.Attempts[i] = shownAttempt(a, delivery.RequestHeaders(d.ID, d.Attempts, i))
+		detail.Attempts[i] = shownAttempt(a, attempt.Headers(d.ID, d.Attempts, i))
 	}
 	return detail
 }
 
-func shownAttempt(a delivery.Attempt, headers map[string]string) gen.Attempt {
+func shownAttempt(a attempt.Attempt, headers map[string]string) gen.Attempt {
 	startedAt := time.UnixMilli(a.StartedAt).UTC()
 	shown := gen.Attempt{
 		Number: a.Number, StartedAt: startedAt, DurationMs: a.DurationMs, Error: gen.ErrorClass(a.Error),
@@ -134,7 +136,7 @@ func shownAttempt(a delivery.Attempt, headers map[string]string) gen.Attempt {
 	return shown
 }
 
-func shownTiming(a delivery.Attempt) gen.AttemptTiming {
+func shownTiming(a attempt.Attempt) gen.AttemptTiming {
 	ms := func(us int64) float64 { return float64(us) / 1000 }
 	t := gen.AttemptTiming{
 		WaitedMs: a.Waited, ConnectionMs: ms(a.WaitForConnection()),

@@ -13,6 +13,8 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -77,13 +79,13 @@ type EventTypes interface {
 	Remove(ctx context.Context, name string, revisions ...string) error
 }
 
-// Deliveries reads what became of events, and erases it; it is *delivery.Store.
+// Deliveries reads what became of events, and erases it; it is *store.Store.
 type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
-	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
+	List(ctx context.Context, f query.Filter) (query.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
-	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
-	Stats(ctx context.Context, company, subscriber uuid.UUID) (delivery.Stats, error)
+	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
+	Stats(ctx context.Context, company, subscriber uuid.UUID) (totals.Stats, error)
 	Erase(ctx context.Context, ref events.Ref) error
 }
 

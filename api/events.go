@@ -16,6 +16,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -251,19 +252,19 @@ type eventList struct {
 	*server
 
 	filter     history.Filter
-	statuses   []delivery.EventStatus // empty: any
-	deliveries delivery.Filter        // what one of an event's deliveries has to meet
-	known      map[events.Ref]delivery.EventStatus
+	statuses   []query.EventStatus // empty: any
+	deliveries query.Filter        // what one of an event's deliveries has to meet
+	known      map[events.Ref]query.EventStatus
 }
 
 func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error) {
 	l := &eventList{
-		server: s, statuses: valuesOf[delivery.EventStatus](p.Status), known: map[events.Ref]delivery.EventStatus{},
+		server: s, statuses: valuesOf[query.EventStatus](p.Status), known: map[events.Ref]query.EventStatus{},
 		filter: history.Filter{
 			Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
 			Cursor: text(p.Cursor), Size: or(p.Size, defaultSize),
 		},
-		deliveries: delivery.Filter{
+		deliveries: query.Filter{
 			Subscriber: p.SubscriberUUID, ErrorClasses: valuesOf[string](p.ErrorClass),
 			CodeFrom: or(p.StatusCodeFrom, 0), CodeTo: or(p.StatusCodeTo, 0), From: p.From, To: p.To,
 		},
@@ -316,7 +317,7 @@ func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.E
 	for i, e := range items {
 		refs[i] = e.Ref()
 	}
-	sums, err := s.opts.Deliveries.SumUp(ctx, refs, delivery.Filter{})
+	sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +328,7 @@ func (s *server) withStatus(ctx context.Context, items []events.Stored) ([]gen.E
 	return content, nil
 }
 
-func shownEvent(e events.Stored, status delivery.EventStatus) gen.Event {
+func shownEvent(e events.Stored, status query.EventStatus) gen.Event {
 	return gen.Event{
 		ID: e.ID, CompanyUUID: e.CompanyUUID, Event: e.Type, Timestamp: e.Timestamp, Metadata: e.Metadata,
 		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, AcceptedAt: e.AcceptedAt, Status: gen.EventStatus(status),

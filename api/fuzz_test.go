@@ -15,7 +15,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/publish"
@@ -95,11 +95,11 @@ func (stubSubscribers) Create(context.Context, uuid.UUID, subscribers.Settings) 
 	return subscribers.Subscriber{}, subscribers.ErrQuota
 }
 
-func (stubDeliveries) List(context.Context, delivery.Filter) (delivery.Page, error) {
-	return delivery.Page{}, nil
+func (stubDeliveries) List(context.Context, query.Filter) (query.Page, error) {
+	return query.Page{}, nil
 }
 
-func (stubDeliveries) SumUp(context.Context, []events.Ref, delivery.Filter) ([]delivery.EventSummary, error) {
+func (stubDeliveries) SumUp(context.Context, []events.Ref, query.Filter) ([]query.EventSummary, error) {
 	return nil, nil
 }
 

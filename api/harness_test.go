@@ -29,7 +29,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/eventtype"
@@ -105,7 +105,7 @@ func domainOf(t *testing.T, client redis.UniversalClient, logger *slog.Logger) O
 // judges the hosts of callback URLs, nil takes all.
 func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logger, guard *egress.Guard, resolve func(context.Context, string) error) Options {
 	t.Helper()
-	policy := delivery.Policy{
+	policy := lifecycle.Policy{
 		Schedule: []time.Duration{20 * time.Millisecond}, DeadRetention: 30 * 24 * time.Hour,
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/internal/invalid"
 )
@@ -45,7 +46,7 @@ func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.R
 }
 
 // retryFilter reads the filters of a retry by the parameters of the list.
-func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) (f delivery.Filter, err error) {
+func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) (f query.Filter, err error) {
 	list, problems := s.routes["/api/v1/deliveries"][http.MethodGet].query, &invalid.Error{}
 	values := func(name string, given []string) []string {
 		if given == nil {
@@ -64,7 +65,7 @@ func (s *server) retryFilter(c *caller, in gen.RetryRequest, company uuid.UUID) 
 		n, _ := strconv.Atoi(list[name].read(problems, name, []string{strconv.Itoa(*given)})) // noted in problems
 		return n
 	}
-	f = delivery.Filter{
+	f = query.Filter{
 		Subscriber: in.SubscriberUUID, EventTypes: values("event", or(in.Event, nil)),
 		CodeFrom: number("statusCodeFrom", in.StatusCodeFrom), CodeTo: number("statusCodeTo", in.StatusCodeTo),
 		From: in.From, To: in.To, ErrorClasses: values("errorClass", textsOf(in.ErrorClass)),
@@ -191,7 +192,7 @@ func shownJob(job redelivery.Job) gen.Job {
 	return shown
 }
 
-func shownRetry(f *delivery.Filter) *gen.RetryRequest {
+func shownRetry(f *query.Filter) *gen.RetryRequest {
 	shown := &gen.RetryRequest{SubscriberUUID: f.Subscriber, From: f.From, To: f.To}
 	if len(f.EventTypes) > 0 {
 		shown.Event = &f.EventTypes

@@ -132,20 +132,7 @@ func samples(name string, s *openapi3.Schema, typed bool) (good, bad []any) {
 	}
 	switch {
 	case s.Type.Is(openapi3.TypeArray):
-		list := func(n int) any {
-			values := make([]any, n)
-			for i := range values {
-				values[i] = sample(s.Items.Value, i)
-			}
-			if typed {
-				return values
-			}
-			texts := make([]string, n)
-			for i, v := range values {
-				texts[i] = fmt.Sprint(v)
-			}
-			return strings.Join(texts, ", ")
-		}
+		list := func(n int) any { return listOf(s, n, typed) }
 		if s.MaxItems != nil {
 			good, bad = append(good, list(int(*s.MaxItems))), append(bad, list(int(*s.MaxItems)+1))
 		}
@@ -164,10 +151,6 @@ func samples(name string, s *openapi3.Schema, typed bool) (good, bad []any) {
 	case s.Type.Is(openapi3.TypeInteger) && typed:
 		good, bad = append(good, *s.Min, *s.Max), append(bad, *s.Min-1, *s.Max+1, "1", 1.5)
 	case s.Type.Is(openapi3.TypeInteger):
-		if typed {
-			good, bad = append(good, *s.Min, *s.Max), append(bad, *s.Min-1, *s.Max+1, "x", "1", 1.5)
-			break
-		}
 		good = append(good, fmt.Sprintf("%.0f", *s.Min), fmt.Sprintf("%.0f", *s.Max))
 		bad = append(bad, fmt.Sprintf("%.0f", *s.Min-1), fmt.Sprintf("%.0f", *s.Max+1), "x", "1.5", "1e1", "+1")
 	case s.Format == "uuid":
@@ -183,21 +166,41 @@ func samples(name string, s *openapi3.Schema, typed bool) (good, bad []any) {
 			good = append(good, "1795201200000")
 		}
 	case s.Type.Is(openapi3.TypeString):
-		if s.MaxLength != nil {
-			good, bad = append(good, sized(name, int(*s.MaxLength))), append(bad, sized(name, int(*s.MaxLength)+1))
-		}
-		if s.Pattern != "" {
-			good, bad = append(good, "A"), append(bad, "not of the form.", "")
-		}
-		if s.MinLength > 0 {
-			bad = append(bad, "")
-		}
+		good, bad = texts(name, s, bad)
 	}
 	switch name {
 	case "certificateChain", "privateKey":
 		good = nil // they say more than their length
 	case "wait":
 		good, bad = []any{"0s", "1s"}, []any{"31s", "1", "1m", "-1s", ""}
+	}
+	return good, bad
+}
+
+// listOf has n items, as one text when it is for a parameter.
+func listOf(s *openapi3.Schema, n int, typed bool) any {
+	values, texts := make([]any, n), make([]string, n)
+	for i := range values {
+		values[i] = sample(s.Items.Value, i)
+		texts[i] = fmt.Sprint(values[i])
+	}
+	if typed {
+		return values
+	}
+	return strings.Join(texts, ", ")
+}
+
+// texts are samples of a string without a format, after those that are bad anyway.
+func texts(name string, s *openapi3.Schema, before []any) (good, bad []any) {
+	bad = before
+	if s.MaxLength != nil {
+		good, bad = append(good, sized(name, int(*s.MaxLength))), append(bad, sized(name, int(*s.MaxLength)+1))
+	}
+	if s.Pattern != "" {
+		good, bad = append(good, "A"), append(bad, "not of the form.", "")
+	}
+	if s.MinLength > 0 {
+		bad = append(bad, "")
 	}
 	return good, bad
 }

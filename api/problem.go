@@ -15,6 +15,7 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -80,7 +81,7 @@ var known = []struct {
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},
 	{redelivery.ErrNotCancellable, http.StatusConflict, "JOB_NOT_CANCELLABLE", "The job is part of a change of a subscriber, or erases a company."},
-	{delivery.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
+	{store.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{workqueue.ErrNotQuarantined, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
 	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},

@@ -8,6 +8,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/redelivery"
 )
 
@@ -24,7 +25,7 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 		}
 		c.changes(sub.CompanyUUID, "subscriber", id.String())
 		result, err := s.opts.Dispatcher.Test(ctx, sub.CompanyUUID, sub.UUID)
-		headers := delivery.RequestHeaders(result.EventID, []delivery.Attempt{result.Attempt}, 0)
+		headers := attempt.Headers(result.EventID, []attempt.Attempt{result.Attempt}, 0)
 		return ok(gen.TestResult{
 			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.Attempt, headers),
 		}), err

@@ -10,6 +10,8 @@ import (
 
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/internal/invalid"
 	"spendhook/subscribers"
 )
@@ -19,7 +21,7 @@ type deliveryRow struct {
 	delivery.Delivery
 
 	Subscriber *subscribers.Subscriber
-	Last       *delivery.Attempt
+	Last       *attempt.Attempt
 }
 
 // EventPath is the address of its event's page.
@@ -49,8 +51,8 @@ func (s *server) dead(ctx context.Context, v *visit) error {
 }
 
 // deliveryFilter reads what a list of deliveries is asked for, but for their status.
-func (v *visit) deliveryFilter(company *uuid.UUID) (f delivery.Filter, err error) {
-	f = delivery.Filter{
+func (v *visit) deliveryFilter(company *uuid.UUID) (f query.Filter, err error) {
+	f = query.Filter{
 		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.text("cursor"), Size: listSize,
 	}
 	f.CodeFrom = v.number("code")
@@ -162,7 +164,7 @@ func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) err
 		return err
 	}
 	for i, a := range slices.Backward(found.Attempts) {
-		page.Attempts = append(page.Attempts, newAttemptRow(a, delivery.RequestHeaders(found.ID, found.Attempts, i)))
+		page.Attempts = append(page.Attempts, newAttemptRow(a, attempt.Headers(found.ID, found.Attempts, i)))
 	}
 	v.show("delivery", "Delivery of "+found.EventType, &page) // its methods need an address
 	return nil

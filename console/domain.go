@@ -10,6 +10,8 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
@@ -55,7 +57,7 @@ type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
-	Backlogs(ctx context.Context, n int) ([]history.CompanyBacklog, error)
+	Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklog, error)
 }
 
 // EventTypes is *eventtype.Store.
@@ -63,13 +65,13 @@ type EventTypes interface {
 	List(ctx context.Context) ([]eventtype.Type, error)
 }
 
-// Deliveries is *delivery.Store.
+// Deliveries is *store.Store.
 type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
-	List(ctx context.Context, f delivery.Filter) (delivery.Page, error)
-	SumUp(ctx context.Context, refs []events.Ref, f delivery.Filter) ([]delivery.EventSummary, error)
-	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]delivery.Stats, error)
-	CompanyStats(ctx context.Context, company uuid.UUID) (delivery.Stats, error)
+	List(ctx context.Context, f query.Filter) (query.Page, error)
+	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
+	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]totals.Stats, error)
+	CompanyStats(ctx context.Context, company uuid.UUID) (totals.Stats, error)
 	Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -25,7 +25,7 @@ type eventRow struct {
 	ID      string
 	Company uuid.UUID
 	Event   events.Stored
-	Status  delivery.EventStatus
+	Status  query.EventStatus
 }
 
 // Path is the address of the event's page.
@@ -39,8 +39,8 @@ type eventsPage struct {
 
 // eventStatuses are what an event's deliveries may come to.
 var eventStatuses = []string{
-	string(delivery.EventPending), string(delivery.EventDelivered), string(delivery.EventDead),
-	string(delivery.EventHeld), string(delivery.EventCancelled), string(delivery.EventNoSubscriber),
+	string(query.EventPending), string(query.EventDelivered), string(query.EventDead),
+	string(query.EventHeld), string(query.EventCancelled), string(query.EventNoSubscriber),
 }
 
 func (s *server) events(ctx context.Context, v *visit) error {
@@ -76,7 +76,7 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	if status != "" {
 		f.OnlyKey = status
 		f.Only = func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
-			sums, err := s.opts.Deliveries.SumUp(ctx, refs, delivery.Filter{})
+			sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
 			if err != nil {
 				return nil, 0, err
 			}
@@ -96,7 +96,7 @@ func (s *server) eventRows(ctx context.Context, f history.Filter, status string)
 	for i := range page.Items {
 		refs[i] = page.Items[i].Ref()
 	}
-	sums, err := s.opts.Deliveries.SumUp(ctx, refs, delivery.Filter{})
+	sums, err := s.opts.Deliveries.SumUp(ctx, refs, query.Filter{})
 	if err != nil {
 		return nil, "", err
 	}
@@ -121,7 +121,7 @@ func (v *visit) event() (events.Ref, error) {
 
 type eventPage struct {
 	Event     events.Stored
-	Status    delivery.EventStatus
+	Status    query.EventStatus
 	Compacted bool
 	Explained []dispatcher.Explanation // nil when the session may not read deliveries
 	Total     int                      // of them, on all pages
@@ -152,7 +152,7 @@ func (s *server) event(ctx context.Context, v *visit) error {
 		return err
 	}
 	page := eventPage{Event: stored, Compacted: stored.State == events.Compacted}
-	sums, err := s.opts.Deliveries.SumUp(ctx, []events.Ref{ref}, delivery.Filter{})
+	sums, err := s.opts.Deliveries.SumUp(ctx, []events.Ref{ref}, query.Filter{})
 	if err != nil {
 		return err
 	}

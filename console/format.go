@@ -12,6 +12,7 @@ import (
 
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
 )
 
@@ -135,24 +136,24 @@ const (
 )
 
 var statusLabels = map[string]label{
-	string(delivery.StatusPending):     {"Pending", busy},
-	string(delivery.StatusDelivering):  {"Delivering", busy},
-	string(delivery.StatusRetrying):    {"Retrying", warn},
-	string(delivery.StatusDelivered):   {"Delivered", good},
-	string(delivery.StatusDead):        {"Dead", bad},
-	string(delivery.StatusCancelled):   {"Cancelled", quiet},
-	string(delivery.EventHeld):         {"Held", warn},
-	string(delivery.EventNoSubscriber): {"No subscriber", quiet},
-	"healthy":                          {"Healthy", good},
-	"failing":                          {"Failing", bad},
-	"disabled":                         {"Disabled", quiet},
-	"paused":                           {"Paused", warn},
-	"resumed":                          {"Resumed", good},
-	"enabled":                          {"Enabled", good},
-	"recovered":                        {"Recovered", good},
-	string(redelivery.JobQueued):       {"Queued", busy},
-	string(redelivery.JobRunning):      {"Running", busy},
-	string(redelivery.JobCompleted):    {"Completed", good},
+	string(delivery.StatusPending):    {"Pending", busy},
+	string(delivery.StatusDelivering): {"Delivering", busy},
+	string(delivery.StatusRetrying):   {"Retrying", warn},
+	string(delivery.StatusDelivered):  {"Delivered", good},
+	string(delivery.StatusDead):       {"Dead", bad},
+	string(delivery.StatusCancelled):  {"Cancelled", quiet},
+	string(query.EventHeld):           {"Held", warn},
+	string(query.EventNoSubscriber):   {"No subscriber", quiet},
+	"healthy":                         {"Healthy", good},
+	"failing":                         {"Failing", bad},
+	"disabled":                        {"Disabled", quiet},
+	"paused":                          {"Paused", warn},
+	"resumed":                         {"Resumed", good},
+	"enabled":                         {"Enabled", good},
+	"recovered":                       {"Recovered", good},
+	string(redelivery.JobQueued):      {"Queued", busy},
+	string(redelivery.JobRunning):     {"Running", busy},
+	string(redelivery.JobCompleted):   {"Completed", good},
 }
 
 func statusOf(status any) label {

@@ -12,9 +12,10 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events/history"
 	"spendhook/subscribers"
 )
 
@@ -63,7 +64,7 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 type overviewOfAll struct {
 	Status  Status
 	Backlog workqueue.Backlog
-	Largest []history.CompanyBacklog
+	Largest []workqueue.CompanyBacklog
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow
@@ -72,7 +73,7 @@ type overviewOfAll struct {
 // companySummary is how a company does.
 type companySummary struct {
 	Pending int64
-	Stats   delivery.Stats
+	Stats   totals.Stats
 	States  subscriberStates
 	Worst   []subscriberRow // failing ones first, then the largest backlogs
 	Traffic traffic.Series
@@ -111,7 +112,7 @@ func (s *server) overview(ctx context.Context, v *visit) error {
 	over := v.span(summary.Traffic)
 	page := overviewPage{Company: &summary, Span: over, Charts: companyCharts(over)}
 	if v.session.May(readDeliveries) {
-		found, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
+		found, err := s.opts.Deliveries.List(ctx, query.Filter{Company: company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 5})
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
 )
@@ -21,7 +22,7 @@ type subscriberRow struct {
 
 	State  string // healthy, failing, paused or disabled
 	Health subscribers.Health
-	Stats  delivery.Stats
+	Stats  totals.Stats
 	Hour   []traffic.Point // none when it had no traffic
 }
 
@@ -224,7 +225,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 	page.Changes = latest(history, mostChanges)
 	page.Timeline, page.Charts = timeline(page.Span.Points), subscriberCharts(page.Span)
 	if v.session.May(readDeliveries) {
-		recent, err := s.opts.Deliveries.List(ctx, delivery.Filter{Company: &company, Subscriber: &id, Size: 10})
+		recent, err := s.opts.Deliveries.List(ctx, query.Filter{Company: &company, Subscriber: &id, Size: 10})
 		if err != nil {
 			return page, err
 		}

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 )
 
 // attemptRow is an attempt with its parts.
 type attemptRow struct {
-	delivery.Attempt
+	attempt.Attempt
 
 	Headers []header
 	Waits   []wait
@@ -44,7 +44,7 @@ var waitNames = map[string]string{
 	"paused": "the end of a pause", "breaker": "an endpoint out of reach", "schedule": "the schedule of retries",
 }
 
-func newAttemptRow(a delivery.Attempt, headers map[string]string) attemptRow {
+func newAttemptRow(a attempt.Attempt, headers map[string]string) attemptRow {
 	row := attemptRow{Attempt: a}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		row.Headers = append(row.Headers, header{name, headers[name]})

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
@@ -34,7 +37,7 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 			o.pause = max(0, notBefore.Sub(d.opts.Now()))
 		}
 		reason := w.waitsFor(what)
-		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return delivery.Queue(r, reason, now) }
+		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return lifecycle.Queue(r, reason, now) }
 		d.record(o)
 	case endpoint.Stopped: // it is noted as in flight, and requeued with the rest
 	case endpoint.Wait:
@@ -61,7 +64,7 @@ func (w *work) waitsFor(what endpoint.Decision) string {
 }
 
 // maxEndpointPause bounds how long a Retry-After keeps all deliveries from an
-// endpoint. The one that was answered so may wait longer, see delivery.Policy.
+// endpoint. The one that was answered so may wait longer, see lifecycle.Policy.
 const maxEndpointPause = 15 * time.Minute
 
 // attempt POSTs one delivery and passes on what came of it. The delivery keeps
@@ -77,7 +80,7 @@ func (d *Dispatcher) attempt(w *work) {
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
 		result := resultOf(res)
 		result.Waited = waited
-		return delivery.Decide(r, result, d.opts.Policy, now, d.opts.Jitter)
+		return lifecycle.Decide(r, result, d.opts.Policy, now, d.opts.Jitter)
 	}})
 	d.leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
@@ -106,33 +109,33 @@ func (d *Dispatcher) post(w *work) (res webhook.Result) {
 }
 
 // resultOf is what an attempt means for its delivery.
-func resultOf(res webhook.Result) delivery.Result {
-	r := delivery.Result{
+func resultOf(res webhook.Result) attempt.Result {
+	r := attempt.Result{
 		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
 		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
 		Sent:   res.Sent,
-		Timing: delivery.NewTiming(res.Timing.DNS, res.Timing.Connect, res.Timing.TLS, res.Timing.FirstByte, res.Timing.Body),
+		Timing: attempt.NewTiming(res.Timing.DNS, res.Timing.Connect, res.Timing.TLS, res.Timing.FirstByte, res.Timing.Body),
 	}
 	switch {
 	case res.Class == webhook.ClassAborted:
-		r.Outcome = delivery.Interrupted
+		r.Outcome = attempt.Interrupted
 	case res.Class == webhook.ClassLocked:
-		r.Outcome = delivery.Locked
+		r.Outcome = attempt.Locked
 	case res.Class == webhook.ClassGone:
-		r.Outcome = delivery.Gone
+		r.Outcome = attempt.Gone
 	case res.Success():
-		r.Outcome = delivery.Succeeded
+		r.Outcome = attempt.Succeeded
 	}
 	return r
 }
 
 // reach is what an attempt told of its endpoint.
-func reach(res *webhook.Result) delivery.Reach {
+func reach(res *webhook.Result) store.Reach {
 	switch {
 	case res == nil, res.Aborted():
-		return delivery.ReachUnknown
+		return store.ReachUnknown
 	case res.Class.Unreachable():
-		return delivery.Unreachable
+		return store.Unreachable
 	}
-	return delivery.Reached
+	return store.Reached
 }

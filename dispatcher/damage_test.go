@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -121,7 +122,7 @@ func damageAmong(t *testing.T, good int) {
 	h.start()
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	d := h.reaches(poison, sub, delivery.StatusDead)
-	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a delivery.Attempt) bool { return a.Error != string(webhook.ClassPanic) }) {
+	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a attempt.Attempt) bool { return a.Error != string(webhook.ClassPanic) }) {
 		t.Errorf("of the event whose attempt panics there are the attempts %+v", d.Attempts)
 	}
 	locked := func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked }

@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
@@ -42,7 +43,7 @@ type Options struct {
 	Subscribers *subscribers.Store
 	Registry    *registry.Registry
 	Sender      *webhook.Sender
-	Policy      delivery.Policy
+	Policy      lifecycle.Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
 	Concurrency         int           // deliveries in memory, in flight or waiting; default 2,048
@@ -107,7 +108,7 @@ type Dispatcher struct {
 	opts       Options
 	queue      *workqueue.Queue
 	admission  *endpoint.Admission
-	deliveries *delivery.Store
+	deliveries *store.Store
 	redelivery *redelivery.Service
 	targets    *targets
 	send       func(context.Context, webhook.Request) webhook.Result // the sender's
@@ -141,7 +142,7 @@ func New(o Options) (*Dispatcher, error) {
 			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency, PerHost: o.HostConcurrency,
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
-		deliveries: delivery.NewStore(delivery.StoreOptions{
+		deliveries: store.New(store.Options{
 			Client: o.Client, Policy: o.Policy, BreakerPause: o.BreakerPause, BreakerFailures: o.BreakerFailures, Now: o.Now,
 		}),
 		jobs:     make(chan struct{}, maxJobs),
@@ -175,7 +176,7 @@ func New(o Options) (*Dispatcher, error) {
 }
 
 // Deliveries reads the deliveries.
-func (d *Dispatcher) Deliveries() *delivery.Store { return d.deliveries }
+func (d *Dispatcher) Deliveries() *store.Store { return d.deliveries }
 
 // Redelivery retries, replays and recovers.
 func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }

@@ -12,6 +12,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
@@ -52,8 +53,8 @@ func TestEventThatNobodyWantsIsSettled(t *testing.T) {
 	ids := h.emit(100)
 	h.settled()
 	r := events.Ref{Company: h.company, ID: ids[0]}
-	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, delivery.Filter{})
-	if err != nil || got[0].Status != delivery.EventNoSubscriber {
+	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
+	if err != nil || got[0].Status != query.EventNoSubscriber {
 		t.Errorf("status = %v, %v", got, err)
 	}
 }
@@ -66,8 +67,8 @@ func TestEventOfADisabledSubscriberIsHeld(t *testing.T) {
 	h.update(sub, subscribers.Settings{Enabled: new(false)})
 	id := h.emit(1)[0]
 	h.settled()
-	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, delivery.Filter{})
-	if err != nil || got[0].Status != delivery.EventHeld {
+	got, err := h.deliveries.SumUp(t.Context(), []events.Ref{{Company: h.company, ID: id}}, query.Filter{})
+	if err != nil || got[0].Status != query.EventHeld {
 		t.Errorf("status = %v, %v", got, err)
 	}
 }
@@ -116,7 +117,7 @@ func TestExhaustedDeliveryIsADeadLetterUntilRetried(t *testing.T) {
 	if d.Count != 4 || d.Reason != delivery.ReasonExhausted || d.NextAttemptAt() != nil || string(d.Attempts[3].ResponseBody) != "no" {
 		t.Errorf("dead letter = %+v", d)
 	}
-	page, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
+	page, err := h.deliveries.List(t.Context(), query.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}})
 	if err != nil || len(page.Items) != 1 || page.Items[0].PublicID() != d.PublicID() {
 		t.Fatalf("dead letters = %+v, %v", page, err)
 	}
@@ -267,9 +268,9 @@ func TestEventStatusAndExplain(t *testing.T) {
 	sub := h.subscribe(receive(t, nil).URL)
 	id := h.emit(1)[0]
 	r := events.Ref{Company: h.company, ID: id}
-	want := func(status delivery.EventStatus, verdict Verdict) {
+	want := func(status query.EventStatus, verdict Verdict) {
 		t.Helper()
-		got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, delivery.Filter{})
+		got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
 		if err != nil || got[0].Status != status {
 			t.Errorf("event status = %v, %v, want %s", got, err, status)
 		}
@@ -278,11 +279,11 @@ func TestEventStatusAndExplain(t *testing.T) {
 			t.Errorf("explanation = %+v, %v, want %s", why, err, verdict)
 		}
 	}
-	want(delivery.EventPending, VerdictPending)
+	want(query.EventPending, VerdictPending)
 	h.start()
 	h.reaches(id, sub, delivery.StatusDelivered)
 	h.settled()
-	want(delivery.EventDelivered, VerdictDelivered)
+	want(query.EventDelivered, VerdictDelivered)
 	if _, err := h.Explain(t.Context(), events.Ref{Company: h.company, ID: "unknown"}); !errors.Is(err, events.ErrNotFound) {
 		t.Errorf("explain of an unknown event: %v", err)
 	}

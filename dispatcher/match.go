@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -184,7 +185,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		return nil
 	}
 	if c.Value == "" {
-		d.record(&outcome{work: w, apply: delivery.Expire})
+		d.record(&outcome{work: w, apply: lifecycle.Expire})
 		return nil
 	}
 	stored, err := layout.Parse(ref.Ref, c.Value)
@@ -195,10 +196,10 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 	i := slices.IndexFunc(subs, func(s *subscribers.Subscriber) bool { return s.UUID == c.Subscriber })
 	switch {
 	case i < 0:
-		d.record(&outcome{work: w, apply: delivery.Cancel})
+		d.record(&outcome{work: w, apply: lifecycle.Cancel})
 		return nil
 	case !subs[i].Enabled:
-		d.record(&outcome{work: w, apply: delivery.Hold})
+		d.record(&outcome{work: w, apply: lifecycle.Hold})
 		return nil
 	}
 	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace

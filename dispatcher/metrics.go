@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/pause"
@@ -139,7 +140,7 @@ const (
 )
 
 // waited observes how long a delivery waited whose attempt begins, and returns it.
-func (m *metrics) waited(w *work, now time.Time) (waited delivery.Waited) {
+func (m *metrics) waited(w *work, now time.Time) (waited attempt.Waited) {
 	observe := func(reason string, d time.Duration) {
 		m.waits[reason].Observe(max(0, d.Seconds()))
 		waited.Add(reason, d)

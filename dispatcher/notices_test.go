@@ -20,6 +20,8 @@ import (
 
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -50,7 +52,7 @@ type noticeBench struct {
 func newNoticeBench(t *testing.T) *noticeBench {
 	t.Helper()
 	b := &noticeBench{t: t, client: redistest.New(t), company: uuid.New(), operations: uuid.New()}
-	policy := delivery.Policy{
+	policy := lifecycle.Policy{
 		Schedule: []time.Duration{10 * time.Millisecond}, RetryAfterMax: time.Minute,
 		DeadRetention: 30 * 24 * time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 2, DisableAfter: time.Hour,
 	}
@@ -217,9 +219,9 @@ func TestADeathIsToldThoughTheProcessIsLost(t *testing.T) {
 	}
 	ref := events.Ref{Company: b.company, ID: "e1"}
 	for range 2 {
-		recorded, _, err := b.Deliveries().Record(t.Context(), now, "lost", []delivery.Write{{
+		recorded, _, err := b.Deliveries().Record(t.Context(), now, "lost", []store.Write{{
 			Event: ref, Matched: true,
-			Changes: []delivery.Change{{
+			Changes: []store.Change{{
 				Ref:    delivery.Ref{Ref: ref, Subscriber: dead},
 				Base:   &delivery.Record{},
 				Next:   &delivery.Record{Status: delivery.StatusDead, EventType: "PAYMENT_PAID", Created: now.UnixMilli(), Count: 1},

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -163,7 +164,7 @@ func TestRecoverIsNotHeldUpByWhatIsDamaged(t *testing.T) {
 		t.Errorf("redelivered %d", job.Redelivered)
 	}
 	h.idle()
-	if _, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &h.company}); err != nil {
+	if _, err := h.deliveries.List(t.Context(), query.Filter{Company: &h.company}); err != nil {
 		t.Errorf("list: %v", err)
 	}
 	if n := rc.count(); n != 10+20+9 {

@@ -10,6 +10,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -54,8 +57,8 @@ func (h *harness) writeUnmatched(sub uuid.UUID, id string) {
 	h.t.Helper()
 	r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
 	next := &delivery.Record{Status: delivery.StatusDelivered, EventType: "PAYMENT_PAID", Created: time.Now().UnixMilli()}
-	write := delivery.Write{Event: r.Ref, Changes: []delivery.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}}
-	recorded, _, err := h.deliveries.Record(h.t.Context(), time.Now(), "", []delivery.Write{write})
+	write := store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}}
+	recorded, _, err := h.deliveries.Record(h.t.Context(), time.Now(), "", []store.Write{write})
 	if err != nil || recorded[0].Err != nil {
 		h.t.Fatalf("%v, %+v", err, recorded)
 	}
@@ -100,7 +103,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.record(&outcome{work: &work{ref: delivery.Ref{Ref: r, Subscriber: sub.UUID}, base: records[0]}, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return delivery.Decide(r, delivery.Result{Outcome: delivery.Gone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
+		return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Gone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
 	}})
 	h.reaches(id, sub, delivery.StatusDead)
 	for _, key := range keys {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/partition"
@@ -245,7 +246,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 			}
 		}
 		todo = others
-		writes := make([]delivery.Write, len(mine))
+		writes := make([]store.Write, len(mine))
 		for i, w := range mine {
 			writes[i] = w.write(r.d, now)
 		}
@@ -277,7 +278,7 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 // quarantine moves an event to the quarantine whose deliveries cannot be read. One
 // that was claimed from its endpoint queue is there again, and is quarantined when it is
 // claimed.
-func (r *recorder) quarantine(w *pendingWrite, found []*delivery.Found) {
+func (r *recorder) quarantine(w *pendingWrite, found []*store.Found) {
 	for i, o := range w.outcomes {
 		if f := found[i]; f != nil && f.Damaged && o.event != nil {
 			r.d.quarantine(r.d.intake, w.replica, o.ref, nil, errDamaged)
@@ -289,10 +290,10 @@ func (r *recorder) quarantine(w *pendingWrite, found []*delivery.Found) {
 var errDamaged = errors.New("the event's deliveries cannot be read")
 
 // write is what the store is to write.
-func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
-	out := delivery.Write{
+func (w *pendingWrite) write(d *Dispatcher, now time.Time) store.Write {
+	out := store.Write{
 		Event: w.event, Matched: w.matched, Fanout: w.fanout, Held: w.held,
-		Changes: make([]delivery.Change, len(w.outcomes)),
+		Changes: make([]store.Change, len(w.outcomes)),
 	}
 	for i, o := range w.outcomes {
 		if o.next == nil { // else it is tried again as it was
@@ -300,7 +301,7 @@ func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
 			next.Version = o.base.Version
 			o.next = &next
 		}
-		c := delivery.Change{
+		c := store.Change{
 			Ref: o.ref, Base: o.base, Next: o.next, Claimed: o.event == nil,
 			Backlog: o.backlog, Open: o.open, Pause: o.pause, Notice: d.deathNotice(o),
 		}
@@ -314,7 +315,7 @@ func (w *pendingWrite) write(d *Dispatcher, now time.Time) delivery.Write {
 
 // settle sorts the outcomes of a write that was answered: done ones, and a write
 // of those whose delivery had changed, nil when there are none.
-func (w *pendingWrite) settle(found []*delivery.Found) (rest *pendingWrite, done []*outcome) {
+func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []*outcome) {
 	for i, o := range w.outcomes {
 		f := found[i]
 		switch {

@@ -11,6 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/partition"
@@ -22,14 +25,14 @@ import (
 func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
 	h.t.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
-		var writes []delivery.Write
+		var writes []store.Write
 		for _, id := range chunk {
 			r := delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: sub}
 			next := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
 			as(next)
-			writes = append(writes, delivery.Write{
+			writes = append(writes, store.Write{
 				Event: r.Ref, Matched: true,
-				Changes: []delivery.Change{{Ref: r, Base: &delivery.Record{}, Next: next}},
+				Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}},
 			})
 		}
 		recorded, _, err := h.deliveries.Record(h.t.Context(), at, "", writes)
@@ -47,7 +50,7 @@ func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*deli
 func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
 
 // all reads every page and returns the delivery ids, failing on a repeat.
-func (h *harness) all(f delivery.Filter) []string {
+func (h *harness) all(f query.Filter) []string {
 	h.t.Helper()
 	var ids []string
 	seen := map[string]bool{}
@@ -233,7 +236,7 @@ func deadLettersAreListedAndRecovered(t *testing.T, n int) {
 	}
 	h.write(sub.UUID, ids, time.Now(), dead)
 
-	for name, f := range map[string]delivery.Filter{
+	for name, f := range map[string]query.Filter{
 		"subscriber": {Company: &h.company, Subscriber: &sub.UUID, Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
 		"company":    {Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
 		"platform":   {Statuses: []delivery.Status{delivery.StatusDead}, Size: 100},
@@ -252,7 +255,7 @@ func deadLettersAreListedAndRecovered(t *testing.T, n int) {
 	}
 	h.settled()
 	rc.once(t, ids)
-	if got := h.all(delivery.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}}); len(got) != 0 {
+	if got := h.all(query.Filter{Company: &h.company, Statuses: []delivery.Status{delivery.StatusDead}}); len(got) != 0 {
 		t.Errorf("%d dead letters are left", len(got))
 	}
 }
@@ -311,7 +314,7 @@ func TestHoldThatRacesWithEnablingIsUndone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.record(&outcome{work: &work{ref: r, base: records[0]}, apply: delivery.Hold})
+	h.record(&outcome{work: &work{ref: r, base: records[0]}, apply: lifecycle.Hold})
 	eventually(t, func() bool { return rc.count() == 2 }, "it is released and delivered")
 	h.settled()
 }
@@ -328,7 +331,7 @@ func TestAnothersSubscriberTellsNothing(t *testing.T) {
 	for partition.Of(spy) != partition.Of(h.company) {
 		spy = uuid.New()
 	}
-	p, err := h.deliveries.List(t.Context(), delivery.Filter{Company: &spy, Subscriber: &sub.UUID})
+	p, err := h.deliveries.List(t.Context(), query.Filter{Company: &spy, Subscriber: &sub.UUID})
 	if err != nil || len(p.Items) > 0 || p.Next != "" {
 		t.Errorf("another company sees %+v, %v", p, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 )
@@ -48,7 +49,7 @@ func TestTheLogShowsTheHeadersThatWereSent(t *testing.T) {
 			}
 		}
 		shown := map[string]string{}
-		for name, value := range delivery.RequestHeaders(d.ID, d.Attempts, i) {
+		for name, value := range attempt.Headers(d.ID, d.Attempts, i) {
 			shown[strings.ToLower(name)] = value
 		}
 		if !maps.Equal(shown, want) {

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/events"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
@@ -25,7 +26,7 @@ const testEvent = "SUBSCRIBER_TEST"
 type TestResult struct {
 	EventID   string
 	Delivered bool
-	Attempt   delivery.Attempt
+	Attempt   attempt.Attempt
 }
 
 // Test sends one signed test event to a subscriber, enabled or not, waits for
@@ -57,7 +58,7 @@ func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (T
 	request := to.request(test.ID, 0, body)
 	request.Traceparent = tracing.OfSpan(trace.SpanFromContext(ctx)).Traceparent()
 	res := d.send(ctx, request)
-	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: delivery.NewAttempt(1, resultOf(res))}, nil
+	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, resultOf(res))}, nil
 }
 
 // subscriber finds one subscriber of a company as it is now.

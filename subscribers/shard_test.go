@@ -42,14 +42,14 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 	registry := registryOn(b.store)
 	servers[1].Pause()
 	defer servers[1].Resume()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for i, loaded := range registry.SubscribersOf(ctx, wanted...) {
 		if failed := loaded.Err != nil; failed != hangs[i] {
 			t.Errorf("company %d, hanging %v: %v", i, hangs[i], loaded.Err)
 		}
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for i, transition := range b.store.RecordHealth(ctx, samples, subscribers.HealthPolicy{}) {
 		if failed := transition.Err != nil; failed != hangs[i] {

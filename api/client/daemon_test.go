@@ -18,7 +18,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/auth/tokens"
 	"spendhook/dispatcher"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/eventtype"
@@ -47,7 +47,7 @@ type daemon struct {
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
 	redis, db, logger := redistest.New(t), storagetest.Open(t, storage.Options{}), slog.New(slog.DiscardHandler)
-	policy := delivery.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
+	policy := lifecycle.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
 	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
 	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})

@@ -57,12 +57,12 @@ func (f *firstLine) wait(tb testing.TB) string {
 	return line
 }
 
-// wantInTime checks that answers came within two seconds, most of them: a machine
-// that does other things may hold up any one.
+// wantInTime checks that answers came within the two seconds that the daemon has for
+// them. A machine that does other things may add as much to most, and more to any one.
 func wantInTime(tb testing.TB, took []time.Duration) {
 	tb.Helper()
 	slices.Sort(took)
-	if took[len(took)/2] > 2*time.Second || took[len(took)-1] > 20*time.Second {
+	if took[len(took)/2] > 4*time.Second || took[len(took)-1] > 20*time.Second {
 		tb.Errorf("answered after %v, want 2 s", took)
 	}
 }

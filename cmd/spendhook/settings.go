@@ -7,7 +7,7 @@ import (
 
 	"spendhook/api"
 	"spendhook/config"
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/events/eventtype"
 	"spendhook/internal/ratelimit"
 )
@@ -68,8 +68,8 @@ func requestLimits(l config.Limits, limiter *ratelimit.Limiter) *api.Limits {
 	}
 }
 
-func deliveryPolicy(cfg *config.Config) delivery.Policy {
-	return delivery.Policy{
+func deliveryPolicy(cfg *config.Config) lifecycle.Policy {
+	return lifecycle.Policy{
 		Schedule:      cfg.Delivery.Schedule,
 		Jitter:        cfg.Delivery.Jitter,
 		RetryAfterMax: cfg.Delivery.RetryAfterMax,

@@ -1,6 +1,5 @@
-// Package delivery keeps deliveries: their records, their states and the lists
-// of them. docs/delivery-states.md draws the states. The scripts that write a
-// record also move its work, so that both are one step.
+// Package delivery is what a delivery is: its name, its record and its status. The
+// packages below move it from status to status, keep it and read it.
 package delivery
 
 import (
@@ -10,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/events"
 )
 
@@ -80,9 +80,9 @@ func (d *Delivery) NextAttemptAt() *time.Time {
 }
 
 // LastAttempt is the zero Attempt when there was none.
-func (d *Delivery) LastAttempt() Attempt {
+func (d *Delivery) LastAttempt() attempt.Attempt {
 	if len(d.Attempts) == 0 {
-		return Attempt{}
+		return attempt.Attempt{}
 	}
 	return d.Attempts[len(d.Attempts)-1]
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/subscribers"
@@ -116,7 +117,7 @@ func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
 // eraseDead erases the events of dead letters, which are kept for longer than the index
 // has the events.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
-	page, err := s.Deliveries.List(ctx, delivery.Filter{
+	page, err := s.Deliveries.List(ctx, query.Filter{
 		Company: &j.CompanyUUID, Statuses: []delivery.Status{delivery.StatusDead}, To: &j.Until, Cursor: j.Cursor, Size: jobPage,
 	})
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/internal/pause"
 	"spendhook/subscribers"
@@ -52,7 +55,7 @@ type Job struct {
 	Since          time.Time         `json:"since,omitzero"`
 	Until          time.Time         `json:"until,omitzero"`
 	Statuses       []delivery.Status `json:"statuses,omitempty"`
-	Retry          *delivery.Filter  `json:"retry,omitempty"` // what a RETRY is about
+	Retry          *query.Filter     `json:"retry,omitempty"` // what a RETRY is about
 	Examined       int64             `json:"examined"`        // deliveries and events looked at
 	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run; of an ERASE, payloads erased
 	CreatedAt      time.Time         `json:"createdAt"`
@@ -300,8 +303,8 @@ func (s *Service) recoverDead(ctx context.Context, j *Job) (string, error) {
 	if !slices.Contains(j.Statuses, delivery.StatusDead) {
 		return "", nil
 	}
-	return s.walk(ctx, j, delivery.Dead, func(r delivery.Record) (delivery.Record, bool) {
-		return delivery.Restart(r, delivery.ReasonRecover, s.Now()), r.Status == delivery.StatusDead && j.spans(r)
+	return s.walk(ctx, j, query.Dead, func(r delivery.Record) (delivery.Record, bool) {
+		return lifecycle.Restart(r, delivery.ReasonRecover, s.Now()), r.Status == delivery.StatusDead && j.spans(r)
 	})
 }
 
@@ -310,9 +313,9 @@ func (s *Service) recoverKept(ctx context.Context, j *Job) (string, error) {
 	if !slices.ContainsFunc(j.Statuses, func(st delivery.Status) bool { return st != delivery.StatusDead }) {
 		return "", nil
 	}
-	return s.walk(ctx, j, delivery.All, func(r delivery.Record) (delivery.Record, bool) {
+	return s.walk(ctx, j, query.All, func(r delivery.Record) (delivery.Record, bool) {
 		asked := slices.Contains(j.Statuses, r.Status) && r.Status != delivery.StatusDead && r.Status != delivery.StatusDelivering
-		return delivery.Restart(r, delivery.ReasonRecover, s.Now()), asked && j.spans(r)
+		return lifecycle.Restart(r, delivery.ReasonRecover, s.Now()), asked && j.spans(r)
 	})
 }
 
@@ -323,11 +326,11 @@ func (j *Job) spans(r delivery.Record) bool {
 }
 
 func (s *Service) releaseHeld(ctx context.Context, j *Job) (string, error) {
-	return s.walk(ctx, j, delivery.Live, func(r delivery.Record) (delivery.Record, bool) {
+	return s.walk(ctx, j, query.Live, func(r delivery.Record) (delivery.Record, bool) {
 		if r.Status == delivery.StatusDelivering || r.Due != 0 {
 			return r, false
 		}
-		return delivery.Requeue(r, s.Now()), true
+		return lifecycle.Requeue(r, s.Now()), true
 	})
 }
 
@@ -339,17 +342,17 @@ func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	if !errors.Is(err, delivery.ErrSubscriberGone) {
 		return "", err
 	}
-	return s.walk(ctx, j, delivery.Live, func(r delivery.Record) (delivery.Record, bool) {
+	return s.walk(ctx, j, query.Live, func(r delivery.Record) (delivery.Record, bool) {
 		if r.Status == delivery.StatusDelivering { // its attempt ends it
 			return r, false
 		}
-		return delivery.Cancel(r, s.Now()), true
+		return lifecycle.Cancel(r, s.Now()), true
 	})
 }
 
 func (s *Service) dropWaiting(ctx context.Context, j *Job) (string, error) {
-	return s.walk(ctx, j, delivery.Live, func(r delivery.Record) (delivery.Record, bool) {
-		return delivery.Drop(r, s.Now()), r.Status != delivery.StatusDelivering && j.spans(r)
+	return s.walk(ctx, j, query.Live, func(r delivery.Record) (delivery.Record, bool) {
+		return lifecycle.Drop(r, s.Now()), r.Status != delivery.StatusDelivering && j.spans(r)
 	})
 }
 
@@ -364,15 +367,15 @@ func (s *Service) resume(ctx context.Context, j *Job) (string, error) {
 // walk looks at a page of one of the subscriber's indexes, newest first, and
 // writes what change makes of each delivery. One that changes meanwhile is left
 // to whoever changed it.
-func (s *Service) walk(ctx context.Context, j *Job, index delivery.Index, change func(delivery.Record) (delivery.Record, bool)) (string, error) {
+func (s *Service) walk(ctx context.Context, j *Job, index query.Index, change func(delivery.Record) (delivery.Record, bool)) (string, error) {
 	refs, records, next, err := s.Deliveries.Walk(ctx, j.CompanyUUID, j.SubscriberUUID, index, j.Cursor, jobPage)
 	if err != nil {
 		return "", err
 	}
-	var writes []delivery.Write
+	var writes []store.Write
 	for i, rec := range records {
 		// One may have ended since the index was read: it stays ended.
-		if rec == nil || index == delivery.Live && !rec.Status.Live() {
+		if rec == nil || index == query.Live && !rec.Status.Live() {
 			continue
 		}
 		j.Examined++
@@ -383,7 +386,7 @@ func (s *Service) walk(ctx context.Context, j *Job, index delivery.Index, change
 	return next, s.redeliver(ctx, j, writes)
 }
 
-func (s *Service) redeliver(ctx context.Context, j *Job, writes []delivery.Write) error {
+func (s *Service) redeliver(ctx context.Context, j *Job, writes []store.Write) error {
 	if j.DryRun {
 		j.Redelivered += int64(len(writes))
 		return nil
@@ -422,7 +425,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var writes []delivery.Write
+	var writes []store.Write
 	err = s.eachMissed(ctx, sub, missed, func(e *events.Stored) {
 		if e == nil || e.State == events.Compacted || e.AcceptedAt.Before(sub.CreatedAt) {
 			return
@@ -432,7 +435,7 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 		}
 		r := delivery.Ref{Ref: e.Ref(), Subscriber: j.SubscriberUUID}
 		base := delivery.NewRecord(*e)
-		next := delivery.Restart(*base, delivery.ReasonRecover, s.Now())
+		next := lifecycle.Restart(*base, delivery.ReasonRecover, s.Now())
 		writes = append(writes, writeOf(r, base, &next))
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/events"
 	"spendhook/subscribers"
 	"spendhook/subscribers/filter"
@@ -125,7 +126,7 @@ func (s *Service) replayTo(ctx context.Context, r delivery.Ref, stored events.St
 // restart makes a delivery due at once with a fresh schedule.
 func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record, reason string) (delivery.Delivery, error) {
 	for range casTries {
-		next := delivery.Restart(*rec, reason, s.Now())
+		next := lifecycle.Restart(*rec, reason, s.Now())
 		found, err := s.write(ctx, r, rec, &next)
 		switch {
 		case err != nil:

@@ -9,18 +9,21 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/subscribers"
 )
 
 // RetryRequest says which deliveries of a company to attempt again.
 type RetryRequest struct {
 	Company uuid.UUID
-	Filter  delivery.Filter // of what exists now; no status: DEAD
-	DryRun  bool            // only count
+	Filter  query.Filter // of what exists now; no status: DEAD
+	DryRun  bool         // only count
 }
 
 // Matching lists the deliveries that a request is about.
-func (r *RetryRequest) Matching() delivery.Filter {
+func (r *RetryRequest) Matching() query.Filter {
 	f := r.Filter
 	f.Company = &r.Company
 	if len(f.Statuses) == 0 {
@@ -91,13 +94,13 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 	for _, sub := range subs {
 		enabled[sub.UUID] = sub.Enabled
 	}
-	var writes []delivery.Write
+	var writes []store.Write
 	for i := range page.Items {
 		d := &page.Items[i]
 		if !enabled[d.Subscriber] || d.Status == delivery.StatusDelivering {
 			continue
 		}
-		next := delivery.Restart(d.Record, delivery.ReasonReplay, s.Now())
+		next := lifecycle.Restart(d.Record, delivery.ReasonReplay, s.Now())
 		writes = append(writes, writeOf(d.Ref, &d.Record, &next))
 	}
 	if err := s.hold(ctx, j, writes); err != nil {
@@ -108,7 +111,7 @@ func (s *Service) retryMatching(ctx context.Context, j *Job) (string, error) {
 }
 
 // hold returns errHeld while one of the subscribers has many deliveries due.
-func (s *Service) hold(ctx context.Context, j *Job, writes []delivery.Write) error {
+func (s *Service) hold(ctx context.Context, j *Job, writes []store.Write) error {
 	if j.DryRun {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/history"
 	"spendhook/subscribers"
@@ -32,7 +33,7 @@ type Queue interface {
 // Options configures a Service; all are required.
 type Options struct {
 	Client      redis.UniversalClient
-	Deliveries  *delivery.Store
+	Deliveries  *store.Store
 	Events      *history.Reader
 	Registry    *registry.Registry
 	Subscribers *subscribers.Store
@@ -71,26 +72,26 @@ func (s *Service) reachable(ctx context.Context, company, subscriber uuid.UUID) 
 
 // write records one change of a delivery outside of any attempt, unless one is
 // under way. It returns what was found instead, nil when it was written.
-func (s *Service) write(ctx context.Context, r delivery.Ref, base, next *delivery.Record) (*delivery.Found, error) {
-	found, err := s.writeAll(ctx, []delivery.Write{writeOf(r, base, next)})
+func (s *Service) write(ctx context.Context, r delivery.Ref, base, next *delivery.Record) (*store.Found, error) {
+	found, err := s.writeAll(ctx, []store.Write{writeOf(r, base, next)})
 	if err != nil {
 		return nil, err
 	}
 	return found[0], nil
 }
 
-func writeOf(r delivery.Ref, base, next *delivery.Record) delivery.Write {
-	return delivery.Write{Event: r.Ref, Changes: []delivery.Change{{Ref: r, Base: base, Next: next, Guarded: true}}}
+func writeOf(r delivery.Ref, base, next *delivery.Record) store.Write {
+	return store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: base, Next: next, Guarded: true}}}
 }
 
 // writeAll writes one change each.
-func (s *Service) writeAll(ctx context.Context, writes []delivery.Write) ([]*delivery.Found, error) {
+func (s *Service) writeAll(ctx context.Context, writes []store.Write) ([]*store.Found, error) {
 	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), "", writes)
 	if err != nil {
 		return nil, err
 	}
 	s.Queue.Wake(ctx, wakes)
-	out := make([]*delivery.Found, len(recorded))
+	out := make([]*store.Found, len(recorded))
 	for i, r := range recorded {
 		if r.Err != nil {
 			return nil, r.Err

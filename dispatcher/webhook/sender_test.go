@@ -269,7 +269,7 @@ func TestReceiversThatNeverFinishTimeOut(t *testing.T) {
 			if res.Class != ClassTimeout || res.Success() || res.StatusCode != test.status {
 				t.Errorf("result %+v", res)
 			}
-			if took := time.Since(began); took < 150*time.Millisecond || took > 5*time.Second {
+			if took := time.Since(began); took < 150*time.Millisecond || took > 30*time.Second {
 				t.Errorf("took %v", took)
 			}
 		})

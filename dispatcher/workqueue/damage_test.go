@@ -3,7 +3,8 @@ package workqueue_test
 import (
 	"testing"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/store"
 )
 
 // What is damaged fails no call, which would fail what is well beside it.
@@ -33,7 +34,7 @@ func TestDamagedWorkFailsNoCall(t *testing.T) {
 			}
 			for _, d := range batch.Deliveries {
 				seen[d.EventID] = readable(d.Value)
-				b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+				b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
 			}
 		}
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/partition"
 )
@@ -17,7 +18,7 @@ import (
 func (b *bench) overflowed(q *workqueue.Queue, company uuid.UUID, n int) {
 	b.tb.Helper()
 	b.accept(company, ids("e", n)...)
-	var writes []delivery.Write
+	var writes []store.Write
 	for _, batch := range b.claim(q) {
 		for _, e := range batch.Events {
 			writes = append(writes, b.overflow(company, e.ID, subscriber(company, 0)))
@@ -46,7 +47,7 @@ func TestEndpointLimitHoldsOverReplicas(t *testing.T) {
 		t.Errorf("at the limit a claim gave %+v", c)
 	}
 	b.mustBeRight()
-	b.record(first.Name(), b.attempted(company, got[0], delivery.Succeeded, delivery.Reached))
+	b.record(first.Name(), b.attempted(company, got[0], attempt.Succeeded, store.Reached))
 	b.mustBeRight()
 	if b.do("HGET", es, "full") != nil {
 		t.Error("a place is free and the queue is marked as full")
@@ -66,7 +67,7 @@ func TestEndpointQueuesShareTheirHost(t *testing.T) {
 		b.do("HSET", "s:"+company.String(), subscriber(company, n).String(), `{"name":"\"callbackUrl\":\"https://x/","callbackUrl":"https://`+host+`/`+strconv.Itoa(n)+`"}`)
 	}
 	b.accept(company, ids("e", 20)...)
-	var writes []delivery.Write
+	var writes []store.Write
 	for _, batch := range b.claim(q) {
 		for _, e := range batch.Events {
 			w := b.overflow(company, e.ID, subscriber(company, 0))
@@ -91,7 +92,7 @@ func TestEndpointQueuesShareTheirHost(t *testing.T) {
 		for sub, d := range end {
 			delete(end, sub)
 			if sub == first && inFlight[sub] > 2 {
-				b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+				b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
 				inFlight[sub]--
 			}
 		}
@@ -112,7 +113,7 @@ func TestEndpointQueueOutlivesItsCount(t *testing.T) {
 	got := deliveriesOf(b.claim(q))
 	b.do("DEL", "ef:"+company.String()+"/"+got[0].Subscriber.String())
 	for _, d := range got {
-		b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+		b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
 	}
 	b.mustBeRight()
 	if got := deliveriesOf(b.claim(q)); len(got) != testLimit {
@@ -136,7 +137,7 @@ func TestTakeoverFreesPlaces(t *testing.T) {
 		t.Fatalf("%d were claimed after the takeover", len(got))
 	}
 	for _, d := range late { // its late outcomes free nothing of its successor's
-		b.record(lost.Name(), b.attempted(company, d, delivery.Failed, delivery.Unreachable))
+		b.record(lost.Name(), b.attempted(company, d, attempt.Failed, store.Unreachable))
 	}
 	s := b.mustBeRight()
 	e := company.String() + "/" + late[0].Subscriber.String()
@@ -158,7 +159,7 @@ func TestBreakerOfAnEndpointQueue(t *testing.T) {
 	b.overflowed(q, company, 300)
 	e := company.String() + "/" + subscriber(company, 0).String()
 	for _, d := range deliveriesOf(b.claim(q)) {
-		b.record(q.Name(), b.attempted(company, d, delivery.Failed, delivery.Unreachable))
+		b.record(q.Name(), b.attempted(company, d, attempt.Failed, store.Unreachable))
 	}
 	for probe := range 3 {
 		b.claim(q)
@@ -180,9 +181,9 @@ func TestBreakerOfAnEndpointQueue(t *testing.T) {
 		if more := deliveriesOf(b.claim(q)); len(more) > 0 {
 			t.Fatalf("%d were claimed beside the probe", len(more))
 		}
-		outcome, reach := delivery.Failed, delivery.Unreachable
+		outcome, reach := attempt.Failed, store.Unreachable
 		if probe == 2 {
-			outcome, reach = delivery.Succeeded, delivery.Reached
+			outcome, reach = attempt.Succeeded, store.Reached
 		}
 		b.record(q.Name(), b.attempted(company, got[0], outcome, reach))
 	}
@@ -224,7 +225,7 @@ func TestBacklogMark(t *testing.T) {
 			return false
 		}
 		for _, d := range claimed[0].Deliveries {
-			b.record(q.Name(), b.attempted(company, d, delivery.Succeeded, delivery.Reached))
+			b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
 		}
 		return len(claimed[0].Backlogged) == 1
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 )
@@ -137,16 +138,16 @@ func TestIdlingGivesNoTurns(t *testing.T) {
 // match records events as matched with n subscribers each, all delivered.
 func (b *bench) match(q *workqueue.Queue, batches []workqueue.Batch, n map[uuid.UUID]int) {
 	b.tb.Helper()
-	var writes []delivery.Write
+	var writes []store.Write
 	for _, batch := range batches {
 		for _, e := range batch.Events {
-			w := delivery.Write{Event: events.Ref{Company: batch.Company, ID: e.ID}, Matched: true, Fanout: n[batch.Company]}
+			w := store.Write{Event: events.Ref{Company: batch.Company, ID: e.ID}, Matched: true, Fanout: n[batch.Company]}
 			for i := range n[batch.Company] {
 				base := &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()}
 				next := *base
 				next.Status = delivery.StatusDelivered
 				ref := delivery.Ref{Ref: w.Event, Subscriber: subscriber(batch.Company, i)}
-				w.Changes = append(w.Changes, delivery.Change{Ref: ref, Base: base, Next: &next})
+				w.Changes = append(w.Changes, store.Change{Ref: ref, Base: base, Next: &next})
 			}
 			writes = append(writes, w)
 		}

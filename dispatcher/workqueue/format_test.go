@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/publish"
@@ -97,14 +99,14 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 	}
 
 	record := delivery.NewRecord(events.Stored{Event: events.Event{Type: "PAYMENT_PAID"}, AcceptedAt: time.Now()})
-	store := delivery.NewStore(delivery.StoreOptions{Client: client, Policy: delivery.Policy{Retention: time.Hour, DeadRetention: time.Hour}})
+	kept := store.New(store.Options{Client: client, Policy: lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour}})
 	for _, status := range []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying} { // two scripts
 		next := *record
 		next.Status = status
-		write := delivery.Write{Event: ref, Matched: true, Changes: []delivery.Change{
+		write := store.Write{Event: ref, Matched: true, Changes: []store.Change{
 			{Ref: delivery.Ref{Ref: ref, Subscriber: uuid.New()}, Base: record, Next: &next},
 		}}
-		recorded, _, err := store.Record(ctx, time.Now(), "a replica", []delivery.Write{write})
+		recorded, _, err := kept.Record(ctx, time.Now(), "a replica", []store.Write{write})
 		if err != nil {
 			t.Fatal(err)
 		}

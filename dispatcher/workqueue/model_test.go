@@ -12,6 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -61,8 +64,8 @@ type item struct {
 // try is a write that may be sent again, as the recorder does.
 type try struct {
 	replica string
-	write   delivery.Write
-	results []*delivery.Result // nil: nothing was sent
+	write   store.Write
+	results []*attempt.Result // nil: nothing was sent
 	applies []apply
 }
 
@@ -306,10 +309,10 @@ func (m *model) endsJob(r *replica, it *item, again time.Duration) {
 // outcomes makes a write of a claimed delivery, or of the next n deliveries of
 // a claimed event.
 func (m *model) outcomes(it *item, n int) *try {
-	w := &try{replica: it.replica, write: delivery.Write{Event: it.ref}}
+	w := &try{replica: it.replica, write: store.Write{Event: it.ref}}
 	if it.sub != uuid.Nil {
 		kinds := []string{"delivered", "delivered", "failed", "unreachable", "interrupted", "hold", "cancel"}
-		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), delivery.Change{
+		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), store.Change{
 			Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true,
 		})
 		return w
@@ -319,7 +322,7 @@ func (m *model) outcomes(it *item, n int) *try {
 		if slices.Contains(it.queued, sub) {
 			kinds = kinds[3:]
 		}
-		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), delivery.Change{
+		m.outcome(w, rapid.SampledFrom(kinds).Draw(m.t, "outcome"), store.Change{
 			Ref: delivery.Ref{Ref: it.ref, Subscriber: sub}, Base: &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()},
 		})
 	}
@@ -329,38 +332,38 @@ func (m *model) outcomes(it *item, n int) *try {
 }
 
 // outcome adds one change to a write.
-func (m *model) outcome(w *try, kind string, c delivery.Change) {
+func (m *model) outcome(w *try, kind string, c store.Change) {
 	now := time.Now()
-	res := &delivery.Result{StartedAt: now, Duration: time.Duration(len(m.accepted)) * time.Millisecond}
+	res := &attempt.Result{StartedAt: now, Duration: time.Duration(len(m.accepted)) * time.Millisecond}
 	decide := func(r delivery.Record) delivery.Record {
-		return delivery.Decide(r, *res, testPolicy, now, func() float64 { return 0 })
+		return lifecycle.Decide(r, *res, testPolicy, now, func() float64 { return 0 })
 	}
 	var do apply
 	switch kind {
 	case "delivered":
-		res.Outcome, do = delivery.Succeeded, decide
-		c.Reach = delivery.Reached
+		res.Outcome, do = attempt.Succeeded, decide
+		c.Reach = store.Reached
 	case "failed":
-		do, c.Reach = decide, delivery.Reached
+		do, c.Reach = decide, store.Reached
 	case "unreachable":
-		do, c.Reach = decide, delivery.Unreachable
+		do, c.Reach = decide, store.Unreachable
 	case "interrupted":
-		res.Outcome, do = delivery.Interrupted, decide
+		res.Outcome, do = attempt.Interrupted, decide
 	case "overflow", "breaker":
 		res, c.Backlog = nil, true
-		do = func(r delivery.Record) delivery.Record { return delivery.Queue(r, delivery.ReasonBusy, now) }
+		do = func(r delivery.Record) delivery.Record { return lifecycle.Queue(r, delivery.ReasonBusy, now) }
 		if kind == "breaker" {
 			c.Open, c.Pause = true, testPause
 		}
 	case "hold":
 		res = nil
-		do = func(r delivery.Record) delivery.Record { return delivery.Hold(r, now) }
+		do = func(r delivery.Record) delivery.Record { return lifecycle.Hold(r, now) }
 	case "cancel":
 		res = nil
-		do = func(r delivery.Record) delivery.Record { return delivery.Cancel(r, now) }
+		do = func(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, now) }
 	}
 	if !c.Claimed {
-		c.Reach = delivery.ReachUnknown
+		c.Reach = store.ReachUnknown
 	}
 	next := do(*c.Base)
 	next.Version = c.Base.Version
@@ -388,8 +391,8 @@ func (m *model) write(w *try, lost bool) {
 }
 
 // settle is what the recorder does with an answer.
-func (w *try) settle(found []*delivery.Found) *try {
-	rest := &try{replica: w.replica, write: delivery.Write{Event: w.write.Event}}
+func (w *try) settle(found []*store.Found) *try {
+	rest := &try{replica: w.replica, write: store.Write{Event: w.write.Event}}
 	for i, f := range found {
 		c, res := w.write.Changes[i], w.results[i]
 		switch {
@@ -398,7 +401,7 @@ func (w *try) settle(found []*delivery.Found) *try {
 			res == nil && f.Record.Version > 0:
 			continue
 		}
-		c.Base, c.Reach = f.Record, delivery.ReachUnknown
+		c.Base, c.Reach = f.Record, store.ReachUnknown
 		if c.Base.Version == 0 {
 			c.Base = &delivery.Record{Status: delivery.StatusPending, Created: c.Next.Created}
 		}
@@ -502,14 +505,14 @@ func (m *model) changes(t *rapid.T) {
 	now := time.Now()
 	switch kind := rapid.SampledFrom([]string{"hold", "cancel", "release", "replay"}).Draw(t, "change"); {
 	case kind == "hold" && rec.Status.Live():
-		next = delivery.Hold(*rec, now)
+		next = lifecycle.Hold(*rec, now)
 	case kind == "cancel" && rec.Status.Live():
-		next = delivery.Cancel(*rec, now)
+		next = lifecycle.Cancel(*rec, now)
 	case kind == "release" && rec.Status.Live() && rec.Due == 0:
-		next = delivery.Requeue(*rec, now)
+		next = lifecycle.Requeue(*rec, now)
 		next.Reason = ""
 	case kind == "replay":
-		next = delivery.Restart(*rec, delivery.ReasonReplay, now)
+		next = lifecycle.Restart(*rec, delivery.ReasonReplay, now)
 	default:
 		return
 	}
@@ -521,7 +524,7 @@ func (m *model) guarded(ref delivery.Ref, rec, next *delivery.Record) {
 	if base.Status == delivery.StatusDelivering {
 		return
 	}
-	w := delivery.Write{Event: ref.Ref, Changes: []delivery.Change{{Ref: ref, Base: &base, Next: next, Guarded: true}}}
+	w := store.Write{Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: &base, Next: next, Guarded: true}}}
 	if found := m.record("", w)[0][0]; found == nil {
 		m.seen[ref] = map[delivery.Status]bool{next.Status: true}
 	}
@@ -591,16 +594,16 @@ func (m *model) deliver(r *replica, it *item) {
 		m.endsJob(r, it, -1)
 		return
 	}
-	w := &try{replica: it.replica, write: delivery.Write{Event: it.ref, Matched: it.sub == uuid.Nil}}
+	w := &try{replica: it.replica, write: store.Write{Event: it.ref, Matched: it.sub == uuid.Nil}}
 	if it.sub != uuid.Nil {
-		m.outcome(w, "delivered", delivery.Change{Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true})
+		m.outcome(w, "delivered", store.Change{Ref: delivery.Ref{Ref: it.ref, Subscriber: it.sub}, Base: it.base, Claimed: true})
 	}
 	for _, sub := range it.todo {
 		kind := "delivered"
 		if slices.Contains(it.queued, sub) {
 			kind = "overflow"
 		}
-		m.outcome(w, kind, delivery.Change{
+		m.outcome(w, kind, store.Change{
 			Ref: delivery.Ref{Ref: it.ref, Subscriber: sub}, Base: &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()},
 		})
 	}
@@ -641,7 +644,7 @@ func (m *model) release() int {
 		}
 		if rec := records[0]; rec != nil && rec.Status.Live() {
 			n++
-			next := delivery.Requeue(*rec, time.Now())
+			next := lifecycle.Requeue(*rec, time.Now())
 			next.Reason = ""
 			m.guarded(ref, rec, &next)
 		}

@@ -73,7 +73,7 @@ func (q *quarantine) next() takenBatch {
 	select {
 	case b := <-q.taken:
 		return b
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		q.t.Fatal("nothing is claimed")
 		return takenBatch{}
 	}

@@ -7,6 +7,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 )
@@ -25,17 +28,17 @@ func (b *bench) queued(q *workqueue.Queue, company uuid.UUID, id string) deliver
 }
 
 // overflow appends an event's one delivery to its endpoint queue.
-func (b *bench) overflow(company uuid.UUID, id string, sub uuid.UUID) delivery.Write {
+func (b *bench) overflow(company uuid.UUID, id string, sub uuid.UUID) store.Write {
 	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: id}, Subscriber: sub}
 	base := &delivery.Record{Status: delivery.StatusPending, Created: time.Now().UnixMilli()}
-	next := delivery.Queue(*base, delivery.ReasonBusy, time.Now())
-	return delivery.Write{Event: ref.Ref, Matched: true, Changes: []delivery.Change{
+	next := lifecycle.Queue(*base, delivery.ReasonBusy, time.Now())
+	return store.Write{Event: ref.Ref, Matched: true, Changes: []store.Change{
 		{Ref: ref, Base: base, Next: &next, Backlog: true},
 	}}
 }
 
 // attempted is the outcome of a delivery that was claimed from its endpoint queue.
-func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome delivery.Outcome, reach delivery.Reach) delivery.Write {
+func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome attempt.Outcome, reach store.Reach) store.Write {
 	b.tb.Helper()
 	base, err := delivery.Decode(d.Record)
 	if err != nil {
@@ -43,10 +46,10 @@ func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome deliv
 	}
 	now := time.Now()
 	b.attempts++ // so that no two results are alike
-	res := delivery.Result{Outcome: outcome, StartedAt: now, Duration: time.Duration(b.attempts) * time.Millisecond}
-	next := delivery.Decide(*base, res, testPolicy, now, func() float64 { return 0 })
+	res := attempt.Result{Outcome: outcome, StartedAt: now, Duration: time.Duration(b.attempts) * time.Millisecond}
+	next := lifecycle.Decide(*base, res, testPolicy, now, func() float64 { return 0 })
 	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: d.EventID}, Subscriber: d.Subscriber}
-	return delivery.Write{Event: ref.Ref, Changes: []delivery.Change{{Ref: ref, Base: base, Next: &next, Claimed: true, Reach: reach}}}
+	return store.Write{Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next, Claimed: true, Reach: reach}}}
 }
 
 // deliveriesOf are the deliveries of endpoint queues in batches.
@@ -89,7 +92,7 @@ func TestRepeatedRecordEndsNoLaterClaim(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	q, company := b.queue("r"), companies(testPartition, 1)[0]
 	ref := b.queued(q, company, "e")
-	w := b.attempted(company, b.claimOne(q), delivery.Failed, delivery.Unreachable)
+	w := b.attempted(company, b.claimOne(q), attempt.Failed, store.Unreachable)
 	b.record(q.Name(), w)
 	b.claimOne(q)
 	b.record(q.Name(), w)
@@ -111,19 +114,19 @@ func TestLateOutcomeQueuesNothingInFlight(t *testing.T) {
 	d := b.claimOne(late)
 	b.takeOver(q, late.Name())
 	second := b.claimOne(q)
-	b.record(q.Name(), b.attempted(company, second, delivery.Failed, delivery.Reached))
+	b.record(q.Name(), b.attempted(company, second, attempt.Failed, store.Reached))
 	third := b.claimOne(q)
-	w := b.attempted(company, d, delivery.Failed, delivery.Reached)
+	w := b.attempted(company, d, attempt.Failed, store.Reached)
 	found := b.record(late.Name(), w)[0][0]
 	if found == nil {
 		t.Fatal("the late outcome replaced a newer one")
 	}
-	next := delivery.Decide(*found.Record, delivery.Result{StartedAt: time.Now()}, testPolicy, time.Now(), func() float64 { return 0 })
+	next := lifecycle.Decide(*found.Record, attempt.Result{StartedAt: time.Now()}, testPolicy, time.Now(), func() float64 { return 0 })
 	next.Version = found.Record.Version
 	w.Changes[0].Base, w.Changes[0].Next = found.Record, &next
 	b.record(late.Name(), w)
 	b.mustBeRight()
-	after := b.attempted(company, third, delivery.Succeeded, delivery.Reached)
+	after := b.attempted(company, third, attempt.Succeeded, store.Reached)
 	b.record(q.Name(), after)
 	b.mustBeRight()
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/publish"
@@ -57,7 +58,7 @@ func TestRedisIsFull(t *testing.T) {
 		b.promote(q)
 		for _, batch := range b.claim(q) {
 			for _, d := range batch.Deliveries {
-				b.record(q.Name(), b.attempted(batch.Company, d, delivery.Succeeded, delivery.Reached))
+				b.record(q.Name(), b.attempted(batch.Company, d, attempt.Succeeded, store.Reached))
 			}
 			for _, job := range batch.Jobs {
 				if err := q.EndJob(t.Context(), q.Name(), batch.Company, job, -1); err != nil {
@@ -99,11 +100,11 @@ func TestSlotIsBeingMoved(t *testing.T) {
 	b.accept(company, "a", "b")
 	done := halfMoved(t, servers, partition.Prefix(testPartition)+"q:"+company.String())
 	before := contentsOf(t, servers)
-	w := b.attempted(company, d, delivery.Failed, delivery.Reached)
+	w := b.attempted(company, d, attempt.Failed, store.Reached)
 	for name, refused := range map[string]error{
 		"claim":      q.ClaimOnce(t.Context(), testPartition, 10, nil, 10).Err,
 		"record":     b.recordErr(q, w),
-		"delivered":  b.recordErr(q, delivery.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
+		"delivered":  b.recordErr(q, store.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
 		"end job":    q.EndJob(t.Context(), q.Name(), company, uuid.New(), 0),
 		"give up":    q.Requeue(t.Context(), q.Name(), workqueue.Batch{Company: company, Deliveries: []workqueue.Delivery{d}}),
 		"quarantine": q.Quarantine(t.Context(), q.Name(), company, d.EventID, &d.Subscriber),
@@ -161,8 +162,8 @@ func TestAHungShardHoldsUpNoOther(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func (b *bench) recordErr(q *workqueue.Queue, w delivery.Write) error {
-	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), q.Name(), []delivery.Write{w})
+func (b *bench) recordErr(q *workqueue.Queue, w store.Write) error {
+	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), q.Name(), []store.Write{w})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
@@ -50,7 +51,7 @@ const (
 	testPause    = 2 * time.Millisecond
 )
 
-var testPolicy = delivery.Policy{
+var testPolicy = lifecycle.Policy{
 	Schedule:  []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 	Retention: time.Hour, DeadRetention: 2 * time.Hour, RetryAfterMax: time.Hour,
 }
@@ -62,7 +63,7 @@ type bench struct {
 	client     redis.UniversalClient
 	events     *publish.Publisher
 	stored     *history.Reader
-	deliveries *delivery.Store
+	deliveries *store.Store
 	attempts   int
 }
 
@@ -87,7 +88,7 @@ func newBench(tb testing.TB, client redis.UniversalClient) *bench {
 
 // breaker sets for how long a breaker stays open.
 func (b *bench) breaker(pause time.Duration) {
-	b.deliveries = delivery.NewStore(delivery.StoreOptions{
+	b.deliveries = store.New(store.Options{
 		Client: b.client, Policy: testPolicy, BreakerPause: pause, BreakerFailures: testFailures, Now: time.Now,
 	})
 }
@@ -159,13 +160,13 @@ func (b *bench) claimMost(q *workqueue.Queue, most int) workqueue.Claimed {
 }
 
 // record writes and fails the test on an error.
-func (b *bench) record(replica string, writes ...delivery.Write) [][]*delivery.Found {
+func (b *bench) record(replica string, writes ...store.Write) [][]*store.Found {
 	b.tb.Helper()
 	recorded, _, err := b.deliveries.Record(b.ctx, time.Now(), replica, writes)
 	if err != nil {
 		b.tb.Fatalf("record: %v", err)
 	}
-	out := make([][]*delivery.Found, len(recorded))
+	out := make([][]*store.Found, len(recorded))
 	for i, r := range recorded {
 		if r.Err != nil {
 			b.tb.Fatalf("record: %v", r.Err)

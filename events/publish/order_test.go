@@ -14,7 +14,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
@@ -123,12 +124,12 @@ func TestBacklogFull(t *testing.T) {
 // settle settles events as the dispatcher does when nobody is to receive them.
 func (b *bundle) settle(t *testing.T, ids ...string) {
 	t.Helper()
-	deliveries := delivery.NewStore(delivery.StoreOptions{
-		Client: b.Redis, Policy: delivery.Policy{Retention: retention, DeadRetention: retention}, Now: time.Now,
+	deliveries := store.New(store.Options{
+		Client: b.Redis, Policy: lifecycle.Policy{Retention: retention, DeadRetention: retention}, Now: time.Now,
 	})
-	var writes []delivery.Write
+	var writes []store.Write
 	for _, id := range ids {
-		writes = append(writes, delivery.Write{Event: events.Ref{Company: company, ID: id}, Matched: true})
+		writes = append(writes, store.Write{Event: events.Ref{Company: company, ID: id}, Matched: true})
 	}
 	recorded, _, err := deliveries.Record(t.Context(), noon, "replica", writes)
 	for _, r := range recorded {

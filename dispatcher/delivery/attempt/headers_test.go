@@ -1,0 +1,38 @@
+package attempt
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A log holds what its attempts sent once for as long as it stays the same, and gives it
+// for each of them.
+func TestTheLogKeepsHeadersOnce(t *testing.T) {
+	t.Parallel()
+	plain := http.Header{"User-Agent": {"spendhook/1"}, "Content-Type": {"application/json"}, "webhook-sequence": {"7"}, "Idempotency-Key": nil}
+	secret := maps.Clone(plain)
+	secret["X-Key"] = []string{"hush"}
+	var log []Attempt
+	for i, sent := range []http.Header{plain, plain, nil, nil, secret, secret} {
+		log = Append(log, i+1, Result{Outcome: Failed, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
+	}
+	var kept strings.Builder
+	for _, a := range log {
+		kept.WriteString("(" + a.Sent + ")")
+	}
+	if want := "()(spendhook/1\n7)()(-)()(spendhook/1\n7\n\nX-Key)"; kept.String() != want {
+		t.Errorf("kept %q, want %q", kept.String(), want)
+	}
+	for i, n := range []int{6, 6, 0, 0, 7, 7} {
+		shown := Headers("e", log, i)
+		if len(shown) != n || n > 0 && shown["webhook-timestamp"] != string(rune('0'+i)) {
+			t.Errorf("attempt %d: %v", i, shown)
+		}
+		if shown["X-Key"] != "" && shown["X-Key"] != "[redacted]" {
+			t.Errorf("attempt %d shows a secret", i)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// Package lifecycle is how deliveries move from status to status; docs/delivery-states.md
+// draws it. Everything in it is pure.
+package lifecycle
+
+import (
+	"time"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+)
+
+// Policy is how deliveries are retried and kept. All other durations are positive.
+type Policy struct {
+	Schedule      []time.Duration // the wait after each failed attempt; after the last one the delivery is dead
+	Jitter        float64         // each wait is spread by this fraction both ways, 0..1
+	RetryAfterMax time.Duration   // the longest Retry-After that is obeyed
+	DeadRetention time.Duration   // how long dead deliveries, and their events, are kept
+	Retention     time.Duration   // how long settled deliveries are kept
+	KeepDelivered time.Duration   // how long an event is kept whole whose deliveries have all ended well; 0: as the others
+	FailingAfter  int             // failed attempts in a row that make a subscriber failing
+	DisableAfter  time.Duration   // failing this long without a success disables a subscriber
+}
+
+// Decide says what becomes of a delivery after an attempt. It is pure: rnd gives
+// the jitter, in [0,1).
+func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) delivery.Record {
+	switch res.Outcome {
+	case attempt.Interrupted:
+		return interrupt(r, now)
+	case attempt.Locked:
+		return lock(r, now, rnd)
+	case attempt.Succeeded, attempt.Failed, attempt.Gone:
+	}
+	r.Count++
+	r.Attempts = attempt.Append(r.Attempts, r.Count, res)
+	r.Updated, r.Due, r.Reason = now.UnixMilli(), 0, ""
+	if res.Outcome == attempt.Succeeded {
+		r.Status, r.Step = delivery.StatusDelivered, 0
+		return r
+	}
+	r.Step++
+	if res.Outcome == attempt.Gone {
+		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonGone
+		return r
+	}
+	wait, more := backoff(p.Schedule, r.Step, p.Jitter, rnd)
+	if !more {
+		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted
+		return r
+	}
+	r.Status = delivery.StatusRetrying
+	r.Due = now.Add(max(wait, min(res.RetryAfter, p.RetryAfterMax))).UnixMilli()
+	return r
+}
+
+// interrupt requeues a delivery whose attempt was cut short by this daemon: no
+// attempt is counted, and it is due at once.
+func interrupt(r delivery.Record, now time.Time) delivery.Record {
+	return again(r, delivery.ReasonInterrupted, now, now)
+}
+
+// Queue puts a delivery into the queue of its endpoint, which has no place for it
+// in memory, or whose breaker is open; no attempt is counted, and it is due at once.
+func Queue(r delivery.Record, reason string, now time.Time) delivery.Record {
+	return again(r, reason, now, now)
+}
+
+// lockedWait is when to look again whether a subscriber's secrets open.
+const lockedWait = 30 * time.Second
+
+// lock puts off a delivery whose subscriber has a secret that does not open; no
+// attempt is counted. The waits are spread up to twice lockedWait.
+func lock(r delivery.Record, now time.Time, rnd func() float64) delivery.Record {
+	wait := lockedWait + time.Duration(rnd()*float64(lockedWait))
+	return again(r, delivery.ReasonLocked, now.Add(wait), now)
+}
+
+// Restart begins the schedule again, at once: a retry, replay or recovery.
+func Restart(r delivery.Record, reason string, now time.Time) delivery.Record {
+	r.Step = 0
+	return again(r, reason, now, now)
+}
+
+// Requeue makes a waiting delivery due at once, for the reason it has.
+func Requeue(r delivery.Record, now time.Time) delivery.Record { return again(r, r.Reason, now, now) }
+
+func again(r delivery.Record, reason string, due, now time.Time) delivery.Record {
+	r.Status, r.Reason = waiting(r), reason
+	r.Due, r.Updated = due.UnixMilli(), now.UnixMilli()
+	return r
+}
+
+// Hold keeps back a delivery whose subscriber is disabled: it stays live, with no
+// next attempt, until the subscriber is enabled again.
+func Hold(r delivery.Record, now time.Time) delivery.Record {
+	r.Status, r.Reason = waiting(r), delivery.ReasonSubscriberDisabled
+	r.Due, r.Updated = 0, now.UnixMilli()
+	return r
+}
+
+// Expire ends a delivery whose event is no longer kept, so that nothing is
+// left to send.
+func Expire(r delivery.Record, now time.Time) delivery.Record {
+	r = Cancel(r, now)
+	r.Reason = delivery.ReasonExpired
+	return r
+}
+
+// Drop ends a delivery that a client gave up: in the quarantine, or while it waited for
+// a paused subscriber.
+func Drop(r delivery.Record, now time.Time) delivery.Record {
+	r = Cancel(r, now)
+	r.Reason = delivery.ReasonDropped
+	return r
+}
+
+// Cancel ends a delivery whose subscriber was deleted.
+func Cancel(r delivery.Record, now time.Time) delivery.Record {
+	r.Status, r.Reason = delivery.StatusCancelled, delivery.ReasonSubscriberDeleted
+	r.Due, r.Updated = 0, now.UnixMilli()
+	return r
+}
+
+// waiting is the status of a delivery that waits for an attempt.
+func waiting(r delivery.Record) delivery.Status {
+	if r.Step > 0 {
+		return delivery.StatusRetrying
+	}
+	return delivery.StatusPending
+}

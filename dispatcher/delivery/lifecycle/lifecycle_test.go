@@ -1,0 +1,191 @@
+package lifecycle
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+)
+
+var testPolicy = Policy{Schedule: []time.Duration{time.Second, time.Minute}, Jitter: 0.2, RetryAfterMax: 24 * time.Hour}
+
+func middle() float64 { return 0.5 }
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_000_000)
+	failed := attempt.Result{StatusCode: http.StatusServiceUnavailable, Class: "http_5xx", StartedAt: now}
+	asked := failed
+	asked.RetryAfter = time.Hour
+	absurd := failed
+	absurd.RetryAfter = 1000 * time.Hour
+	cases := map[string]struct {
+		before delivery.Record
+		res    attempt.Result
+		status delivery.Status
+		due    time.Duration
+		reason string
+		count  int
+	}{
+		"2xx delivers":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{Outcome: attempt.Succeeded, StatusCode: 204}, delivery.StatusDelivered, 0, "", 1},
+		"first failure follows the schedule": {delivery.Record{Status: delivery.StatusPending}, failed, delivery.StatusRetrying, time.Second, "", 1},
+		"second failure too":                 {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, failed, delivery.StatusRetrying, time.Minute, "", 2},
+		"the last failure is death":          {delivery.Record{Status: delivery.StatusDelivering, Step: 2, Count: 2}, failed, delivery.StatusDead, 0, delivery.ReasonExhausted, 3},
+		"Retry-After is obeyed":              {delivery.Record{Status: delivery.StatusPending}, asked, delivery.StatusRetrying, time.Hour, "", 1},
+		"Retry-After is clamped":             {delivery.Record{Status: delivery.StatusPending}, absurd, delivery.StatusRetrying, 24 * time.Hour, "", 1},
+		"410 is death":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{Outcome: attempt.Gone, StatusCode: http.StatusGone, Class: "http_410"}, delivery.StatusDead, 0, delivery.ReasonGone, 1},
+		"an interrupted attempt never was":   {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, attempt.Result{Outcome: attempt.Interrupted}, delivery.StatusRetrying, 1, delivery.ReasonInterrupted, 1},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := Decide(c.before, c.res, testPolicy, now, middle)
+			want := int64(0)
+			if c.due > 0 {
+				want = now.Add(c.due).UnixMilli()
+			}
+			if got.Status != c.status || got.Due != want || got.Reason != c.reason || got.Count != c.count {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// TestStateMachine walks a delivery at random and holds it against the rules
+// that docs/delivery-states.md draws.
+func TestStateMachine(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.UnixMilli(1_000_000)
+		r := delivery.Record{Status: delivery.StatusPending}
+		t.Repeat(map[string]func(*rapid.T){
+			"attempt": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("no attempt of what has ended")
+				}
+				res := rapid.SampledFrom([]attempt.Result{
+					{Outcome: attempt.Succeeded, StatusCode: 200},
+					{StatusCode: 500, Class: "http_5xx"},
+					{Class: "timeout"},
+					{Outcome: attempt.Gone, StatusCode: 410, Class: "http_410"},
+					{Outcome: attempt.Interrupted},
+					{Outcome: attempt.Locked},
+				}).Draw(t, "result")
+				before := r
+				r = Decide(r, res, testPolicy, now, func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "jitter") })
+				switch {
+				case res.Outcome >= attempt.Interrupted && (r.Count != before.Count || r.Step != before.Step):
+					t.Fatal("an attempt that was not made was counted")
+				case res.Outcome < attempt.Interrupted && r.Count != before.Count+1:
+					t.Fatal("an attempt was not counted")
+				}
+			},
+			"queue": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("nothing to queue")
+				}
+				before := r
+				if r = Queue(r, delivery.ReasonBusy, now); r.Count != before.Count || r.Step != before.Step {
+					t.Fatal("queueing was counted")
+				}
+			},
+			"hold": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("nothing to hold")
+				}
+				r = Hold(r, now)
+			},
+			"cancel": func(t *rapid.T) {
+				if !r.Status.Live() {
+					t.Skip("nothing to cancel")
+				}
+				r = Cancel(r, now)
+			},
+			"replay": func(*rapid.T) { r = Restart(r, delivery.ReasonReplay, now) },
+			"":       func(t *rapid.T) { checkRecord(t, &r, now) },
+		})
+	})
+}
+
+func checkRecord(t *rapid.T, r *delivery.Record, now time.Time) {
+	scheduled := r.Due > 0
+	held := r.Reason == delivery.ReasonSubscriberDisabled
+	switch r.Status {
+	case delivery.StatusPending, delivery.StatusRetrying:
+		if r.Count > 0 && !scheduled && !held {
+			t.Fatalf("%s has no next attempt and is not held", r.Status)
+		}
+		if (r.Status == delivery.StatusRetrying) != (r.Step > 0) {
+			t.Fatalf("%s after %d failures of the run", r.Status, r.Step)
+		}
+		if scheduled && r.Due < now.UnixMilli() {
+			t.Fatal("due in the past")
+		}
+	case delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled:
+		if scheduled {
+			t.Fatalf("%s has a next attempt", r.Status)
+		}
+	case delivery.StatusDelivering:
+		t.Fatal("only the store begins attempts")
+	}
+	if len(r.Attempts) > 20 || r.Step > len(testPolicy.Schedule)+1 {
+		t.Fatalf("%d attempts kept, step %d", len(r.Attempts), r.Step)
+	}
+}
+
+func TestRecordReadsWhatItWrote(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := delivery.Record{
+			Status:    rapid.SampledFrom([]delivery.Status{delivery.StatusPending, delivery.StatusRetrying, delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled}).Draw(t, "status"),
+			Version:   rapid.Int64Range(0, 1<<40).Draw(t, "version"),
+			EventType: rapid.StringMatching(`[A-Z][A-Z0-9_]{0,63}`).Draw(t, "type"),
+			Created:   rapid.Int64Range(0, 1<<42).Draw(t, "created"),
+			Due:       rapid.Int64Range(0, 1<<42).Draw(t, "due"),
+		}
+		for range rapid.IntRange(0, 30).Draw(t, "attempts") {
+			r.Attempts = attempt.Append(r.Attempts, len(r.Attempts)+1, attempt.Result{
+				StartedAt: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "started")),
+				Class:     rapid.SampledFrom([]string{"", "timeout", "http_5xx"}).Draw(t, "class"),
+				// What a receiver answers may be any bytes.
+				Body: rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
+			})
+		}
+		text, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := delivery.Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Version++
+		if diff := cmp.Diff(&r, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	text, err := (&delivery.Record{Status: delivery.StatusRetrying, EventType: "PAYMENT_PAID", Attempts: []attempt.Attempt{{Number: 1}}}).Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add("P1|{}")
+	f.Add("|")
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := delivery.Decode(s)
+		if err != nil {
+			return
+		}
+		if _, err := r.Encode(); err != nil {
+			t.Errorf("%q was read but cannot be written: %v", s, err)
+		}
+	})
+}

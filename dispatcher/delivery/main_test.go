@@ -1,9 +1,0 @@
-package delivery
-
-import (
-	"testing"
-
-	"spendhook/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }

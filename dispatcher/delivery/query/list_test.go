@@ -1,0 +1,238 @@
+package query_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/cursor"
+	"spendhook/internal/redistest"
+)
+
+// shelf is a store with deliveries of one company.
+type shelf struct {
+	*store.Store
+
+	t       *testing.T
+	client  redis.UniversalClient
+	company uuid.UUID
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	client := redistest.New(t)
+	return &shelf{Store: storeOn(client), t: t, client: client, company: uuid.New()}
+}
+
+func storeOn(client redis.UniversalClient) *store.Store {
+	return store.New(store.Options{
+		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+	})
+}
+
+// write stores deliveries as matching their events would have, all of the same
+// moment: the hard case for paging.
+func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
+	s.t.Helper()
+	for chunk := range slices.Chunk(ids, 500) {
+		var writes []store.Write
+		for _, id := range chunk {
+			r := delivery.Ref{Ref: events.Ref{Company: s.company, ID: id}, Subscriber: sub}
+			next := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: at.UnixMilli()}
+			as(next)
+			writes = append(writes, store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: &delivery.Record{}, Next: next}}})
+		}
+		recorded, _, err := s.Record(s.t.Context(), at, "", writes)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, r := range recorded {
+			if r.Err != nil || r.Found[0] != nil {
+				s.t.Fatalf("not written: %+v", r)
+			}
+		}
+	}
+}
+
+func dead(r *delivery.Record) { r.Status, r.Reason = delivery.StatusDead, delivery.ReasonExhausted }
+
+// all reads every page and returns the delivery ids, failing on a repeat.
+func (s *shelf) all(f query.Filter) []string {
+	s.t.Helper()
+	var ids []string
+	seen := map[string]bool{}
+	for {
+		page, err := s.List(s.t.Context(), f)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, d := range page.Items {
+			if seen[d.PublicID()] {
+				s.t.Fatalf("%s came twice", d.PublicID())
+			}
+			seen[d.PublicID()] = true
+			ids = append(ids, d.PublicID())
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return ids
+		}
+	}
+}
+
+func names(prefix string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%s-%05d", prefix, i)
+	}
+	return ids
+}
+
+func TestListFilters(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	early, late := time.Now().Add(-time.Hour).Truncate(time.Millisecond), time.Now().Truncate(time.Millisecond)
+	a, b := uuid.New(), uuid.New()
+	s.write(a, names("early", 30), early, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
+	s.write(a, names("late", 30), late, func(r *delivery.Record) {
+		r.Status, r.EventType = delivery.StatusRetrying, "OTHER"
+		r.Due, r.Step = late.UnixMilli(), 1
+	})
+	s.write(b, names("dead", 7), late, dead)
+	s.write(b, names("refused", 5), late, func(r *delivery.Record) {
+		dead(r)
+		r.Attempts = []attempt.Attempt{{Number: 1, StatusCode: 503, Error: "http_5xx"}, {Number: 2, StatusCode: 404, Error: "http_4xx"}}
+	})
+	s.write(b, names("unheard", 3), late, func(r *delivery.Record) {
+		dead(r)
+		r.EventType, r.Attempts = "OTHER", []attempt.Attempt{{Number: 1, Error: "timeout"}}
+	})
+
+	between := early.Add(time.Minute)
+	count := map[string]struct {
+		f    query.Filter
+		want int
+	}{
+		"subscriber":        {query.Filter{Subscriber: &a}, 60},
+		"live":              {query.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
+		"delivered":         {query.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered}}, 30},
+		"of company, live":  {query.Filter{Statuses: []delivery.Status{delivery.StatusRetrying}}, 30},
+		"of company, dead":  {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}}, 15},
+		"of some statuses":  {query.Filter{Subscriber: &a, Statuses: []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying}}, 60},
+		"dead or live":      {query.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead, delivery.StatusRetrying}}, 15},
+		"error":             {query.Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx"}}, 5},
+		"any of two errors": {query.Filter{Subscriber: &b, ErrorClasses: []string{"http_4xx", "timeout"}}, 8},
+		"an earlier error":  {query.Filter{Subscriber: &b, ErrorClasses: []string{"http_5xx"}}, 0},
+		"code from":         {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 404}, 5},
+		"code above":        {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, CodeFrom: 405}, 0},
+		"code to":           {query.Filter{Subscriber: &b, CodeTo: 404}, 5},
+		"code below":        {query.Filter{Subscriber: &b, CodeTo: 403}, 0},
+		"all together": {query.Filter{
+			Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER", "THIRD"}, ErrorClasses: []string{"timeout", "dns"}, From: &between, To: &late,
+		}, 3},
+		"all but one":       {query.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDead}, EventTypes: []string{"OTHER"}, CodeFrom: 404, CodeTo: 404, From: &between}, 0},
+		"event type":        {query.Filter{Subscriber: &a, EventTypes: []string{"OTHER"}}, 30},
+		"from":              {query.Filter{Subscriber: &a, From: &between}, 30},
+		"to":                {query.Filter{Subscriber: &a, To: &between}, 30},
+		"exactly then":      {query.Filter{Subscriber: &a, From: &early, To: &early}, 30},
+		"nothing":           {query.Filter{Subscriber: &b, Statuses: []delivery.Status{delivery.StatusDelivered}}, 0},
+		"unknown":           {query.Filter{Subscriber: &s.company}, 0},
+		"dead in a span":    {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, From: &between}, 15},
+		"dead, but earlier": {query.Filter{Statuses: []delivery.Status{delivery.StatusDead}, To: &between}, 0},
+	}
+	for name, c := range count {
+		for _, size := range []int{1, 7, 100} {
+			c.f.Company, c.f.Size = &s.company, size
+			if got := s.all(c.f); len(got) != c.want {
+				t.Errorf("%s by %d: %d, want %d", name, size, len(got), c.want)
+			}
+		}
+	}
+}
+
+func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	now := time.Now()
+	ids := names("evt", 5)
+	for range 7 {
+		s.write(uuid.New(), ids, now, func(r *delivery.Record) { r.Status = delivery.StatusDelivered })
+	}
+	for _, id := range ids { // as accepting them does
+		event := redis.Z{Score: float64(now.UnixMilli()), Member: id}
+		if err := s.client.ZAdd(t.Context(), layout.IndexKey(s.company), event).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for size := 1; size < 10; size++ {
+		if got := s.all(query.Filter{Company: &s.company, Size: size}); len(got) != 7*len(ids) {
+			t.Errorf("by %d: %d deliveries listed, want %d", size, len(got), 7*len(ids))
+		}
+	}
+}
+
+// A page looks at a bounded number of deliveries, not of events with any number of them.
+func TestAPageLooksAtABoundedNumberOfDeliveries(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	now := time.Now()
+	const fanout, count = 400, 60
+	for i := range count {
+		id := fmt.Sprintf("evt-%03d", i)
+		pipe := s.client.Pipeline()
+		for range fanout {
+			pipe.HSet(t.Context(), keys.Deliveries(events.Ref{Company: s.company, ID: id}), uuid.NewString(), `D1|{"e":"PAYMENT_PAID","c":1}`)
+		}
+		pipe.ZAdd(t.Context(), layout.IndexKey(s.company), redis.Z{Score: float64(now.UnixMilli()), Member: id})
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := query.Filter{Company: &s.company, EventTypes: []string{"NONE"}}
+	pages := 0
+	for ; ; pages++ {
+		page, err := s.List(t.Context(), f)
+		if err != nil || len(page.Items) > 0 {
+			t.Fatal(page, err)
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			break
+		}
+	}
+	if most := 1000 * 8; pages < fanout*count/(most+fanout) {
+		t.Errorf("%d deliveries in %d pages, of at most %d", fanout*count, pages+1, most)
+	}
+	sums, err := s.SumUp(t.Context(), []events.Ref{{Company: s.company, ID: "evt-000"}, {Company: s.company, ID: "none"}}, f)
+	if err != nil || sums[0] != (query.EventSummary{Status: query.EventDelivered, Work: fanout / 8}) || sums[1] != (query.EventSummary{Status: query.EventNoSubscriber}) {
+		t.Errorf("summed up: %+v, %v", sums, err)
+	}
+}
+
+func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.write(uuid.New(), names("e", 3), time.Now(), dead)
+	page, err := s.List(t.Context(), query.Filter{Company: &s.company, Statuses: []delivery.Status{delivery.StatusDead}, Size: 1})
+	if err != nil || page.Next == "" {
+		t.Fatalf("page = %+v, %v", page, err)
+	}
+	other := uuid.New()
+	for _, text := range []string{page.Next, "garbage", "e30"} {
+		if _, err := s.List(t.Context(), query.Filter{Company: &other, Cursor: text}); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("cursor %q: %v", text, err)
+		}
+	}
+}

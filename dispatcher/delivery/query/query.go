@@ -1,0 +1,147 @@
+// Package query reads deliveries: one, lists, those of events.
+package query
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/totals"
+	"spendhook/events"
+	"spendhook/events/layout"
+)
+
+// Reader reads deliveries, and counts them. It is safe for concurrent use.
+type Reader struct {
+	*totals.Reader
+
+	client redis.UniversalClient
+}
+
+// New returns a Reader on the client, which it does not close.
+func New(client redis.UniversalClient, now func() time.Time) *Reader {
+	return &Reader{Reader: totals.New(client, now), client: client}
+}
+
+// Delivery reads one delivery of a company with its attempts; ErrNotFound when
+// there is none.
+func (r *Reader) Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error) {
+	ref, err := delivery.ParseID(company, id)
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	records, err := r.Get(ctx, []delivery.Ref{ref})
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	if records[0] == nil {
+		return delivery.Delivery{}, delivery.ErrNotFound
+	}
+	return delivery.Delivery{Ref: ref, Record: *records[0]}, nil
+}
+
+// OfEvent reads all deliveries of an event, by subscriber; none when it is not
+// matched yet or unknown.
+func (r *Reader) OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
+	groups, _, err := r.ofEvents(ctx, []events.Ref{ref})
+	if err != nil {
+		return nil, err
+	}
+	return groups[0], nil
+}
+
+// EventStatus sums up where an event's deliveries stand.
+type EventStatus string
+
+// The event statuses.
+const (
+	EventPending      EventStatus = "PENDING"       // not matched yet, or some delivery has attempts ahead
+	EventDelivered    EventStatus = "DELIVERED"     // every delivery ended, at least one delivered, none dead
+	EventDead         EventStatus = "DEAD"          // every delivery ended, at least one dead
+	EventCancelled    EventStatus = "CANCELLED"     // every delivery was cancelled
+	EventHeld         EventStatus = "HELD"          // matched, and only disabled subscribers were to receive it
+	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched with no subscriber
+)
+
+// EventSummary sums up an event's deliveries.
+type EventSummary struct {
+	Status  EventStatus
+	Matches bool // a filter lets one of its deliveries through
+	Work    int  // that it was to read its deliveries, in index entries
+}
+
+// SumUp sums up events, in their order. Of f, what is about a company and where a list
+// goes on is left aside.
+func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
+	counts, err := r.counts(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]EventSummary, 0, len(refs))
+	for len(out) < len(refs) { // as many at a time as may be loaded
+		first := len(out)
+		some := refs[first : first+fitting(counts[first:])]
+		unmatched, err := r.Unmatched(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		groups, held, err := r.ofEvents(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, group := range groups {
+			out = append(out, EventSummary{
+				Status: sumUp(unmatched[i], held[i], group), Work: len(group) / perEntry,
+				Matches: slices.ContainsFunc(group, func(d delivery.Delivery) bool { return f.matches(&d) }),
+			})
+		}
+	}
+	return out, nil
+}
+
+func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
+	var live, dead, delivered bool
+	for _, d := range deliveries {
+		live = live || d.Status.Live()
+		dead = dead || d.Status == delivery.StatusDead
+		delivered = delivered || d.Status == delivery.StatusDelivered
+	}
+	switch {
+	case unmatched || live:
+		return EventPending
+	case dead:
+		return EventDead
+	case delivered:
+		return EventDelivered
+	case len(deliveries) > 0:
+		return EventCancelled
+	case held:
+		return EventHeld
+	}
+	return EventNoSubscriber
+}
+
+// Unmatched reports which events wait for their subscribers to be matched.
+func (r *Reader) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
+	pipe := r.client.Pipeline()
+	states := make([]*redis.StringCmd, len(refs))
+	for i, r := range refs {
+		states[i] = pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read event states: %w", err)
+	}
+	out := make([]bool, len(refs))
+	for i, state := range states {
+		out[i] = state.Val() == string(rune(events.Ready))
+	}
+	return out, nil
+}

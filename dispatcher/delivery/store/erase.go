@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+	_ "embed" // the script
+	"errors"
+	"fmt"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+//go:embed lua/erase.lua
+var eraseSource string
+
+var eraseScript = workqueue.Script(layout.Lua()+layout.StubLua()+lib+eraseSource, true)
+
+// ErrOpen means that an event is not settled: deliveries of it are open, or it is in
+// quarantine.
+var ErrOpen = errors.New("the event is not settled")
+
+// Erase removes the payload of a settled event and its deliveries, with what receivers
+// answered. Its id stays known, with a digest: it is then as if it had been compacted.
+// Erasing it again does nothing. events.ErrNotFound, ErrOpen.
+func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
+	call := eraseCall(ref, false)
+	if err := script.Run(ctx, s.client, nil, call); err != nil {
+		return fmt.Errorf("erase event %s: %w", ref, err)
+	}
+	switch call.Reply() {
+	case "ERASED", "GONE":
+		return nil
+	case "UNKNOWN":
+		return events.ErrNotFound
+	}
+	return ErrOpen
+}
+
+// EraseAll is Erase for events of one company, at most some hundred. It returns how many
+// it has erased, and how many are open; those that are unknown, or erased already, are
+// neither. With damaged an event goes whole that cannot be read; else it is open. After an error some
+// may be erased.
+func (s *Store) EraseAll(ctx context.Context, refs []events.Ref, damaged bool) (erased, open int, err error) {
+	calls := make([]*script.Call, len(refs))
+	for i, ref := range refs {
+		calls[i] = eraseCall(ref, damaged)
+	}
+	if err := script.Run(ctx, s.client, nil, calls...); err != nil {
+		return 0, 0, fmt.Errorf("erase events: %w", err)
+	}
+	for _, call := range calls {
+		switch call.Reply() {
+		case "ERASED":
+			erased++
+		case "OPEN":
+			open++
+		}
+	}
+	return erased, open, nil
+}
+
+func eraseCall(ref events.Ref, damaged bool) *script.Call {
+	p := partition.Of(ref.Company)
+	return &script.Call{
+		Script: eraseScript, Keys: workqueue.Keys(p),
+		Args: []any{partition.Prefix(p), ref.Company.String(), ref.ID, flag(damaged)},
+	}
+}

@@ -1,0 +1,245 @@
+package store
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/layout"
+	"spendhook/events/publish"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+const testReplica = "replica.1"
+
+var harnessPolicy = lifecycle.Policy{
+	Schedule: []time.Duration{time.Hour, time.Hour}, Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour,
+	RetryAfterMax: 24 * time.Hour,
+}
+
+// tester is what the harness needs of *testing.T and of *rapid.T.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Context() context.Context
+}
+
+// harness accepts events, claims and records as a dispatcher does, one step at a
+// time, with the scripts that do it in production.
+type harness struct {
+	*Store
+
+	events    *history.Reader
+	publisher *publish.Publisher
+	company   uuid.UUID
+	now       time.Time
+	claim     *redis.Script
+	claims    int // made so far
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	client := redistest.New(t)
+	source, err := os.ReadFile("../../workqueue/lua/claim.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &harness{company: uuid.New(), now: time.Now().Truncate(time.Millisecond), claim: workqueue.Script(string(source), true)}
+	clock := func() time.Time { return h.now }
+	h.Store = New(Options{
+		Client: client, Policy: harnessPolicy, BreakerPause: time.Hour, BreakerFailures: 1000, Now: clock,
+	})
+	h.events = history.New(history.Options{Client: client, Retention: harnessPolicy.Retention, Now: clock})
+	h.publisher = publish.New(publish.Options{Client: client, Retention: harnessPolicy.Retention, Wake: func(context.Context, []int) {}, Now: clock})
+	t.Cleanup(h.publisher.Close)
+	return h
+}
+
+func (h *harness) accept(t tester, id string) events.Ref {
+	t.Helper()
+	e := events.Event{ID: id, CompanyUUID: h.company, Type: "PAYMENT_PAID", Timestamp: h.now}
+	results, err := h.publisher.Accept(t.Context(), []events.Event{e})
+	if err != nil || results[0].Status != publish.Accepted {
+		t.Fatalf("accept %s: %+v, %v", id, results, err)
+	}
+	return events.Ref{Company: h.company, ID: id}
+}
+
+// claimed is what one claim gave.
+type claimed struct {
+	events     []events.Ref
+	deliveries []delivery.Ref
+}
+
+// claimOnce claims up to n events or deliveries.
+func (h *harness) claimOnce(t tester, n int) (out claimed) {
+	t.Helper()
+	p := partition.Of(h.company)
+	h.claims++
+	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
+	if err != nil || len(reply) < 3 {
+		t.Fatalf("claim: %v, %v", reply, err)
+	}
+	for _, batch := range reply[3:] {
+		parts, _ := batch.([]any)
+		for e, _ := parts[3].([]any); len(e) > 0; e = e[3:] {
+			id, _ := e[0].(string)
+			out.events = append(out.events, events.Ref{Company: h.company, ID: id})
+		}
+		for d, _ := parts[4].([]any); len(d) > 0; d = d[4:] {
+			sub, _ := d[0].(string)
+			id, _ := d[1].(string)
+			out.deliveries = append(out.deliveries, delivery.Ref{Ref: events.Ref{Company: h.company, ID: id}, Subscriber: uuid.MustParse(sub)})
+		}
+	}
+	return out
+}
+
+// record writes one write and returns what was found of each of its changes.
+func (h *harness) record(t tester, w Write) []*Found {
+	t.Helper()
+	recorded, _, err := h.Record(t.Context(), h.now, testReplica, []Write{w})
+	if err != nil || recorded[0].Err != nil {
+		t.Fatalf("record: %v, %+v", err, recorded)
+	}
+	return recorded[0].Found
+}
+
+// mustWrite is record, of changes that must all be written.
+func (h *harness) mustWrite(t tester, w Write) {
+	t.Helper()
+	for i, f := range h.record(t, w) {
+		if f != nil {
+			t.Fatalf("change %d of %s was not written but found: %+v", i, w.Event, f)
+		}
+	}
+}
+
+// kept reads a delivery.
+func (h *harness) kept(t tester, r delivery.Ref) *delivery.Record {
+	t.Helper()
+	records, err := h.Get(t.Context(), []delivery.Ref{r})
+	if err != nil {
+		t.Fatalf("read %s: %v", r, err)
+	}
+	return records[0]
+}
+
+// standing is how an event stands in Redis.
+type standing struct {
+	state                      events.State
+	ofCompany, ofPartition     int
+	eventFor, deliveriesFor    time.Duration // time to live; -1 none
+	live, deliveries, inFlight int
+}
+
+func (h *harness) standing(t tester, r events.Ref) (s standing) {
+	t.Helper()
+	ctx, pipe := t.Context(), h.client.Pipeline()
+	state := pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
+	ofCompany := pipe.HGet(ctx, partition.Key(r.Company, "c:"+r.Company.String()), "pending")
+	ofPartition := pipe.Get(ctx, partition.Key(r.Company, "pending"))
+	eventFor, deliveriesFor := pipe.PTTL(ctx, layout.EventKey(r)), pipe.PTTL(ctx, keys.Deliveries(r))
+	live, all := pipe.HGet(ctx, keys.Deliveries(r), "#"), pipe.HKeys(ctx, keys.Deliveries(r))
+	notes := pipe.HKeys(ctx, partition.Key(r.Company, "n:"+testReplica))
+	if _, err := pipe.Exec(ctx); err != nil && !isNil(err) {
+		t.Fatalf("read how %s stands: %v", r, err)
+	}
+	s.state = events.State(state.Val()[0])
+	s.ofCompany, _ = strconv.Atoi(ofCompany.Val())
+	s.ofPartition, _ = strconv.Atoi(ofPartition.Val())
+	s.eventFor, s.deliveriesFor = eventFor.Val(), deliveriesFor.Val()
+	s.live, _ = strconv.Atoi(live.Val())
+	for _, field := range all.Val() {
+		if _, err := uuid.Parse(field); err == nil {
+			s.deliveries++
+		}
+	}
+	s.inFlight = len(references(notes.Val()))
+	return s
+}
+
+// references leaves out the number of the last claim, which a replica's notes hold
+// as well.
+func references(notes []string) []string {
+	return slices.DeleteFunc(notes, func(note string) bool { return note == "" })
+}
+
+// Outcomes of attempts.
+func (h *harness) succeed(r delivery.Record) delivery.Record {
+	return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Succeeded, StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
+}
+
+func (h *harness) fail(r delivery.Record) delivery.Record {
+	return lifecycle.Decide(r, attempt.Result{StatusCode: 500, Class: "http_5xx", Body: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
+}
+
+func (h *harness) gone(r delivery.Record) delivery.Record {
+	return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Gone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
+}
+
+func (h *harness) queue(r delivery.Record) delivery.Record {
+	return lifecycle.Queue(r, delivery.ReasonBusy, h.now)
+}
+func (h *harness) retry(r delivery.Record) delivery.Record {
+	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
+}
+func (h *harness) hold(r delivery.Record) delivery.Record { return lifecycle.Hold(r, h.now) }
+func (h *harness) drop(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, h.now) }
+
+// change is a change of a delivery to what next makes of base.
+func (h *harness) change(r delivery.Ref, base *delivery.Record, next func(delivery.Record) delivery.Record) Change {
+	n := next(*base)
+	n.Version = base.Version
+	return Change{Ref: r, Base: base, Next: &n}
+}
+
+// first is the first record of a delivery, after what next makes of it.
+func (h *harness) first(r delivery.Ref, next func(delivery.Record) delivery.Record) Change {
+	base := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: h.now.UnixMilli()}
+	return h.change(r, base, next)
+}
+
+// again changes a delivery that is kept.
+func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) delivery.Record) Change {
+	t.Helper()
+	return h.change(r, h.stored(t, r), next)
+}
+
+// stored reads a delivery as it is kept; an attempt under way is not shown.
+func (h *harness) stored(t tester, r delivery.Ref) *delivery.Record {
+	t.Helper()
+	text, err := h.client.HGet(t.Context(), keys.Deliveries(r.Ref), r.Subscriber.String()).Result()
+	if err != nil {
+		t.Fatalf("read %s: %v", r, err)
+	}
+	rec, err := delivery.Decode(text)
+	if err != nil {
+		t.Fatalf("read %s: %v", r, err)
+	}
+	return rec
+}
+
+func middle() float64 { return 0.5 }
+
+func storeOn(client redis.UniversalClient) *Store {
+	return New(Options{
+		Client: client, Policy: lifecycle.Policy{Retention: 7 * 24 * time.Hour, DeadRetention: 30 * 24 * time.Hour},
+		BreakerPause: time.Second, BreakerFailures: 3, Now: time.Now,
+	})
+}

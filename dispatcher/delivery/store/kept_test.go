@@ -1,0 +1,89 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/events"
+)
+
+// Held back, a delivery stays live and can be found as long as it is.
+func TestAHeldDeliveryIsKeptForAsLongAsItIsHeld(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accepted(t, "e")
+	held := h.refs(e, 1)[0]
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(held, h.hold)}, Matched: true})
+	for _, key := range []string{keys.LiveOfSubscriber(h.company, held.Subscriber), keys.LiveOfCompany(h.company)} {
+		if ttl := h.client.PTTL(t.Context(), key).Val(); ttl != forever {
+			t.Errorf("%s expires in %v, and the delivery would never be found again", key, ttl)
+		}
+	}
+	h.now = h.now.Add(2 * harnessPolicy.DeadRetention)
+	later := delivery.Ref{Ref: h.accepted(t, "later"), Subscriber: held.Subscriber}
+	h.mustWrite(t, Write{Event: later.Ref, Changes: []Change{h.first(later, h.hold)}, Matched: true})
+	if stats, err := h.Stats(t.Context(), h.company, held.Subscriber); err != nil || stats.Live != 2 {
+		t.Errorf("%+v, %v: want both", stats, err)
+	}
+}
+
+// What is written of an event that is gone, or late of one that has settled,
+// expires too.
+func TestNothingIsKeptForEver(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	settled := h.accepted(t, "settled")
+	h.mustWrite(t, Write{Event: settled, Matched: true})
+	gone := events.Ref{Company: h.company, ID: "gone"}
+	for _, e := range []events.Ref{settled, gone} {
+		for _, late := range [][]Change{
+			{h.first(h.refs(e, 1)[0], h.succeed)},
+			{h.first(h.refs(e, 1)[0], h.gone)},
+		} {
+			h.client.Del(t.Context(), keys.Deliveries(e))
+			h.mustWrite(t, Write{Event: e, Changes: late, Matched: true})
+			if ttl := h.client.PTTL(t.Context(), keys.Deliveries(e)).Val(); ttl <= 0 {
+				t.Errorf("%s, %s: the deliveries have the time to live %v", e.ID, late[0].Next.Status, ttl)
+			}
+		}
+	}
+	queued := h.refs(gone, 1)[0]
+	h.client.Del(t.Context(), keys.Deliveries(gone))
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.first(queued, h.queue)}})
+	if ttl := h.client.PTTL(t.Context(), keys.Deliveries(gone)).Val(); ttl != forever {
+		t.Errorf("a delivery that waits expires in %v", ttl)
+	}
+	h.mustWrite(t, Write{Event: gone, Changes: []Change{h.again(t, queued, func(r delivery.Record) delivery.Record { return lifecycle.Expire(r, h.now) })}})
+	if ttl := h.client.PTTL(t.Context(), keys.Deliveries(gone)).Val(); ttl <= 0 {
+		t.Errorf("the deliveries of an event that is gone have the time to live %v", ttl)
+	}
+}
+
+// A success keeps no answer; of the others only the last is kept.
+func TestOnlyTheLastAnswerIsKept(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_700_000_000_000)
+	r := delivery.Record{Status: delivery.StatusPending}
+	post := func(outcome attempt.Outcome, body string) {
+		now = now.Add(time.Second)
+		r = lifecycle.Decide(r, attempt.Result{Outcome: outcome, Body: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
+	}
+	post(attempt.Failed, "first")
+	post(attempt.Failed, "second")
+	if r.Attempts[0].ResponseBody != nil || string(r.Attempts[1].ResponseBody) != "second" {
+		t.Errorf("after two failures: %+v", r.Attempts)
+	}
+	post(attempt.Succeeded, "thanks")
+	if r.Status != delivery.StatusDelivered || len(r.Attempts) != 3 {
+		t.Fatalf("record %+v", r)
+	}
+	for _, a := range r.Attempts {
+		if a.ResponseBody != nil {
+			t.Errorf("attempt %d keeps %q", a.Number, a.ResponseBody)
+		}
+	}
+}

@@ -1,0 +1,395 @@
+package store
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/keys"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/events"
+	"spendhook/events/layout"
+	"spendhook/internal/partition"
+)
+
+// modelEvent is an event as the model has it.
+type modelEvent struct {
+	ref     events.Ref
+	state   events.State
+	claimed bool // noted, to be matched
+	died    bool
+	of      map[uuid.UUID]*modelDelivery
+}
+
+type modelDelivery struct {
+	delivery.Record
+
+	text             string // as it was written
+	queued, inFlight bool
+}
+
+// model is what a company's work should look like.
+type model struct {
+	h      *harness
+	t      *rapid.T
+	events []*modelEvent
+	subs   []uuid.UUID
+	last   *Write // the last one that was written
+}
+
+// TestRecordAgainstModel takes events through random steps: accepted, claimed,
+// matched, attempted, replayed, held, cancelled, and written twice. States,
+// counts, indexes, queues and notes are those of a plain model after each step.
+func TestRecordAgainstModel(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		h.client.FlushDB(t.Context()) // this test's own database
+		m := &model{h: h, t: rt, subs: []uuid.UUID{{1}, {2}, {3}}}
+		rt.Repeat(map[string]func(*rapid.T){
+			"accept": func(*rapid.T) { m.accept() },
+			"claim":  func(*rapid.T) { m.claim() },
+			"match":  func(*rapid.T) { m.match() },
+			"end":    func(*rapid.T) { m.end() },
+			"change": func(*rapid.T) { m.change() },
+			"add":    func(*rapid.T) { m.add() },
+			"repeat": func(*rapid.T) { m.repeat() },
+			"stale":  func(*rapid.T) { m.stale() },
+			"":       func(*rapid.T) { m.check() },
+		})
+	})
+}
+
+func (m *model) accept() {
+	if len(m.events) == 6 {
+		m.t.Skip("enough events")
+	}
+	ref := m.h.accept(m.t, fmt.Sprintf("e%d", len(m.events)))
+	m.events = append(m.events, &modelEvent{ref: ref, state: events.Ready, of: map[uuid.UUID]*modelDelivery{}})
+}
+
+func (m *model) claim() {
+	n := rapid.IntRange(1, 3).Draw(m.t, "how many")
+	got := m.h.claimOnce(m.t, n)
+	for _, ref := range got.events {
+		e := m.event(ref)
+		if e.state != events.Ready || e.claimed {
+			m.t.Fatalf("%s was claimed: it is %c, claimed: %v", ref, e.state, e.claimed)
+		}
+		e.claimed = true
+	}
+	for _, ref := range got.deliveries {
+		d := m.event(ref.Ref).of[ref.Subscriber]
+		if d == nil || !d.queued || d.inFlight {
+			m.t.Fatalf("%s was claimed: %+v", ref, d)
+		}
+		d.queued, d.inFlight = false, true
+	}
+	m.last = nil // what was claimed may be of it
+}
+
+func (m *model) event(ref events.Ref) *modelEvent {
+	for _, e := range m.events {
+		if e.ref == ref {
+			return e
+		}
+	}
+	m.t.Fatalf("there is no %s", ref)
+	return nil
+}
+
+// draw picks one of the events, or of the deliveries, for which is holds.
+func draw[T any](t *rapid.T, all []T, is func(T) bool) T {
+	var fit []T
+	for _, one := range all {
+		if is(one) {
+			fit = append(fit, one)
+		}
+	}
+	if len(fit) == 0 {
+		t.Skip("nothing to choose from")
+	}
+	return rapid.SampledFrom(fit).Draw(t, "which")
+}
+
+// match records the outcomes of some or all subscribers of a claimed event. Some
+// may have a delivery already: their outcomes are not written.
+func (m *model) match() {
+	e := draw(m.t, m.events, func(e *modelEvent) bool { return e.claimed })
+	outcomes := []func(delivery.Record) delivery.Record{m.h.succeed, m.h.succeed, m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold}
+	if rapid.Bool().Draw(m.t, "all well") {
+		outcomes = outcomes[:3]
+	}
+	w := Write{Event: e.ref, Matched: rapid.Bool().Draw(m.t, "matched")}
+	for _, sub := range m.subs {
+		if rapid.Bool().Draw(m.t, "to this one") {
+			w.Changes = append(w.Changes, m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, rapid.SampledFrom(outcomes).Draw(m.t, "outcome")))
+		}
+	}
+	m.write(e, w)
+}
+
+type modelRef struct {
+	e   *modelEvent
+	sub uuid.UUID
+	d   *modelDelivery
+}
+
+func (m *model) deliveries() []modelRef {
+	var all []modelRef
+	for _, e := range m.events {
+		for _, sub := range m.subs {
+			if d := e.of[sub]; d != nil {
+				all = append(all, modelRef{e, sub, d})
+			}
+		}
+	}
+	return all
+}
+
+// end ends an attempt of a delivery that was claimed from its endpoint queue.
+func (m *model) end() {
+	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.inFlight })
+	outcome := rapid.SampledFrom([]func(delivery.Record) delivery.Record{m.h.succeed, m.h.fail, m.h.gone, m.h.queue, m.h.hold, m.h.drop}).Draw(m.t, "outcome")
+	base := r.d.Record
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, outcome)
+	c.Claimed = true
+	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
+}
+
+// change changes a delivery outside of any attempt.
+func (m *model) change() {
+	r := draw(m.t, m.deliveries(), func(modelRef) bool { return true })
+	moves := []func(delivery.Record) delivery.Record{m.h.retry}
+	if r.d.Status.Live() {
+		moves = append(moves, m.h.hold, m.h.drop)
+	}
+	base := r.d.Record
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, rapid.SampledFrom(moves).Draw(m.t, "move"))
+	c.Guarded = true
+	m.write(r.e, Write{Event: r.e.ref, Changes: []Change{c}})
+}
+
+// add replays an event to a subscriber that had no delivery of it.
+func (m *model) add() {
+	e := draw(m.t, m.events, func(e *modelEvent) bool { return len(e.of) < len(m.subs) })
+	sub := draw(m.t, m.subs, func(s uuid.UUID) bool { return e.of[s] == nil })
+	c := m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, m.h.retry)
+	c.Guarded = true
+	m.write(e, Write{Event: e.ref, Changes: []Change{c}})
+}
+
+// repeat writes what was written last once more, as after a lost answer.
+func (m *model) repeat() {
+	if m.last == nil {
+		m.t.Skip("nothing was written")
+	}
+	for i, f := range m.h.record(m.t, *m.last) {
+		if f != nil {
+			m.t.Fatalf("change %d of the last write is not recognised: %+v", i, f)
+		}
+	}
+}
+
+// stale writes a change of an older version.
+func (m *model) stale() {
+	r := draw(m.t, m.deliveries(), func(r modelRef) bool { return r.d.Version > 1 })
+	base := r.d.Record
+	base.Version = rapid.Int64Range(0, base.Version-1).Draw(m.t, "version")
+	c := m.h.change(delivery.Ref{Ref: r.e.ref, Subscriber: r.sub}, &base, func(rec delivery.Record) delivery.Record {
+		rec.Count += 100 // as nothing that was written
+		return m.h.retry(rec)
+	})
+	if f := m.h.record(m.t, Write{Event: r.e.ref, Changes: []Change{c}})[0]; f == nil || f.Record.Version != r.d.Version {
+		m.t.Fatalf("a change of version %d of %d is answered %+v", base.Version, r.d.Version, f)
+	}
+}
+
+// write has Redis and the model make the same changes, and compares the answers.
+func (m *model) write(e *modelEvent, w Write) {
+	found := m.h.record(m.t, w)
+	for i, c := range w.Changes {
+		d := e.of[c.Ref.Subscriber]
+		switch {
+		case d != nil && d.text == c.text: // as good as written, by whomever
+			if found[i] != nil {
+				m.t.Fatalf("%s, written again, is answered %+v", c.Ref, found[i])
+			}
+			continue
+		case d != nil && d.Version != c.Base.Version:
+			if found[i] == nil || found[i].Record.Version != d.Version {
+				m.t.Fatalf("%s has version %d, and %d was written: %+v", c.Ref, d.Version, c.Base.Version, found[i])
+			}
+			continue
+		case d != nil && d.inFlight && c.Guarded:
+			if found[i] == nil || !found[i].InFlight {
+				m.t.Fatalf("%s is in flight: %+v", c.Ref, found[i])
+			}
+			continue
+		case found[i] != nil:
+			m.t.Fatalf("%s was not written: %+v", c.Ref, found[i])
+		}
+		next := &modelDelivery{Record: *c.Next, text: c.text}
+		next.Version++
+		next.queued = next.Status.Live() && next.Due > 0
+		e.of[c.Ref.Subscriber] = next
+		e.died = e.died || next.Status == delivery.StatusDead
+	}
+	if w.Matched {
+		e.claimed = false
+	}
+	if e.state != events.Ready || w.Matched {
+		e.state = events.Settled
+		for _, d := range e.of {
+			if d.Status.Live() {
+				e.state = events.Matched
+			}
+		}
+	}
+	m.last = nil
+	if !slices.ContainsFunc(found, func(f *Found) bool { return f != nil }) {
+		m.last = &w
+	}
+}
+
+func (m *model) check() {
+	ofCompany := 0
+	var notes []string
+	for _, e := range m.events {
+		if e.state != events.Settled {
+			ofCompany++
+		}
+		if e.claimed {
+			notes = append(notes, e.ref.String())
+		}
+		for sub, d := range e.of {
+			if d.inFlight {
+				notes = append(notes, delivery.Ref{Ref: e.ref, Subscriber: sub}.String())
+			}
+		}
+	}
+	for _, e := range m.events {
+		m.checkEvent(e, ofCompany)
+	}
+	noted := m.h.client.HKeys(m.t.Context(), partition.Key(m.h.company, "n:"+testReplica)).Val()
+	m.same("notes", references(noted), notes)
+	m.checkIndexes()
+}
+
+func (m *model) checkEvent(e *modelEvent, ofCompany int) {
+	s := m.h.standing(m.t, e.ref)
+	live := 0
+	for sub, d := range e.of {
+		if d.Status.Live() {
+			live++
+		}
+		if got := m.h.stored(m.t, delivery.Ref{Ref: e.ref, Subscriber: sub}); got.Version != d.Version || got.Status != d.Status || got.Due != d.Due || got.Reason != d.Reason || got.Count != d.Count {
+			m.t.Fatalf("%s of %s is kept as %+v, want %+v", sub, e.ref, got, d.Record)
+		}
+	}
+	if s.state != e.state || s.live != live || s.deliveries != len(e.of) || s.ofCompany != ofCompany || s.ofPartition != ofCompany {
+		m.t.Fatalf("%s stands as %+v, want state %c, %d live of %d, %d events pending", e.ref, s, e.state, live, len(e.of), ofCompany)
+	}
+	expires := e.state == events.Settled
+	if (s.eventFor > 0) != expires || (s.deliveriesFor > 0) != (expires && len(e.of) > 0) {
+		m.t.Fatalf("%s is %c and has the time to live %v, its deliveries %v", e.ref, e.state, s.eventFor, s.deliveriesFor)
+	}
+	if long := s.eventFor > 20*day; expires && long != e.died {
+		m.t.Fatalf("%s has the time to live %v; one of its deliveries died: %v", e.ref, s.eventFor, e.died)
+	}
+}
+
+// checkIndexes compares the indexes, endpoint queues and in-flight hashes.
+func (m *model) checkIndexes() {
+	all, live, dead := map[uuid.UUID][]string{}, map[uuid.UUID][]string{}, map[uuid.UUID][]string{}
+	queued, inFlight := map[uuid.UUID][]string{}, map[uuid.UUID][]string{}
+	var liveOfAll, deadOfAll, deadOfPartition []string
+	add := func(to map[uuid.UUID][]string, r modelRef, is bool) {
+		if is {
+			to[r.sub] = append(to[r.sub], r.e.ref.ID)
+		}
+	}
+	for _, r := range m.deliveries() {
+		add(all, r, true)
+		add(live, r, r.d.Status.Live())
+		add(dead, r, r.d.Status == delivery.StatusDead)
+		add(queued, r, r.d.queued)
+		add(inFlight, r, r.d.inFlight)
+		both := r.e.ref.ID + "/" + r.sub.String()
+		if r.d.Status.Live() {
+			liveOfAll = append(liveOfAll, both)
+		}
+		if r.d.Status == delivery.StatusDead {
+			deadOfAll = append(deadOfAll, both)
+			deadOfPartition = append(deadOfPartition, m.h.company.String()+"/"+both)
+		}
+	}
+	c := m.h.company
+	for _, sub := range m.subs {
+		m.sameSet(layout.OfSubscriberKey(c, sub), all[sub])
+		m.sameSet(keys.LiveOfSubscriber(c, sub), live[sub])
+		m.sameSet(keys.DeadOfSubscriber(c, sub), dead[sub])
+		m.sameSet(workqueue.EndpointQueueKey(c, sub), queued[sub])
+		m.same("in flight", m.h.client.HKeys(m.t.Context(), workqueue.InFlightKey(c, sub)).Val(), inFlight[sub])
+	}
+	m.sameSet(keys.LiveOfCompany(c), liveOfAll)
+	m.sameSet(keys.DeadOfCompany(c), deadOfAll)
+	m.sameSet(deadKey(partition.Of(c)), deadOfPartition)
+}
+
+func (m *model) sameSet(key string, want []string) {
+	m.same(key, m.h.client.ZRange(m.t.Context(), key, 0, -1).Val(), want)
+}
+
+func (m *model) same(what string, got, want []string) {
+	slices.Sort(want)
+	if slices.Sort(got); !slices.Equal(got, want) {
+		m.t.Fatalf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// Events of all kinds that are written in one pipeline stand as they would if each
+// had been written alone.
+func TestManyWritesAreAsEachAlone(t *testing.T) {
+	t.Parallel()
+	one, many := newHarness(t), newHarness(t)
+	many.company, many.now = one.company, one.now
+	var writes []Write
+	for i := range 130 { // several calls of either script
+		e := one.accepted(t, fmt.Sprint("e", i))
+		many.accepted(t, e.ID)
+		outcomes := []func(delivery.Record) delivery.Record{one.succeed, one.succeed, one.fail, one.gone, one.queue, one.hold}
+		w := Write{Event: e, Matched: i%7 != 0}
+		for j, outcome := range outcomes[:i%len(outcomes)] {
+			w.Changes = append(w.Changes, one.first(delivery.Ref{Ref: e, Subscriber: uuid.UUID{byte(j)}}, outcome))
+		}
+		writes = append(writes, w)
+	}
+	for _, w := range writes {
+		one.mustWrite(t, w)
+	}
+	recorded, _, err := many.Record(t.Context(), many.now, testReplica, writes)
+	if len(found(t, recorded, err)) > 0 {
+		t.Errorf("not written: %+v", recorded)
+	}
+	for _, w := range writes {
+		got, want := many.standing(t, w.Event), one.standing(t, w.Event)
+		for _, d := range []*time.Duration{&got.eventFor, &got.deliveriesFor, &want.eventFor, &want.deliveriesFor} {
+			*d = d.Round(5 * time.Minute)
+		}
+		if got != want {
+			t.Errorf("%s stands as\n%+v, want\n%+v", w.Event, got, want)
+		}
+		for _, c := range w.Changes {
+			if got, want := many.stored(t, c.Ref), one.stored(t, c.Ref); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s is %+v, want %+v", c.Ref, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/events"
+)
+
+const (
+	day     = 24 * time.Hour
+	forever = time.Duration(-1)
+	absent  = time.Duration(-2)
+)
+
+// expect checks how an event stands, to the minute.
+func (h *harness) expect(t *testing.T, what string, r events.Ref, want standing) {
+	t.Helper()
+	want.ofPartition = want.ofCompany
+	got := h.standing(t, r)
+	for _, d := range []*time.Duration{&got.eventFor, &got.deliveriesFor} {
+		if *d > 0 {
+			*d = d.Round(5 * time.Minute)
+		}
+	}
+	if got != want {
+		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// kept times of a settled event and its deliveries.
+const (
+	eventKept      = 7*day + 10*time.Minute
+	deliveriesKept = 7*day + 15*time.Minute
+	deadKept       = 30 * day
+)
+
+func (h *harness) refs(r events.Ref, n int) []delivery.Ref {
+	all := make([]delivery.Ref, n)
+	for i := range all {
+		all[i] = delivery.Ref{Ref: r, Subscriber: uuid.New()}
+	}
+	return all
+}
+
+// accepted is one event, claimed to be matched.
+func (h *harness) accepted(t *testing.T, id string) events.Ref {
+	t.Helper()
+	r := h.accept(t, id)
+	if got := h.claimOnce(t, 1); len(got.events) != 1 || got.events[0] != r {
+		t.Fatalf("claimed %+v, want %s", got, r)
+	}
+	return r
+}
+
+func TestAnEventForNobodySettlesAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accept(t, "e")
+	h.expect(t, "accepted", e, standing{state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: absent})
+	h.claimOnce(t, 1)
+	h.expect(t, "claimed", e, standing{state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: absent, inFlight: 1})
+	h.mustWrite(t, Write{Event: e, Matched: true})
+	h.expect(t, "matched", e, standing{state: events.Settled, eventFor: eventKept, deliveriesFor: absent})
+}
+
+// The event is MATCHED from the end of its matching to the end of its last
+// delivery, whatever the order, and only then expires.
+func TestStatesOfAnEvent(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accepted(t, "e")
+	subs := h.refs(e, 3)
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(subs[0], h.succeed)}})
+	h.expect(t, "one delivered while it is matched", e, standing{
+		state: events.Ready, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 1, inFlight: 1,
+	})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(subs[1], h.fail), h.first(subs[2], h.queue)}, Matched: true})
+	h.expect(t, "matched", e, standing{
+		state: events.Matched, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 3, live: 2,
+	})
+	if got := h.claimOnce(t, 5); len(got.deliveries) != 1 || got.deliveries[0] != subs[2] {
+		t.Fatalf("claimed %+v, want the one that is due", got)
+	}
+	won := h.again(t, subs[2], h.succeed)
+	won.Claimed = true
+	h.mustWrite(t, Write{Event: e, Changes: []Change{won}})
+	h.expect(t, "two delivered", e, standing{
+		state: events.Matched, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 3, live: 1,
+	})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, subs[1], h.drop)}})
+	h.expect(t, "the last one cancelled", e, standing{
+		state: events.Settled, eventFor: eventKept, deliveriesFor: deliveriesKept, deliveries: 3,
+	})
+}
+
+func TestReplayOfASettledEvent(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e, other := h.accepted(t, "e"), h.accepted(t, "other")
+	sub, added := h.refs(e, 1)[0], h.refs(e, 1)[0]
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true})
+	settled := standing{state: events.Settled, ofCompany: 1, eventFor: eventKept, deliveriesFor: deliveriesKept, deliveries: 1, inFlight: 1}
+	h.expect(t, "delivered", e, settled)
+
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.retry), h.first(added, h.retry)}})
+	h.expect(t, "replayed", e, standing{
+		state: events.Matched, ofCompany: 2, eventFor: forever, deliveriesFor: forever, deliveries: 2, live: 2, inFlight: 1,
+	})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.gone), h.again(t, added, h.succeed)}})
+	h.expect(t, "dead", e, standing{
+		state: events.Settled, ofCompany: 1, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 2, inFlight: 1,
+	})
+	h.mustWrite(t, Write{Event: other, Matched: true})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.retry)}})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.succeed)}})
+	h.expect(t, "recovered, and still kept as one that died", e, standing{
+		state: events.Settled, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 2,
+	})
+}
+
+// A delivery is retried until its schedule is used up; the event waits for it.
+func TestRetriesUntilDeath(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accepted(t, "e")
+	sub := h.refs(e, 1)[0]
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.fail)}, Matched: true})
+	for range 2 {
+		h.expect(t, "retrying", e, standing{
+			state: events.Matched, ofCompany: 1, eventFor: forever, deliveriesFor: forever, deliveries: 1, live: 1,
+		})
+		h.mustWrite(t, Write{Event: e, Changes: []Change{h.again(t, sub, h.fail)}})
+	}
+	h.expect(t, "dead", e, standing{state: events.Settled, eventFor: deadKept, deliveriesFor: deadKept, deliveries: 1})
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusDead || len(rec.Attempts) != 3 || rec.Attempts[1].ResponseBody != nil || string(rec.Attempts[2].ResponseBody) != "no" {
+		t.Errorf("kept %+v", rec)
+	}
+}
+
+func TestAnAttemptUnderWay(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accepted(t, "e")
+	sub := h.refs(e, 1)[0]
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.queue)}, Matched: true})
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusPending {
+		t.Errorf("waiting, it is %s", rec.Status)
+	}
+	h.claimOnce(t, 1)
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusDelivering {
+		t.Errorf("under way, it is %s", rec.Status)
+	}
+	shown, err := h.OfEvent(t.Context(), e)
+	if err != nil || len(shown) != 1 || shown[0].Status != delivery.StatusDelivering || shown[0].NextAttemptAt() != nil {
+		t.Errorf("under way, it is shown as %+v, %v", shown, err)
+	}
+	guarded := h.again(t, sub, h.retry)
+	guarded.Guarded = true
+	if f := h.record(t, Write{Event: e, Changes: []Change{guarded}})[0]; f == nil || !f.InFlight {
+		t.Errorf("a guarded change of it is answered %+v", f)
+	}
+	ended := h.again(t, sub, h.fail)
+	ended.Claimed = true
+	h.mustWrite(t, Write{Event: e, Changes: []Change{ended}})
+	if rec := h.kept(t, sub); rec.Status != delivery.StatusRetrying || rec.Count != 1 {
+		t.Errorf("ended, it is %+v", rec)
+	}
+	guarded = h.again(t, sub, h.retry)
+	guarded.Guarded = true
+	h.mustWrite(t, Write{Event: e, Changes: []Change{guarded}})
+	if got := h.claimOnce(t, 1); len(got.deliveries) != 1 {
+		t.Errorf("made due at once, it is not claimed: %+v", got)
+	}
+}
+
+// A write whose answer was lost is written again: nothing changes, and it is
+// recognised.
+func TestTheSameWriteTwiceChangesNothing(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accepted(t, "e")
+	subs := h.refs(e, 4)
+	writes := []Write{
+		{Event: e, Changes: []Change{h.first(subs[0], h.succeed), h.first(subs[1], h.fail)}},
+		{Event: e, Changes: []Change{h.first(subs[2], h.queue), h.first(subs[3], h.gone)}, Matched: true},
+	}
+	for _, w := range writes {
+		h.mustWrite(t, w)
+		before := h.standing(t, e)
+		h.mustWrite(t, w)
+		after := h.standing(t, e)
+		if before.eventFor, before.deliveriesFor = after.eventFor, after.deliveriesFor; before != after {
+			t.Errorf("the second time:\n from %+v\n to %+v", before, after)
+		}
+	}
+	other := h.first(subs[0], h.fail) // another replica's outcome
+	f := h.record(t, Write{Event: e, Changes: []Change{other}})[0]
+	if f == nil || f.InFlight || f.Record.Status != delivery.StatusDelivered || f.Record.Version != 1 {
+		t.Errorf("found %+v, want what was written first", f)
+	}
+	unknown := h.again(t, subs[0], h.retry)
+	unknown.Ref = h.refs(e, 1)[0]
+	if f := h.record(t, Write{Event: e, Changes: []Change{unknown}})[0]; f == nil || f.Record.Version != 0 {
+		t.Errorf("found %+v, want none", f)
+	}
+}

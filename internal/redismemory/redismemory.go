@@ -1,0 +1,238 @@
+// Package redismemory watches how much memory each Redis server uses, and decides how much
+// of it new events may take.
+package redismemory
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	readEvery   = time.Second
+	readTimeout = 1500 * time.Millisecond
+	// rereadAfter is the least time between two readings that an admission waits
+	// for since this replica has used up its part.
+	rereadAfter = 100 * time.Millisecond
+	// parts is into how many parts what is left is divided. A replica admits one
+	// between two readings, so that eight that have all read the same stay below
+	// the mark; how many there are need not be known. A part that is used up is
+	// replaced by a reading, so that a lone replica is not held up.
+	parts = 8
+)
+
+// Options configure New.
+type Options struct {
+	HighWater float64          // share of a server's memory that new events may fill
+	Limit     int64            // bytes that a server has that has no maxmemory; 0: not known
+	Now       func() time.Time // nil: the real clock
+	Logger    *slog.Logger     // nil: discard
+}
+
+// Watch reads the servers of one Redis. It is safe for concurrent use.
+type Watch struct {
+	client redis.UniversalClient
+	opts   Options
+
+	mu     sync.Mutex
+	shards map[string]*reading // by partition.Shard
+}
+
+// reading is the last reading of one server.
+type reading struct {
+	server redis.Cmdable
+	asked  time.Time // when it was last read, or tried
+	use    Use
+	free   int64 // below the high-water mark, less what was admitted since
+	part   int64 // of it, what this replica may still admit
+}
+
+// Use is what a server uses and has, in bytes. A Limit of 0 is not known.
+type Use struct {
+	Used, Limit, HighWater int64
+}
+
+// New returns a Watch that has read nothing yet, and admits all until then.
+func New(client redis.UniversalClient, o Options) *Watch {
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the nil default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Watch{client: client, opts: o, shards: make(map[string]*reading)}
+}
+
+// Run reads at once and then every second, until ctx ends.
+func (m *Watch) Run(ctx context.Context) {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	above := false
+	for {
+		m.Read(ctx)
+		if now := m.Fullest(); above != now.above() {
+			above = now.above()
+			if above {
+				m.opts.Logger.Warn("Redis is above its high-water mark, new events are refused", "used_bytes", now.Used, "limit_bytes", now.Limit)
+			} else {
+				m.opts.Logger.Info("Redis is below its high-water mark again", "used_bytes", now.Used, "limit_bytes", now.Limit)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Read reads every server now. Of one that does not answer the last reading stays. The
+// Redis in this process's memory has nothing to tell.
+func (m *Watch) Read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	cluster, ok := m.client.(*redis.ClusterClient)
+	if !ok {
+		m.read(ctx, "", m.client)
+		return
+	}
+	var mu sync.Mutex
+	masters := make(map[string]bool)
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		mu.Lock()
+		masters[master.Options().Addr] = true
+		mu.Unlock()
+		m.read(ctx, master.Options().Addr, master)
+		return nil
+	})
+	if err == nil {
+		m.keep(masters)
+	}
+}
+
+// keep forgets the servers that are no masters any more.
+func (m *Watch) keep(masters map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shard := range m.shards {
+		if !masters[shard] {
+			delete(m.shards, shard)
+		}
+	}
+}
+
+func (m *Watch) read(ctx context.Context, shard string, server redis.Cmdable) {
+	text, err := server.Info(ctx, "memory").Result()
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.shards[shard]
+	if s == nil {
+		s = &reading{}
+		m.shards[shard] = s
+	}
+	s.server, s.asked = server, m.opts.Now()
+	s.use = m.opts.use(numbers(text))
+	s.free = max(0, s.use.HighWater-s.use.Used)
+	s.part = s.free / parts
+}
+
+// use reads what INFO says. Redis does not count its own output buffers against
+// maxmemory.
+func (o Options) use(info map[string]int64) Use {
+	u := Use{Used: info["used_memory"] - info["mem_not_counted_for_evict"], Limit: info["maxmemory"]}
+	if u.Limit == 0 {
+		u.Limit = o.Limit
+	}
+	u.HighWater = int64(float64(u.Limit) * o.HighWater)
+	return u
+}
+
+// numbers reads the "key:value" lines of INFO whose values are whole numbers.
+func numbers(text string) map[string]int64 {
+	info := map[string]int64{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			info[key] = n
+		}
+	}
+	return info
+}
+
+// above reports whether the server uses more than new events may fill.
+func (u Use) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
+
+// Fullest is the last reading of the server that has the least left of what it has.
+func (m *Watch) Fullest() Use {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fullest, most := Use{}, math.Inf(-1)
+	for _, s := range m.shards {
+		share := float64(s.use.Used) / float64(max(s.use.Limit, 1))
+		if s.use.Limit == 0 {
+			share = math.Inf(1) // unknown
+		}
+		if share > most {
+			fullest, most = s.use, share
+		}
+	}
+	return fullest
+}
+
+// Warnings says what people should know, in words.
+func (m *Watch) Warnings() []string {
+	m.mu.Lock()
+	read := len(m.shards) > 0
+	m.mu.Unlock()
+	u := m.Fullest()
+	switch {
+	case !read:
+		return nil
+	case u.Limit == 0:
+		return []string{"Redis has no maxmemory, and redis.memory does not say how much memory it has: nothing keeps new events from filling it"}
+	case u.above():
+		return []string{fmt.Sprintf("Redis is above its high-water mark (%d of %d bytes used): new events are refused", u.Used, u.Limit)}
+	}
+	return nil
+}
+
+// Reserve takes up to n bytes of this replica's part of what new events may fill of a
+// server, and returns how many, and how many were free before. giveBack returns
+// what was not used. Without a known limit it takes all.
+func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.shards[shard]
+	if s != nil && s.use.Limit > 0 && s.part < n && m.opts.Now().Sub(s.asked) >= rereadAfter {
+		s.asked = m.opts.Now() // the others need not read as well
+		server := s.server
+		m.mu.Unlock()
+		m.read(ctx, shard, server)
+		m.mu.Lock()
+	}
+	if s == nil || s.use.Limit == 0 {
+		return n, math.MaxInt64, func(int64) {}
+	}
+	reserved, free = min(n, s.part), s.free
+	s.part -= reserved
+	s.free -= reserved
+	use := s.use
+	return reserved, free, func(bytes int64) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if s.use == use { // else the next reading has counted it
+			s.part += bytes
+			s.free += bytes
+		}
+	}
+}
