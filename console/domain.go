@@ -57,7 +57,7 @@ type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
-	Backlogs(ctx context.Context, n int) ([]history.CompanyBacklog, error)
+	Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklog, error)
 }
 
 // EventTypes is *eventtype.Store.

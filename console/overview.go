@@ -16,7 +16,6 @@ import (
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue"
-	"spendhook/events/history"
 	"spendhook/subscribers"
 )
 
@@ -65,7 +64,7 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 type overviewOfAll struct {
 	Status  Status
 	Backlog workqueue.Backlog
-	Largest []history.CompanyBacklog
+	Largest []workqueue.CompanyBacklog
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow

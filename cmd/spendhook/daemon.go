@@ -36,6 +36,7 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
+	"spendhook/internal/redismemory"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/internal/servertls"
@@ -69,7 +70,7 @@ type daemon struct {
 	spend       *spend.Store
 	database    *databaseWatch
 	redis       *redisx.Redis
-	memory      *redisx.Memory
+	memory      *redismemory.Watch
 	limiter     *ratelimit.Limiter
 	admin       *admin
 	catalogue   *eventtype.Catalogue
@@ -180,7 +181,7 @@ func (d *daemon) openRedis(ctx context.Context) (err error) {
 	}
 	d.limiter = ratelimit.New(d.redis.Client(), nil)
 	d.stop.add("redis", func(context.Context) error { return d.redis.Close() })
-	d.memory = redisx.NewMemory(d.redis, redisx.MemoryOptions{
+	d.memory = redismemory.New(d.redis.Client(), redismemory.Options{
 		HighWater: d.cfg.Redis.HighWater, Limit: int64(d.cfg.Redis.Memory), Logger: d.log,
 	})
 	registerMemory(d.registry, d.memory)

@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/partition"
+	"spendhook/internal/redismemory"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
@@ -132,7 +133,7 @@ func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalCli
 // memory looks at how full the fullest server is.
 func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	const check = "Redis memory"
-	m := redisx.NewMemory(r, redisx.MemoryOptions{HighWater: cfg.Redis.HighWater, Limit: int64(cfg.Redis.Memory)})
+	m := redismemory.New(r.Client(), redismemory.Options{HighWater: cfg.Redis.HighWater, Limit: int64(cfg.Redis.Memory)})
 	m.Read(ctx)
 	for _, w := range m.Warnings() {
 		d.warn(check, w, "set maxmemory of Redis, or redis.memory")

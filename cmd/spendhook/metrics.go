@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"spendhook/internal/redismemory"
 	"spendhook/internal/redisx"
 )
 
@@ -33,7 +34,7 @@ func newRegistry() *prometheus.Registry {
 
 // registerMemory shows how full Redis is. In a Cluster that is the fullest master:
 // take the highest of all replicas, not their sum.
-func registerMemory(reg prometheus.Registerer, m *redisx.Memory) {
+func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
 	reg.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "spendhook_redis_memory_bytes", Help: "Memory that the fullest Redis server uses.",

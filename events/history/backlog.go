@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -21,12 +22,6 @@ import (
 var backlogsSource string
 
 var backlogsScript = redis.NewScript(backlogsSource)
-
-// CompanyBacklog is how many events of a company are not settled.
-type CompanyBacklog struct {
-	Company uuid.UUID
-	Pending int64
-}
 
 // Pending counts the events of a company that are not settled.
 func (r *Reader) Pending(ctx context.Context, company uuid.UUID) (int64, error) {
@@ -43,7 +38,7 @@ func (r *Reader) Pending(ctx context.Context, company uuid.UUID) (int64, error) 
 // Backlogs lists the companies with the most pending events, the largest first and n
 // at most. Of each partition it looks at the 500 companies whose last event is the
 // latest.
-func (r *Reader) Backlogs(ctx context.Context, n int) ([]CompanyBacklog, error) {
+func (r *Reader) Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklog, error) {
 	calls := make([]*script.Call, partition.Count)
 	for p := range calls {
 		calls[p] = &script.Call{Script: backlogsScript, Keys: []string{companiesKey(p)}, Args: []any{partition.Prefix(p) + "c:", n}}
@@ -51,18 +46,18 @@ func (r *Reader) Backlogs(ctx context.Context, n int) ([]CompanyBacklog, error) 
 	if err := script.Run(ctx, r.client, nil, calls...); err != nil {
 		return nil, fmt.Errorf("%w: measure backlogs: %w", events.ErrUnavailable, err)
 	}
-	var found []CompanyBacklog
+	var found []workqueue.CompanyBacklog
 	for _, call := range calls {
 		pairs, _ := call.Reply().([]any)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name, _ := pairs[i].(string)
 			pending, _ := pairs[i+1].(int64)
 			if company, err := uuid.Parse(name); err == nil {
-				found = append(found, CompanyBacklog{company, pending})
+				found = append(found, workqueue.CompanyBacklog{Company: company, Pending: pending})
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b CompanyBacklog) int {
+	slices.SortFunc(found, func(a, b workqueue.CompanyBacklog) int {
 		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Company.String(), b.Company.String()))
 	})
 	return found[:min(n, len(found))], nil

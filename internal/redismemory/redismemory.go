@@ -1,4 +1,6 @@
-package redisx
+// Package redismemory watches how much memory each Redis server uses, and decides how much
+// of it new events may take.
+package redismemory
 
 import (
 	"context"
@@ -6,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +16,8 @@ import (
 )
 
 const (
-	readEvery = time.Second
+	readEvery   = time.Second
+	readTimeout = 1500 * time.Millisecond
 	// rereadAfter is the least time between two readings that an admission waits
 	// for since this replica has used up its part.
 	rereadAfter = 100 * time.Millisecond
@@ -24,51 +28,50 @@ const (
 	parts = 8
 )
 
-// MemoryOptions configure NewMemory.
-type MemoryOptions struct {
+// Options configure New.
+type Options struct {
 	HighWater float64          // share of a server's memory that new events may fill
 	Limit     int64            // bytes that a server has that has no maxmemory; 0: not known
 	Now       func() time.Time // nil: the real clock
 	Logger    *slog.Logger     // nil: discard
 }
 
-// Memory watches how much memory each Redis server uses, and decides how much of it
-// new events may take. It is safe for concurrent use.
-type Memory struct {
-	redis *Redis
-	opts  MemoryOptions
+// Watch reads the servers of one Redis. It is safe for concurrent use.
+type Watch struct {
+	client redis.UniversalClient
+	opts   Options
 
 	mu     sync.Mutex
-	shards map[string]*shardMemory // by partition.Shard
+	shards map[string]*reading // by partition.Shard
 }
 
-// shardMemory is the last reading of one server.
-type shardMemory struct {
+// reading is the last reading of one server.
+type reading struct {
 	server redis.Cmdable
 	asked  time.Time // when it was last read, or tried
-	use    MemoryUse
+	use    Use
 	free   int64 // below the high-water mark, less what was admitted since
 	part   int64 // of it, what this replica may still admit
 }
 
-// MemoryUse is what a server uses and has, in bytes. A Limit of 0 is not known.
-type MemoryUse struct {
+// Use is what a server uses and has, in bytes. A Limit of 0 is not known.
+type Use struct {
 	Used, Limit, HighWater int64
 }
 
-// NewMemory returns a Memory that has read nothing yet, and admits all until then.
-func NewMemory(r *Redis, o MemoryOptions) *Memory {
+// New returns a Watch that has read nothing yet, and admits all until then.
+func New(client redis.UniversalClient, o Options) *Watch {
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Memory{redis: r, opts: o, shards: make(map[string]*shardMemory)}
+	return &Watch{client: client, opts: o, shards: make(map[string]*reading)}
 }
 
 // Run reads at once and then every second, until ctx ends.
-func (m *Memory) Run(ctx context.Context) {
+func (m *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	above := false
@@ -90,16 +93,14 @@ func (m *Memory) Run(ctx context.Context) {
 	}
 }
 
-// Read reads every server now. Of one that does not answer the last reading stays.
-func (m *Memory) Read(ctx context.Context) {
-	if m.redis.memory {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+// Read reads every server now. Of one that does not answer the last reading stays. The
+// Redis in this process's memory has nothing to tell.
+func (m *Watch) Read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	cluster, ok := m.redis.client.(*redis.ClusterClient)
+	cluster, ok := m.client.(*redis.ClusterClient)
 	if !ok {
-		m.read(ctx, "", m.redis.client)
+		m.read(ctx, "", m.client)
 		return
 	}
 	var mu sync.Mutex
@@ -117,7 +118,7 @@ func (m *Memory) Read(ctx context.Context) {
 }
 
 // keep forgets the servers that are no masters any more.
-func (m *Memory) keep(masters map[string]bool) {
+func (m *Watch) keep(masters map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for shard := range m.shards {
@@ -127,7 +128,7 @@ func (m *Memory) keep(masters map[string]bool) {
 	}
 }
 
-func (m *Memory) read(ctx context.Context, shard string, server redis.Cmdable) {
+func (m *Watch) read(ctx context.Context, shard string, server redis.Cmdable) {
 	text, err := server.Info(ctx, "memory").Result()
 	if err != nil {
 		return
@@ -136,23 +137,19 @@ func (m *Memory) read(ctx context.Context, shard string, server redis.Cmdable) {
 	defer m.mu.Unlock()
 	s := m.shards[shard]
 	if s == nil {
-		s = &shardMemory{}
+		s = &reading{}
 		m.shards[shard] = s
 	}
 	s.server, s.asked = server, m.opts.Now()
-	s.use = m.opts.use(parseInfo(text))
+	s.use = m.opts.use(numbers(text))
 	s.free = max(0, s.use.HighWater-s.use.Used)
 	s.part = s.free / parts
 }
 
 // use reads what INFO says. Redis does not count its own output buffers against
 // maxmemory.
-func (o MemoryOptions) use(info map[string]string) MemoryUse {
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(info[name], 10, 64) // absent: 0
-		return n
-	}
-	u := MemoryUse{Used: number("used_memory") - number("mem_not_counted_for_evict"), Limit: number("maxmemory")}
+func (o Options) use(info map[string]int64) Use {
+	u := Use{Used: info["used_memory"] - info["mem_not_counted_for_evict"], Limit: info["maxmemory"]}
 	if u.Limit == 0 {
 		u.Limit = o.Limit
 	}
@@ -160,14 +157,26 @@ func (o MemoryOptions) use(info map[string]string) MemoryUse {
 	return u
 }
 
+// numbers reads the "key:value" lines of INFO whose values are whole numbers.
+func numbers(text string) map[string]int64 {
+	info := map[string]int64{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			info[key] = n
+		}
+	}
+	return info
+}
+
 // above reports whether the server uses more than new events may fill.
-func (u MemoryUse) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
+func (u Use) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
 
 // Fullest is the last reading of the server that has the least left of what it has.
-func (m *Memory) Fullest() MemoryUse {
+func (m *Watch) Fullest() Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	fullest, most := MemoryUse{}, math.Inf(-1)
+	fullest, most := Use{}, math.Inf(-1)
 	for _, s := range m.shards {
 		share := float64(s.use.Used) / float64(max(s.use.Limit, 1))
 		if s.use.Limit == 0 {
@@ -181,7 +190,7 @@ func (m *Memory) Fullest() MemoryUse {
 }
 
 // Warnings says what people should know, in words.
-func (m *Memory) Warnings() []string {
+func (m *Watch) Warnings() []string {
 	m.mu.Lock()
 	read := len(m.shards) > 0
 	m.mu.Unlock()
@@ -200,7 +209,7 @@ func (m *Memory) Warnings() []string {
 // Reserve takes up to n bytes of this replica's part of what new events may fill of a
 // server, and returns how many, and how many were free before. giveBack returns
 // what was not used. Without a known limit it takes all.
-func (m *Memory) Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64)) {
+func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.shards[shard]

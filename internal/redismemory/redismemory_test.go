@@ -1,4 +1,4 @@
-package redisx_test
+package redismemory_test
 
 import (
 	"math"
@@ -7,18 +7,21 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/internal/redismemory"
 	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
 )
 
+func TestMain(m *testing.M) { redistest.Main(m) }
+
 // guarded is the memory of a private server, with a clock that only a test moves.
 type guarded struct {
-	*redisx.Memory
+	*redismemory.Watch
 	server *redistest.Server
 	clock  time.Time
 }
 
-func guard(t *testing.T, o redisx.MemoryOptions, args ...string) *guarded {
+func guard(t *testing.T, o redismemory.Options, args ...string) *guarded {
 	t.Helper()
 	g := &guarded{server: redistest.Start(t, redistest.Options{Args: args}), clock: time.Now()}
 	r, err := redisx.Open(t.Context(), redisx.Options{URL: g.server.URL()})
@@ -27,7 +30,7 @@ func guard(t *testing.T, o redisx.MemoryOptions, args ...string) *guarded {
 	}
 	t.Cleanup(func() { _ = r.Close() })
 	o.Now = func() time.Time { return g.clock }
-	g.Memory = redisx.NewMemory(r, o)
+	g.Watch = redismemory.New(r.Client(), o)
 	g.Read(t.Context())
 	return g
 }
@@ -41,7 +44,7 @@ func (g *guarded) fill(t *testing.T, key string, bytes int) {
 
 func TestMemoryIsAdmittedInParts(t *testing.T) {
 	t.Parallel()
-	g := guard(t, redisx.MemoryOptions{HighWater: 0.8}, "--maxmemory", "100mb", "--maxmemory-policy", "noeviction")
+	g := guard(t, redismemory.Options{HighWater: 0.8}, "--maxmemory", "100mb", "--maxmemory-policy", "noeviction")
 	u := g.Fullest()
 	if u.Limit != 100<<20 || u.HighWater != 80<<20 || u.Used <= 0 || u.Used > 20<<20 {
 		t.Fatalf("read %+v", u)
@@ -85,7 +88,7 @@ func TestMemoryIsAdmittedInParts(t *testing.T) {
 
 func TestMemoryOfAServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	g := guard(t, redisx.MemoryOptions{HighWater: 0.8}, "--maxmemory", "100mb")
+	g := guard(t, redismemory.Options{HighWater: 0.8}, "--maxmemory", "100mb")
 	before := g.Fullest()
 	part, _, _ := g.Reserve(t.Context(), "", 1000)
 	g.server.Kill()
@@ -113,7 +116,7 @@ func TestMemoryOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	m := redisx.NewMemory(r, redisx.MemoryOptions{HighWater: 0.5})
+	m := redismemory.New(r.Client(), redismemory.Options{HighWater: 0.5})
 	m.Read(t.Context())
 	if u := m.Fullest(); u.Limit != 100<<20 {
 		t.Errorf("the fullest is %+v", u)
@@ -130,14 +133,14 @@ func TestMemoryOfACluster(t *testing.T) {
 
 func TestMemoryWithoutALimit(t *testing.T) {
 	t.Parallel()
-	g := guard(t, redisx.MemoryOptions{HighWater: 0.8})
+	g := guard(t, redismemory.Options{HighWater: 0.8})
 	if w := g.Warnings(); len(w) != 1 || !strings.Contains(w[0], "redis.memory") {
 		t.Errorf("warnings: %v", w)
 	}
 	if reserved, free, _ := g.Reserve(t.Context(), "", 1<<40); reserved != 1<<40 || free != math.MaxInt64 {
 		t.Errorf("reserved %d, free %d", reserved, free)
 	}
-	g = guard(t, redisx.MemoryOptions{HighWater: 0.5, Limit: 1 << 30})
+	g = guard(t, redismemory.Options{HighWater: 0.5, Limit: 1 << 30})
 	if w := g.Warnings(); len(w) != 0 || g.Fullest().HighWater != 1<<29 {
 		t.Errorf("with redis.memory: %+v, warnings %v", g.Fullest(), w)
 	}
@@ -150,7 +153,7 @@ func TestEmbeddedRedisHasALimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := redisx.NewMemory(r, redisx.MemoryOptions{HighWater: 0.85})
+		m := redismemory.New(r.Client(), redismemory.Options{HighWater: 0.85})
 		m.Read(t.Context())
 		if got := m.Fullest().Limit; got < least || memory > 0 && got != memory {
 			t.Errorf("asked for %d: a limit of %d", memory, got)
