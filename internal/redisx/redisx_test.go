@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"spendhook/internal/redistest"
 	"spendhook/internal/redisx"
 )
 
@@ -326,5 +327,22 @@ func waitFor(t *testing.T, ok func() bool) {
 		case <-ctx.Done():
 			t.Fatal("the condition did not come true within 2 minutes")
 		}
+	}
+}
+
+// A daemon must be able to start on a full Redis: settling makes the room.
+func TestFullRedisTakesWrites(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "1mb"}})
+	r, err := redisx.Open(t.Context(), redisx.Options{URL: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	if err := r.Client().Set(t.Context(), "a", strings.Repeat("x", 1<<20), 0).Err(); err != nil {
+		t.Logf("full already: %v", err)
+	}
+	if !r.TakesWrites(t.Context()) {
+		t.Error("a full Redis counts as one that takes no writes")
 	}
 }
