@@ -51,7 +51,10 @@ func hostile(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) attacked(ctx context.Context) (r attacked, err error) {
-	st, err := startStack(ctx, b.settings, stackOptions{})
+	// A company's rate limit is a part of the defence, so it has its default here.
+	st, err := startStack(ctx, b.settings, stackOptions{environment: []string{
+		"SPENDHOOK_LIMITS_COMPANY_RATE=2000", "SPENDHOOK_LIMITS_COMPANY_BURST=4000",
+	}})
 	if err != nil {
 		return r, err
 	}
