@@ -248,7 +248,7 @@ func TestConsoleStoryOfManyDeadLetters(t *testing.T) {
 	b.goes("Attempt it now")
 	b.eventually("the overview is well", func() bool {
 		b.visit("/console/")
-		return strings.Contains(b.text(), "All is well")
+		return strings.Contains(b.text(), "No problems")
 	})
 	b.run(chromedp.NavigateBack(), chromedp.NavigateBack())
 	b.says("evt_other")

@@ -51,7 +51,7 @@ func TestConsoleStory(t *testing.T) {
 	b.says("2 deliveries are attempted again")
 	b.eventually("the overview is well", func() bool {
 		b.visit("/console/")
-		return strings.Contains(b.text(), "All is well")
+		return strings.Contains(b.text(), "No problems")
 	})
 	b.visit("/console/audit")
 	b.says("delivery.retry")
