@@ -231,7 +231,7 @@ func TestConsoleStoryOfManyDeadLetters(t *testing.T) {
 	}
 	w.broken.Store(false)
 	b.visit("/console/dead?event=PAYMENT_PAID")
-	b.goes("Count all that match")
+	b.goes("Retry all matching deliveries")
 	b.says(fmt.Sprintf("Attempt %d deliveries again", many))
 	if n := w.came.Load(); n != 0 {
 		t.Fatalf("counting has sent %d", n)
