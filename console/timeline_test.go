@@ -33,8 +33,10 @@ func TestStays(t *testing.T) {
 		{"-30 paused", "paused", "0+180 Paused", "paused for 3 h"},
 		{"-90 paused, -80 resumed", "healthy", "", "neither failing, paused nor disabled"},
 		{"10 failing, 20 disabled, 50 enabled", "healthy", "10+10 Failing; 20+30 Disabled", "failing for 10 min, disabled for 30 min"},
-		{"10 failing, 20 paused, 30 disabled, 40 enabled, 60 resumed", "healthy", "10+10 Failing; 20+10 Paused; 30+10 Disabled; 40+20 Paused",
-			"failing for 10 min, paused for 30 min, disabled for 10 min"},
+		{
+			"10 failing, 20 paused, 30 disabled, 40 enabled, 60 resumed", "healthy", "10+10 Failing; 20+10 Paused; 30+10 Disabled; 40+20 Paused",
+			"failing for 10 min, paused for 30 min, disabled for 10 min",
+		},
 		{"10 failing, 11 recovered, 170 failing", "failing", "10+1 Failing; 170+10 Failing", "failing for 11 min"},
 		{"10 disabled, 15 paused", "disabled", "10+170 Disabled", "disabled for 2 h 50 min"},
 	} {

@@ -46,20 +46,20 @@ func Batch(company uuid.UUID, prefix string, n int) []events.Event {
 }
 
 // Body is the body of an event.
-func Body(t testing.TB, e events.Event) string {
-	t.Helper()
+func Body(tb testing.TB, e events.Event) string {
+	tb.Helper()
 	body, err := e.Body()
 	if err != nil {
-		t.Fatalf("body of %+v: %v", e, err)
+		tb.Fatalf("body of %+v: %v", e, err)
 	}
 	return string(body)
 }
 
 // Want compares lists.
-func Want(t testing.TB, what string, got []string, want ...string) {
-	t.Helper()
+func Want(tb testing.TB, what string, got []string, want ...string) {
+	tb.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: %q, want %q", what, got, want)
+		tb.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
 
@@ -96,16 +96,16 @@ func On(tb testing.TB, client redis.UniversalClient, change func(*publish.Option
 }
 
 // Accept accepts events, and returns each answer in one word.
-func (b *Bundle) Accept(t testing.TB, batch ...events.Event) []string {
-	t.Helper()
-	results, err := b.Publisher.Accept(t.Context(), batch)
+func (b *Bundle) Accept(tb testing.TB, batch ...events.Event) []string {
+	tb.Helper()
+	results, err := b.Publisher.Accept(tb.Context(), batch)
 	if err != nil {
-		t.Fatalf("accept: %v", err)
+		tb.Fatalf("accept: %v", err)
 	}
 	said := make([]string, len(results))
 	for i, r := range results {
 		if r.ID != batch[i].ID {
-			t.Errorf("result %d is of %q, want %q", i, r.ID, batch[i].ID)
+			tb.Errorf("result %d is of %q, want %q", i, r.ID, batch[i].ID)
 		}
 		said[i] = Word(r)
 	}

@@ -25,13 +25,13 @@ type bundle struct {
 	company uuid.UUID
 }
 
-// setup makes a store on an empty database; the options' Client, Keyring and Now are
-// filled in.
-func setup(t *testing.T, opts subscribers.StoreOptions) *bundle {
+// setup makes a store on an empty database.
+func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{client: redistest.New(t), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), company: uuid.New()}
-	opts.Client, opts.Now, opts.Keyring = b.client, func() time.Time { return b.now }, sealtest.Keyring()
-	b.store = subscribers.NewStore(opts)
+	b.store = subscribers.NewStore(subscribers.StoreOptions{
+		Client: b.client, Now: func() time.Time { return b.now }, Keyring: sealtest.Keyring(),
+	})
 	return b
 }
 

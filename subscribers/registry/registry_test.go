@@ -23,7 +23,7 @@ import (
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	r := New(b.store, 0)
 	expect := func(what string, want ...string) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestRegistryFollowsEveryChange(t *testing.T) {
 
 func TestRegistryGivesSecrets(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s := b.create(t, "https://example.com/")
 	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
@@ -74,7 +74,7 @@ func TestRegistryGivesSecrets(t *testing.T) {
 
 // With the version of the copy, the registry asks nobody and makes nothing.
 func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allocations
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	r := New(b.store, 0)
 	b.create(t, "https://example.com/")
 	v := b.version(t)
@@ -134,7 +134,7 @@ func (b *bundle) companies(t *testing.T, n, each int) []CompanyVersion {
 
 func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	wanted := b.companies(t, 200, 1)
 	loads, r := b.loadsOf(), New(b.store, 0)
 	expect := func(what string, wanted []CompanyVersion, want ...int) {
@@ -176,7 +176,7 @@ func (b *bundle) all(t *testing.T) []*subscribers.Subscriber {
 // damaged of one subscriber leaves alone the others of its company.
 func TestWhatIsDamagedFailsAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	wanted := b.companies(t, 4, 2)
 	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
 	noErr(t, b.client.Set(t.Context(), subscriberstest.CompanyKey(unreadable.Company), "x", 0).Err())
@@ -229,7 +229,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 		"certificates": {600, 1, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := setup(t, subscribers.StoreOptions{})
+			b := setup(t)
 			wanted := b.companies(t, test.companies, test.subscribers)
 			if test.certificate {
 				certificate := clientCertificate(t, b.now)
@@ -269,7 +269,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 
 func TestACompanyLoadedAgainTakesNoMoreRoom(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	wanted := b.companies(t, 2, 1)
 	r := New(b.store, 16<<10)
 	again := wanted[1]
@@ -295,7 +295,7 @@ func heapInUse() int {
 // Invariant 7: what was answered before the version was read is in the copy.
 func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	r := New(b.store, 0)
 	var wg sync.WaitGroup
 	for w := range 6 {
@@ -342,7 +342,7 @@ func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string 
 // A copy from the future of a restored backup is not kept for its version.
 func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	r := New(b.store, 0)
 	s := b.create(t, "https://example.com/")
 	key := subscriberstest.CompanyKey(b.company)

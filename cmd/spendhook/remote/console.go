@@ -21,8 +21,14 @@ type consoleSessionListCmd struct{ listing }
 // Run lists them.
 func (c *consoleSessionListCmd) Run(ctx context.Context, s *session) error {
 	t := table{
-		{"UUID", "uuid"}, {"COMPANY", "companyUuid"}, {"ASKED BY", "askedBy.subject"}, {"ADDRESS", "address"}, {"READ-ONLY", "readOnly"},
-		{"OPENED", "openedAt"}, {"ENDS UNUSED", "idleUntil"}, {"ENDS", "expiresAt"},
+		{"UUID", "uuid"},
+		{"COMPANY", "companyUuid"},
+		{"ASKED BY", "askedBy.subject"},
+		{"ADDRESS", "address"},
+		{"READ-ONLY", "readOnly"},
+		{"OPENED", "openedAt"},
+		{"ENDS UNUSED", "idleUntil"},
+		{"ENDS", "expiresAt"},
 	}
 	return s.list(ctx, c.listing, t, func(ctx context.Context, at page) (*http.Response, error) {
 		return s.ListConsoleSessions(ctx, fields[client.ListConsoleSessionsParams](s, at))

@@ -1,4 +1,4 @@
-// Package keys is the keys of deliveries that more than one package reads.
+// Package keys names the Redis keys of deliveries that more than one package reads.
 package keys
 
 import (
@@ -17,17 +17,22 @@ func Deliveries(r events.Ref) string { return partition.Key(r.Company, "d:"+r.St
 // HeldMark is the '-' of a Deliveries.
 const HeldMark = "-"
 
-// The indexes of a subscriber beside layout.OfSubscriberKey: zsets of event ids, by
-// creation or death. The company is part of them, so that knowing another's subscriber
-// tells nothing.
+// LiveOfSubscriber is an index of a subscriber's deliveries that are not dead: a zset of
+// event ids by creation. The company is part of the key, so that knowing another company's
+// subscriber tells nothing.
 func LiveOfSubscriber(c, s uuid.UUID) string {
 	return partition.Key(c, "dl:"+c.String()+"/"+s.String())
 }
 
+// DeadOfSubscriber is the index of a subscriber's dead letters: a zset of event ids by death.
 func DeadOfSubscriber(c, s uuid.UUID) string {
 	return partition.Key(c, "dd:"+c.String()+"/"+s.String())
 }
 
-// The indexes of a company: zsets of "event id/subscriber", by creation or death.
+// LiveOfCompany is the index of a company's deliveries that are not dead: a zset of
+// "event id/subscriber" by creation.
 func LiveOfCompany(c uuid.UUID) string { return partition.Key(c, "cl:"+c.String()) }
+
+// DeadOfCompany is the index of a company's dead letters: a zset of "event id/subscriber"
+// by death.
 func DeadOfCompany(c uuid.UUID) string { return partition.Key(c, "cd:"+c.String()) }

@@ -196,6 +196,7 @@ func (h *harness) gone(r delivery.Record) delivery.Record {
 func (h *harness) queue(r delivery.Record) delivery.Record {
 	return lifecycle.Queue(r, delivery.ReasonBusy, h.now)
 }
+
 func (h *harness) retry(r delivery.Record) delivery.Record {
 	return lifecycle.Restart(r, delivery.ReasonReplay, h.now)
 }
