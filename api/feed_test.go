@@ -107,7 +107,7 @@ func TestWaitingReaders(t *testing.T) {
 	w := &waits{}
 	h := setup(t, func(o *Options) {
 		w.Dispatcher = o.Dispatcher
-		o.Dispatcher, o.AnswerBytes = w, 3*pageBytes
+		o.Dispatcher, o.AnswerBytes = w, 5*pageBytes
 	})
 	path := h.feed("A")
 	var reading sync.WaitGroup
