@@ -22,9 +22,9 @@ const (
 	eventBodyLimit = 8 << 20
 	tokenBodyLimit = 32 << 10
 	singleBytes    = 512 << 10 // of an answer that is no list: an event and its metadata are the most
-	// readBytes is what a page of events takes until it is read: what Redis answers, the
-	// bodies, and what is decoded of them. So one company reads two such pages at a time.
-	readBytes = 4 * pageBytes
+	// readBytes is what a page of events takes until it is read: the raw events and the
+	// bodies decoded from them. So one company reads at most four such pages at a time.
+	readBytes = 2 * pageBytes
 )
 
 // operation is what the document says of one, as far as it is enforced here.

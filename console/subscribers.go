@@ -221,7 +221,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 	if err != nil {
 		return page, err
 	}
-	page.Stays = stays(page.Span.Points, history, page.State, s.opts.Now())
+	page.Stays = stays(page.Span.Points, history, page.State, knownSince(sub.CreatedAt, history), s.opts.Now())
 	page.Changes = latest(history, mostChanges)
 	page.Timeline, page.Charts = timeline(page.Span.Points), subscriberCharts(page.Span)
 	if v.session.May(readDeliveries) {

@@ -66,14 +66,28 @@ type stay struct {
 	For         time.Duration
 }
 
-// stays are those between the first point and now, from what changed of the subscriber,
-// the oldest first, and the state that it is in.
-func stays(points []traffic.Point, history []subscribers.Change, state string, now time.Time) (all []stay) {
+// maxHistory is how many changes of a subscriber are kept.
+const maxHistory = 50
+
+// knownSince is the time from which the history of a subscriber is complete.
+func knownSince(created time.Time, history []subscribers.Change) time.Time {
+	if len(history) >= maxHistory {
+		return history[0].At
+	}
+	return created
+}
+
+// stays are those between the first point and now, but not before known: from the changes
+// of the subscriber, the oldest first, and its state now.
+func stays(points []traffic.Point, history []subscribers.Change, state string, known, now time.Time) (all []stay) {
 	if len(points) < 2 {
 		return nil
 	}
 	begin, step := points[0].At, points[1].At.Sub(points[0].At)
 	was, since := conditionBefore(history, state), begin
+	if known.After(begin) {
+		since = known
+	}
 	add := func(end time.Time) {
 		if length := end.Sub(since); length > 0 && was.state() != "healthy" {
 			all = append(all, stay{

@@ -48,7 +48,7 @@ func TestStays(t *testing.T) {
 				history = append(history, subscribers.Change{At: begin.Add(time.Duration(minute) * time.Minute), What: what})
 			}
 		}
-		got := stays(points, history, c.state, now)
+		got := stays(points, history, c.state, time.Time{}, now)
 		var parts []string
 		for _, s := range got {
 			parts = append(parts, fmt.Sprintf("%g+%g %s", s.From, s.Width, s.State.Text))
@@ -57,7 +57,16 @@ func TestStays(t *testing.T) {
 			t.Errorf("%q, now %s: %q (%s), want %q (%s)", c.history, c.state, text, staysText(got), c.want, c.text)
 		}
 	}
-	if got := stays(nil, nil, "paused", now); got != nil {
+	if got := stays(nil, nil, "paused", time.Time{}, now); got != nil {
 		t.Errorf("no points: %v", got)
+	}
+	created := begin.Add(170 * time.Minute)
+	if got := stays(points, nil, "disabled", knownSince(created, nil), now); len(got) != 1 || got[0].For != 10*time.Minute || got[0].From != 170 {
+		t.Errorf("created ten minutes ago: %+v", got)
+	}
+	full := make([]subscribers.Change, maxHistory)
+	full[0].At = begin
+	if got := knownSince(created, full); !got.Equal(begin) {
+		t.Errorf("a full history is known since %v", got)
 	}
 }

@@ -444,8 +444,9 @@ func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	return next, s.redeliver(ctx, j, writes)
 }
 
-// eachMissed calls do with each of the events, nil for one that cannot be read: it is
-// quarantined when it is claimed. Only a filter needs more than their heads.
+// eachMissed calls do with each of the events, nil for one that cannot be read. Without a
+// filter only the heads of events are read; an event with a damaged body is then quarantined
+// when its delivery is claimed.
 func (s *Service) eachMissed(ctx context.Context, sub *subscribers.Subscriber, refs []events.Ref, do func(*events.Stored)) error {
 	if sub.Filter == "" {
 		heads, err := s.Events.Heads(ctx, refs)

@@ -43,11 +43,11 @@ if transition == 'failing' or transition == 'recovered' then
 end
 local failing = ARGV[9] .. 'fs:' .. ARGV[10]
 if state == 'failing' then
-  redis.call('ZADD', failing, at, ARGV[1])
-  redis.call('ZREMRANGEBYSCORE', failing, '-inf', at - ARGV[8])
-  redis.call('PEXPIRE', failing, ARGV[8])
-elseif was == 'failing' then
-  redis.call('ZREM', failing, ARGV[1])
+  redis.pcall('ZADD', failing, at, ARGV[1]) -- only shown: a damaged key must not fail the script
+  redis.pcall('ZREMRANGEBYSCORE', failing, '-inf', at - ARGV[8])
+  redis.pcall('PEXPIRE', failing, ARGV[8])
+else
+  redis.pcall('ZREM', failing, ARGV[1])
 end
 
 fails = string.format('%.0f', fails)

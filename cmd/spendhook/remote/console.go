@@ -46,6 +46,10 @@ func (c *consoleSessionEndCmd) Run(ctx context.Context, s *session) error {
 	if err := s.mind(c.careful, "End session %s of the web console?", c.UUID); err != nil {
 		return err
 	}
-	resp, err := s.EndConsoleSession(ctx, c.UUID, fields[client.EndConsoleSessionParams](s, *c))
+	params := fields[client.EndConsoleSessionParams](s, *c)
+	if c.AllCompanies {
+		params.CompanyUUID = nil // that of a profile is a default
+	}
+	resp, err := s.EndConsoleSession(ctx, c.UUID, params)
 	return s.tell(resp, err, "ended")
 }

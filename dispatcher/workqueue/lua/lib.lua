@@ -197,12 +197,12 @@ end
 local CHANGES, CHANGES_S = 50, 691200 -- kept of a subscriber: so many, for 8 days
 
 -- changed notes that an endpoint's subscriber was paused, resumed, disabled or enabled,
--- or began to fail or recovered, for whoever looks at what became of it.
+-- or began to fail or recovered. The list is only shown: a damaged key must not fail the script.
 local function changed(P, e, what, now)
   local key = P .. 'hs:' .. e
-  redis.call('LPUSH', key, string.format('%.0f %s', now, what))
-  redis.call('LTRIM', key, 0, CHANGES - 1)
-  redis.call('EXPIRE', key, CHANGES_S)
+  redis.pcall('LPUSH', key, string.format('%.0f %s', now, what))
+  redis.pcall('LTRIM', key, 0, CHANGES - 1)
+  redis.pcall('EXPIRE', key, CHANGES_S)
 end
 
 local PAUSED = '!' -- before the subscriber: it is also paused
