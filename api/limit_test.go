@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -25,12 +26,14 @@ import (
 	"spendhook/subscribers"
 )
 
-// limited is a house whose limits hardly come back while a test runs.
+// limited is a harness whose limits hardly refill while a test runs.
 func limited(t *testing.T, client redis.UniversalClient, perClient, perCompany int, adjust ...func(*Options)) *harness {
 	t.Helper()
+	limiter := ratelimit.New(client, nil)
+	limiter.LeaseTimeout = time.Minute // a busy machine is no absent Redis
 	return setupOn(t, client, append(adjust, func(o *Options) {
 		o.Limits = &Limits{
-			Limiter: ratelimit.New(client, nil),
+			Limiter: limiter,
 			Client:  ratelimit.Limit{PerSecond: 0.001, Burst: perClient},
 			Company: ratelimit.Limit{PerSecond: 0.001, Burst: perCompany},
 		}

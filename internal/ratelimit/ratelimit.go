@@ -21,11 +21,10 @@ import (
 )
 
 const (
-	maxBuckets   = 20_000 // in memory, of ~200 bytes each; the least used are forgotten
-	chunkTime    = 50 * time.Millisecond
-	leaseTimeout = 250 * time.Millisecond
-	awayTime     = time.Second // until Redis is asked again
-	forgetTime   = time.Minute // without a request, after which one waits for Redis again
+	maxBuckets = 20_000 // in memory, of ~200 bytes each; the least used are forgotten
+	chunkTime  = 50 * time.Millisecond
+	awayTime   = time.Second // until Redis is asked again
+	forgetTime = time.Minute // without a request, after which one waits for Redis again
 )
 
 // Limit is one token bucket for each key: PerSecond tokens come, up to Burst.
@@ -59,6 +58,10 @@ type Decision struct {
 // Limiter is safe for concurrent use. While Redis is away it asks for it in the
 // background, for at most 250 ms at a time.
 type Limiter struct {
+	// LeaseTimeout is how long a lease may take. After it the process decides by a bucket
+	// of its own. New sets 250 ms; it must not be changed while the Limiter is used.
+	LeaseTimeout time.Duration
+
 	client  redis.UniversalClient
 	now     func() time.Time
 	buckets *lru.Cache[bucketKey, *bucket]
@@ -87,7 +90,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	if err != nil {
 		panic(err) // only for a size of 0
 	}
-	return &Limiter{client: client, now: now, buckets: buckets}
+	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: now, buckets: buckets}
 }
 
 // Take takes n tokens for key, all or none, or says when to try again. Of a
@@ -185,7 +188,7 @@ func (l *Limiter) askAgain(ctx context.Context, limit Limit, key string, now tim
 	if l.client == nil || now.UnixNano() < at || !l.away.CompareAndSwap(at, now.Add(awayTime).UnixNano()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
 	go func() {
 		defer cancel()
 		if l.client.Exists(ctx, redisKey(limit.Name, key)).Err() == nil {
@@ -222,7 +225,7 @@ func (l *Limiter) lease(ctx context.Context, b *bucket, limit Limit, key string,
 
 // runLease is runLease within its time; when it fails, Redis is away.
 func (l *Limiter) runLease(ctx context.Context, limit Limit, key string, need int) (leaseAnswer, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
 	defer cancel()
 	answer, err := runLease(ctx, l.client, limit, key, need)
 	if err != nil {
