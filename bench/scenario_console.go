@@ -58,8 +58,8 @@ func consolePages(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// consolePage is a page, and whether it is about all companies. What is kept for some
-// seconds is looked at when it has to be read anew, too.
+// consolePage is a page, and whether it is about all companies. A page that is cached for
+// some seconds is also timed when its cache has expired.
 type consolePage struct {
 	name, path string
 	all, kept  bool
@@ -131,7 +131,7 @@ func (d *daemon) consolePages(ctx context.Context, subscriber string) ([]console
 	}
 	return []consolePage{
 		{name: "overview", path: "/console/"},
-		{name: "overview, read anew", path: "/console/", kept: true},
+		{name: "overview, not cached", path: "/console/", kept: true},
 		{name: "subscribers", path: "/console/subscribers"},
 		{name: "failing subscribers", path: "/console/subscribers?state=failing"},
 		{name: "one subscriber", path: "/console/subscribers/" + subscriber},

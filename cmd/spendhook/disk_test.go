@@ -38,7 +38,7 @@ func smallDisk(t *testing.T, size string) (dir string) {
 	return dir
 }
 
-// fill takes all the room there is, until the file that it returns is removed.
+// fill uses all free disk space, until the file that it returns is removed.
 func fill(t *testing.T, dir string) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, "filler")
@@ -57,7 +57,7 @@ func fill(t *testing.T, dir string) (file string) {
 }
 
 // The data directory is full: events, card writes and readiness answer 503, and
-// reads go on. With room again everything does, and nothing accepted is lost, not
+// reads go on. With free space everything works again, and nothing accepted is lost, not
 // even by a kill.
 func TestDataDirectoryIsFull(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestDataDirectoryIsFull(t *testing.T) {
 		return status == http.StatusAccepted
 	}
 	if !send() {
-		t.Fatal("an event is refused though there is room")
+		t.Fatal("an event is refused though the disk has free space")
 	}
 	filler := fill(t, h.dir)
 	d.wantFull(t, spendCard)
