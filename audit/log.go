@@ -15,6 +15,7 @@ const (
 	maxBatch     = 500
 	writeTimeout = 500 * time.Millisecond
 	awayTime     = time.Second // until Redis is tried again
+	trimTimeout  = 30 * time.Second
 	spoolName    = "audit-pending.ndjson"
 )
 
@@ -49,9 +50,10 @@ type Log struct {
 	spool   spool
 	metrics *metrics
 	queue   chan *pending
-	closing chan struct{}
-	closed  sync.Once
-	done    chan struct{}
+	closing <-chan struct{}
+	cancel  context.CancelFunc // closes closing, and ends a trim
+	done    chan struct{}      // closed when no more is written
+	trimmer sync.WaitGroup     // trims apart, so that no Record waits for it
 
 	away time.Time // until then Redis is not tried; of the one goroutine
 }
@@ -64,12 +66,14 @@ type pending struct {
 
 // Open starts the log. Close ends it.
 func Open(opts Options) *Log {
+	closing, cancel := context.WithCancel(context.Background())
 	l := &Log{
 		opts: opts.withDefaults(), spool: spool{filepath.Join(opts.Dir, spoolName)},
 		metrics: newMetrics(opts.Registerer, opts.Reports), queue: make(chan *pending, maxBatch),
-		closing: make(chan struct{}), done: make(chan struct{}),
+		closing: closing.Done(), cancel: cancel, done: make(chan struct{}),
 	}
 	go l.run(context.Background())
+	l.trimmer.Go(func() { l.trimRegularly(closing) })
 	return l
 }
 
@@ -126,23 +130,21 @@ func (l *Log) Record(e Entry) {
 // Close ends the log once what waits is kept. What is recorded later goes to the
 // file.
 func (l *Log) Close() {
-	l.closed.Do(func() { close(l.closing) })
+	l.cancel()
 	<-l.done
+	l.trimmer.Wait()
 }
 
 // run writes what has gathered while it wrote before, all at once.
 func (l *Log) run(ctx context.Context) {
 	defer close(l.done)
-	trim, look := time.NewTicker(l.opts.TrimEvery), time.NewTicker(l.opts.SpoolEvery)
-	defer trim.Stop()
+	look := time.NewTicker(l.opts.SpoolEvery)
 	defer look.Stop()
 	l.emptySpool(ctx)
 	for {
 		select {
 		case p := <-l.queue:
 			l.write(ctx, l.gather(p))
-		case <-trim.C:
-			l.trim(ctx)
 		case <-look.C:
 			l.emptySpool(ctx)
 		case <-l.closing:
@@ -244,11 +246,26 @@ func (l *Log) emptySpool(ctx context.Context) {
 	}
 }
 
-func (l *Log) trim(ctx context.Context) {
+// trimRegularly trims the stream until ctx ends.
+func (l *Log) trimRegularly(ctx context.Context) {
 	if l.opts.Store == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.opts.TrimEvery)
+	tick := time.NewTicker(l.opts.TrimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.trim(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// trim waits long for its answers, since those say how much it removed.
+func (l *Log) trim(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
 	defer cancel()
 	cut, left, err := l.opts.Store.trim(ctx, l.opts.Now().Add(-l.opts.Retention), int64(l.opts.MaxEntries))
 	if cut > 0 {
