@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -96,7 +97,8 @@ type daemon struct {
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
 	failed                chan error // a listener that ended by itself
-	address, adminAddress string     // as they are, where a port of 0 was asked for
+	intake                net.Listener
+	address, adminAddress string // as they are, where a port of 0 was asked for
 }
 
 // startDaemon returns once events are taken, or undoes what it has begun. Where it may
@@ -110,7 +112,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
-		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
+		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, d.close(ctx))

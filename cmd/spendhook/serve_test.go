@@ -142,7 +142,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		{"no such configuration", "read the configuration: open /nowhere.yml", exitFailure, h.args("--config", "/nowhere.yml")},
 		{"no Redis address", "redis: the address starts with none of", exitFailure, h.args("--redis", "http://user:hunter2@example.com")},
 		{"open to the network", "tls: refused: there is no TLS", exitFailure, []string{"serve", "--listen", "0.0.0.0:0", "--data-dir", h.dir}},
-		{"open to this machine", "tls: refused: there is no TLS", exitFailure, []string{"serve", "--listen", "127.0.0.1:0", "--data-dir", h.dir}},
+		{"open to this machine", "--quickstart", exitFailure, []string{"serve", "--listen", "127.0.0.1:0", "--data-dir", h.dir}},
 		{"no such certificate", "/nowhere.pem, /key.pem: open /nowhere.pem", exitFailure, h.args("--tls-cert", "/nowhere.pem", "--tls-key", "/key.pem")},
 		{"dev open to the network", "listen: refused: dev has no protection", exitFailure, h.args("--listen", "0.0.0.0:0")},
 		{"demo without dev", "--demo needs --dev", exitUsage, []string{"serve", "--demo", "--data-dir", h.dir, "--config", proxied}},
@@ -350,5 +350,25 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 	if !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, `"error.type":"http_5xx"`) }) {
 		t.Error("the log has no failed attempt, so this proves little")
+	}
+}
+
+// Without public_url, what is delivered has links to where the daemon listens.
+func TestLinksOfDeliveries(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "").start(t)
+	e := newEndpoint(t, nil)
+	var sub gen.SubscriberWithSecret
+	r := d.cli(t, "", "subscriber", "create", "--name", "Thin", "--callback-url", e.URL+"/hook", "--event", "PAYMENT_PAID", "--event-format", "thin", "-o", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &sub); err != nil {
+		t.Fatal(err, r)
+	}
+	e.knows(t, sub.UUID, sub.Secret)
+	d.cli(t, "", "event", "send", "--id", "evt_1", "--event", "PAYMENT_PAID").want(t, exitOK, "ACCEPTED", "")
+	e.awaits(t, 1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if body := e.bodies["evt_1"]; !strings.Contains(body, `"`+d.api+`/api/v1/events/evt_1"`) {
+		t.Errorf("no link to %s: %s", d.api, body)
 	}
 }
