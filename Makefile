@@ -141,6 +141,7 @@ rootfs: bin/linux-$(ARCH)/spendhook ## Write the root file system of the image t
 
 .PHONY: packages
 packages: binaries build ## Build the Debian and RPM packages for amd64 and arm64 in bin/packages
+	rm -rf bin/packages
 	deploy/packages/generate bin/spendhook bin/packages $(word 3,$(shell scripts/version))
 	@for arch in amd64 arm64; do for kind in deb rpm; do \
 		(cd deploy/packages && ARCH=$$arch BIN=$(CURDIR)/bin VERSION=$(word 1,$(shell scripts/version)) SOURCE_DATE_EPOCH=$$(date -u -d $(word 3,$(shell scripts/version)) +%s) \
