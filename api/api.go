@@ -21,25 +21,28 @@ import (
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
+	"spendhook/storage/billing"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers Subscribers
-	Publisher   Publisher
-	Events      Events
-	EventTypes  EventTypes
-	Deliveries  Deliveries
-	Redelivery  Redelivery
-	Dispatcher  Dispatcher
-	Quarantine  Quarantine
-	Idempotency Idempotency
-	Cards       Cards
-	CardJobs    CardJobs
-	Spend       Spend
-	Sessions    Sessions
-	Verifier    *auth.Verifier
+	Subscribers    Subscribers
+	Publisher      Publisher
+	Events         Events
+	EventTypes     EventTypes
+	Deliveries     Deliveries
+	Redelivery     Redelivery
+	Dispatcher     Dispatcher
+	Quarantine     Quarantine
+	Idempotency    Idempotency
+	Cards          Cards
+	CardJobs       CardJobs
+	Reimbursements reimbursementReader
+	Locations      locationReader
+	Statements     *billing.Store
+	Sessions       Sessions
+	Verifier       *auth.Verifier
 
 	// Audit records changes. Nil records nothing.
 	Audit Audit

@@ -23,7 +23,8 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
 )
 
@@ -135,13 +136,15 @@ type CardJobs interface {
 	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error)
 }
 
-// Spend reads the rest of the spend data; it is *spend.Store.
-type Spend interface {
-	Reimbursements(ctx context.Context, f spend.ReimbursementFilter) (list []spend.Reimbursement, total int64, err error)
-	Location(ctx context.Context, company, id uuid.UUID) (spend.Location, error)
-	Locations(ctx context.Context, f spend.LocationFilter) (list []spend.Location, total int64, err error)
-	CurrentStatement(ctx context.Context, company uuid.UUID) (spend.Statement, error)
-	StatementOf(ctx context.Context, company uuid.UUID, month, year int) (spend.Statement, error)
+// reimbursementReader is *reimbursements.Store.
+type reimbursementReader interface {
+	List(ctx context.Context, f reimbursements.Filter) (list []reimbursements.Reimbursement, total int64, err error)
+}
+
+// locationReader is *locations.Store.
+type locationReader interface {
+	Get(ctx context.Context, company, id uuid.UUID) (locations.Location, error)
+	List(ctx context.Context, f locations.Filter) (list []locations.Location, total int64, err error)
 }
 
 // Sessions is *session.Store: the links and sessions of the web console.

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // Client is an OAuth client: a program that gets access tokens.
@@ -35,19 +36,19 @@ type clientRows struct{ db *storage.DB }
 type clientRow struct {
 	bun.BaseModel `bun:"table:clients,alias:c"`
 
-	ID             string       `bun:"id,pk"`
-	Name           string       `bun:"name"`
-	CompanyUUID    *storage.Key `bun:"company_uuid"`
-	Scopes         string       `bun:"scopes"`
-	Certificates   string       `bun:"certificates"`
-	SecretHash     string       `bun:"secret_hash"`
-	OldSecretHash  string       `bun:"old_secret_hash"`
-	OldSecretUntil int64        `bun:"old_secret_until"`
-	CreatedAt      int64        `bun:"created_at"`
-	UpdatedAt      int64        `bun:"updated_at"`
-	LastUsedAt     *int64       `bun:"last_used_at"`
-	RevokedAt      *int64       `bun:"revoked_at"`
-	Deleted        bool         `bun:"deleted"`
+	ID             string      `bun:"id,pk"`
+	Name           string      `bun:"name"`
+	CompanyUUID    *column.Key `bun:"company_uuid"`
+	Scopes         string      `bun:"scopes"`
+	Certificates   string      `bun:"certificates"`
+	SecretHash     string      `bun:"secret_hash"`
+	OldSecretHash  string      `bun:"old_secret_hash"`
+	OldSecretUntil int64       `bun:"old_secret_until"`
+	CreatedAt      int64       `bun:"created_at"`
+	UpdatedAt      int64       `bun:"updated_at"`
+	LastUsedAt     *int64      `bun:"last_used_at"`
+	RevokedAt      *int64      `bun:"revoked_at"`
+	Deleted        bool        `bun:"deleted"`
 }
 
 func newClientRow(c Client) clientRow {
@@ -58,7 +59,7 @@ func newClientRow(c Client) clientRow {
 		LastUsedAt: millis(c.LastUsedAt), RevokedAt: millis(c.RevokedAt),
 	}
 	if c.Company != nil {
-		r.CompanyUUID = new(storage.Key(*c.Company))
+		r.CompanyUUID = new(column.Key(*c.Company))
 	}
 	return r
 }
@@ -69,7 +70,7 @@ func (r *clientRow) client() Client {
 		Scopes: strings.Fields(r.Scopes), Certificates: strings.Fields(r.Certificates),
 		SecretHash: r.SecretHash, OldSecretHash: r.OldSecretHash, OldSecretUntil: time.UnixMilli(r.OldSecretUntil).UTC(),
 		CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), UpdatedAt: time.UnixMilli(r.UpdatedAt).UTC(),
-		LastUsedAt: storage.FromMillis(r.LastUsedAt), RevokedAt: storage.FromMillis(r.RevokedAt),
+		LastUsedAt: column.FromMillis(r.LastUsedAt), RevokedAt: column.FromMillis(r.RevokedAt),
 	}
 }
 

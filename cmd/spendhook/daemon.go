@@ -43,7 +43,6 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
 )
@@ -67,7 +66,6 @@ type daemon struct {
 	registry    *prometheus.Registry
 	storage     *storage.DB
 	cards       *cards.Store
-	spend       *spend.Store
 	database    *databaseWatch
 	redis       *redisx.Redis
 	memory      *redismemory.Watch
@@ -164,7 +162,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
-	d.cards, d.spend = cards.New(cards.Options{DB: d.storage}), spend.New(d.storage)
+	d.cards = cards.New(cards.Options{DB: d.storage})
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)

@@ -26,6 +26,9 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
+	"spendhook/storage/billing"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
 )
@@ -196,7 +199,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Subscribers: d.service, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
-		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
+		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokenEndpoint(), Clients: d.oauthClients(), Verifier: d.verifier,
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,

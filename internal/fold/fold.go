@@ -1,4 +1,5 @@
-package spend
+// Package fold makes texts comparable that a reader takes for the same.
+package fold
 
 import (
 	"strings"
@@ -10,9 +11,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Fold makes equal what differs in case, accents or width only. Letters of the Latin
+// Text makes equal what differs in case, accents or width only. Letters of the Latin
 // script that are one with a stroke, hook or ligature count as accented, too: ł, ø, æ.
-func Fold(s string) string {
+func Text(s string) string {
 	stripped, _, err := transform.String(transform.Chain(norm.NFKD, runes.Remove(runes.In(unicode.Mn)), norm.NFC), s)
 	if err != nil {
 		stripped = s
@@ -28,8 +29,3 @@ var plainLatin = strings.NewReplacer(
 	"ɲ", "n", "ƞ", "n", "ø", "o", "ɵ", "o", "ɔ", "o", "ƥ", "p", "ɍ", "r", "ƭ", "t", "ʈ", "t", "ŧ", "t", "ⱦ", "t",
 	"ʉ", "u", "ʋ", "v", "ƴ", "y", "ɏ", "y", "ƶ", "z", "ȥ", "z",
 )
-
-// likePattern matches what contains s, for LIKE … ESCAPE '!'.
-func likePattern(s string) string {
-	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
-}
