@@ -15,7 +15,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/keys"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
@@ -394,8 +394,8 @@ type waiting struct{ busy, paused *redis.BoolCmd }
 
 func askWaiting(ctx context.Context, pipe redis.Pipeliner, r delivery.Ref) waiting {
 	return waiting{
-		busy:   pipe.HExists(ctx, workqueue.InFlightKey(r.Company, r.Subscriber), r.ID),
-		paused: pipe.HExists(ctx, workqueue.EndpointKey(r.Company, r.Subscriber), "paused"),
+		busy:   pipe.HExists(ctx, queues.InFlightKey(r.Company, r.Subscriber), r.ID),
+		paused: pipe.HExists(ctx, queues.EndpointKey(r.Company, r.Subscriber), "paused"),
 	}
 }
 
