@@ -79,7 +79,8 @@ type Options struct {
 	// that of a test delivery; 0 means 20 s.
 	Timeout, TestTimeout time.Duration
 
-	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB.
+	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB. A
+	// company reads at most half of it a second, after a burst.
 	AnswerBytes int64
 
 	// Unavailable reports further errors of the domain that mean that Redis is
@@ -101,6 +102,7 @@ type server struct {
 	router   *mux.Router
 	throttle *throttle
 	flight   *flight
+	refusals *refusals
 }
 
 // The generated code knows the server by its methods.
@@ -129,7 +131,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.flight = newFlight(s.opts.AnswerBytes)
+	s.flight, s.refusals = newFlight(s.opts.AnswerBytes, s.opts.AnswerBytes/2, s.opts.Now), newRefusals()
 	s.throttle = newThrottle(opts.Limits, s.opts.Metrics)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {

@@ -16,7 +16,7 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -113,9 +113,9 @@ type Dispatcher interface {
 
 // Quarantine is what could not be read; it is *dispatcher.Dispatcher.
 type Quarantine interface {
-	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
-	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
-	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
+	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
+	RetryQuarantined(ctx context.Context, e quarantine.Entry) error
+	DropQuarantined(ctx context.Context, e quarantine.Entry) error
 }
 
 // Cards is *cards.Store.

@@ -85,7 +85,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
-	o.WebhookKeys = true
+	o.WebhookKeys, o.Timeout = true, patient
 	for _, f := range adjust {
 		f(&o)
 	}

@@ -15,7 +15,8 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -57,7 +58,7 @@ type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
-	Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklog, error)
+	Backlogs(ctx context.Context, n int) ([]backlog.Company, error)
 }
 
 // EventTypes is *eventtype.Store.
@@ -93,10 +94,10 @@ type Dispatcher interface {
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
 	Sent(ctx context.Context, company uuid.UUID, id string) (dispatcher.Sent, error)
 	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
-	Backlog(ctx context.Context) (workqueue.Backlog, error)
-	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
-	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
-	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
+	Backlog(ctx context.Context) (backlog.Total, error)
+	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
+	RetryQuarantined(ctx context.Context, e quarantine.Entry) error
+	DropQuarantined(ctx context.Context, e quarantine.Entry) error
 }
 
 // Traffic is *traffic.Store.

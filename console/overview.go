@@ -15,7 +15,7 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/subscribers"
 )
 
@@ -63,8 +63,8 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 // overviewOfAll is how the whole system does.
 type overviewOfAll struct {
 	Status  Status
-	Backlog workqueue.Backlog
-	Largest []workqueue.CompanyBacklog
+	Backlog backlog.Total
+	Largest []backlog.Company
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow

@@ -14,7 +14,7 @@ import (
 	"spendhook/cmd/spendhook/remote"
 	webconsole "spendhook/console"
 	"spendhook/console/session"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 )
@@ -109,7 +109,7 @@ func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
 		Database: webconsole.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
 		Memory:   webconsole.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
 	}
-	formats, err := workqueue.ReadFormats(ctx, s.redis.Client())
+	formats, err := storedformat.Read(ctx, s.redis.Client())
 	if err != nil {
 		return status, err
 	}

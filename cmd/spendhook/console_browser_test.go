@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/traffic"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 )
 
 // TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
@@ -147,7 +147,7 @@ func (w *story) invent(t *testing.T) {
 		end()
 		c.Run(ended) // which writes once
 	}
-	changes := workqueue.ChangesKey(developerCompany, failing)
+	changes := queues.ChangesKey(developerCompany, failing)
 	if err := client.Del(t.Context(), changes).Err(); err != nil {
 		t.Fatal(err)
 	}

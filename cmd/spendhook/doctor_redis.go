@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/config"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/partition"
 	"spendhook/internal/redismemory"
@@ -159,21 +160,21 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	for p := range all {
 		all[p] = p
 	}
-	q := workqueue.New(workqueue.Options{Client: r.Client(), Replica: "doctor"})
-	backlog, err := q.Backlog(ctx, all)
+	meter := backlog.New(r.Client(), nil)
+	waiting, err := meter.Measure(ctx, all)
 	if err != nil {
 		d.problem("work", err.Error(), "see which Redis server does not answer")
 		return
 	}
-	if backlog.OldestDue > overdueWork {
-		d.problem("partitions", fmt.Sprintf("work that is due for %v is served by nobody", backlog.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner does not get on")
+	if waiting.OldestDue > overdueWork {
+		d.problem("partitions", fmt.Sprintf("work that is due for %v is served by nobody", waiting.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner does not get on")
 	} else {
-		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", backlog.Pending))
+		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", waiting.Pending))
 	}
-	if backlog.Quarantined > 0 {
-		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", backlog.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
+	if waiting.Quarantined > 0 {
+		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", waiting.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
 	}
-	largest, err := q.Largest(ctx, backlog, askedLargest)
+	largest, err := meter.Largest(ctx, waiting, askedLargest)
 	if err != nil {
 		d.warn("quotas", err.Error(), "try again")
 		return
@@ -192,7 +193,7 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 
 // formats looks at the releases that share what is stored, and at the keys of its secrets.
 func (d *doctor) formats(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
-	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
 		d.problem("versions", err.Error(), "see which Redis server does not answer")
 		return

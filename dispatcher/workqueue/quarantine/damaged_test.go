@@ -1,4 +1,4 @@
-package workqueue_test
+package quarantine_test
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 )
 
 // An event that is damaged in its first byte, of another type or gone comes to a
@@ -21,24 +21,24 @@ func TestDamagedEventsAreClaimed(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			q := newQuarantine(t)
-			e := workqueue.Quarantined{Company: uuid.New(), EventID: "e"}
+			q := newBench(t)
+			e := quarantine.Entry{Company: uuid.New(), EventID: "e"}
 			if err := damage(q.client, companyKey(e.Company, "e", ":e")); err != nil {
 				t.Fatal(err)
 			}
 			q.add(1000, e)
 			q.start()
-			if err := q.RetryQuarantined(t.Context(), e); err != nil {
+			if err := q.Retry(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
 			b := q.next()
-			if err := q.Requeue(t.Context(), b.replica, b.Batch); err != nil {
+			if err := q.queue.Requeue(t.Context(), b.replica, b.Batch); err != nil {
 				t.Fatal(err)
 			}
 			if b = q.next(); len(b.Events) != 1 || b.Events[0].ID != "e" {
 				t.Fatalf("claimed %+v", b)
 			}
-			if err := q.Quarantine(t.Context(), b.replica, e.Company, "e", nil); err != nil {
+			if err := q.Move(t.Context(), b.replica, e); err != nil {
 				t.Fatal(err)
 			}
 			if got := q.list(&e.Company, 10); !slices.Equal(got, []string{e.Member()}) {

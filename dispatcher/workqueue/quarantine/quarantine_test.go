@@ -1,4 +1,4 @@
-package workqueue_test
+package quarantine_test
 
 import (
 	"context"
@@ -13,16 +13,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
 
-// quarantine is a queue and the Redis that it is on. What it claims arrives at
+// bench is a quarantine and the queue beside it. What the queue claims arrives at
 // taken, with the name that it was claimed under.
-type quarantine struct {
-	*workqueue.Queue
+type bench struct {
+	*quarantine.Store
 
+	queue  *workqueue.Queue
 	t      *testing.T
 	client redis.UniversalClient
 	taken  chan takenBatch
@@ -39,10 +43,10 @@ type everything struct{}
 func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
 func (everything) Refused(uuid.UUID) bool            { return false }
 
-func newQuarantine(t *testing.T) *quarantine {
+func newBench(t *testing.T) *bench {
 	t.Helper()
-	q := &quarantine{t: t, client: redistest.New(t), taken: make(chan takenBatch, 100)}
-	q.Queue = workqueue.New(workqueue.Options{
+	q := &bench{t: t, client: redistest.New(t), taken: make(chan takenBatch, 100)}
+	q.queue = workqueue.New(workqueue.Options{
 		Client: q.client, Replica: "one", Admission: everything{}, ServiceEvery: 10 * time.Millisecond,
 		Take: func(_ context.Context, replica string, batches []workqueue.Batch) {
 			for _, b := range batches {
@@ -50,25 +54,26 @@ func newQuarantine(t *testing.T) *quarantine {
 			}
 		},
 	})
+	q.Store = quarantine.New(quarantine.Options{Client: q.client, Wake: q.queue.Wake, Kick: q.queue.Kick})
 	return q
 }
 
 // start begins to claim, until the test ends.
-func (q *quarantine) start() {
+func (q *bench) start() {
 	q.t.Helper()
-	if err := q.Start(q.t.Context()); err != nil {
+	if err := q.queue.Start(q.t.Context()); err != nil {
 		q.t.Fatal(err)
 	}
 	q.t.Cleanup(func() {
-		q.StopClaiming(context.Background())
-		if err := q.Release(context.Background()); err != nil {
+		q.queue.StopClaiming(context.Background())
+		if err := q.queue.Release(context.Background()); err != nil {
 			q.t.Error(err)
 		}
 	})
 }
 
 // next is the next batch that is claimed.
-func (q *quarantine) next() takenBatch {
+func (q *bench) next() takenBatch {
 	q.t.Helper()
 	select {
 	case b := <-q.taken:
@@ -79,22 +84,22 @@ func (q *quarantine) next() takenBatch {
 	}
 }
 
-func (q *quarantine) add(at int64, entries ...workqueue.Quarantined) {
+func (q *bench) add(at int64, entries ...quarantine.Entry) {
 	q.t.Helper()
 	for _, e := range entries {
-		if err := q.client.ZAdd(q.t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: float64(at), Member: e.Member()}).Err(); err != nil {
+		if err := q.client.ZAdd(q.t.Context(), quarantine.Key(partition.Of(e.Company)), redis.Z{Score: float64(at), Member: e.Member()}).Err(); err != nil {
 			q.t.Fatal(err)
 		}
 	}
 }
 
 // list reads all pages, each of the given size.
-func (q *quarantine) list(company *uuid.UUID, size int) []string {
+func (q *bench) list(company *uuid.UUID, size int) []string {
 	q.t.Helper()
 	var all []string
-	f := workqueue.QuarantineFilter{Company: company, Size: size}
+	f := quarantine.Filter{Company: company, Size: size}
 	for {
-		page, err := q.Quarantined(q.t.Context(), f)
+		page, err := q.List(q.t.Context(), f)
 		if err != nil {
 			q.t.Fatal(err)
 		}
@@ -116,14 +121,14 @@ func companyKey(company uuid.UUID, kind, more string) string {
 
 func TestQuarantineIsListed(t *testing.T) {
 	t.Parallel()
-	q := newQuarantine(t)
+	q := newBench(t)
 	companies := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
 	sub := uuid.New()
 	want := map[uuid.UUID][]string{}
 	for i := range 5 {
 		for _, c := range companies {
-			event := workqueue.Quarantined{Company: c, EventID: fmt.Sprintf("e-%d", i)}
-			delivery := workqueue.Quarantined{Company: c, EventID: event.EventID, Subscriber: &sub}
+			event := quarantine.Entry{Company: c, EventID: fmt.Sprintf("e-%d", i)}
+			delivery := quarantine.Entry{Company: c, EventID: event.EventID, Subscriber: &sub}
 			q.add(int64(1000+i/2), event, delivery) // some at the same moment
 			want[c] = append(want[c], event.Member(), delivery.Member())
 		}
@@ -141,38 +146,38 @@ func TestQuarantineIsListed(t *testing.T) {
 		}
 	}
 
-	page, err := q.Quarantined(t.Context(), workqueue.QuarantineFilter{Company: &companies[0], Size: 3})
+	page, err := q.List(t.Context(), quarantine.Filter{Company: &companies[0], Size: 3})
 	if err != nil || page.Items[1].Subscriber == nil || *page.Items[1].Subscriber != sub || !page.Items[1].At.Equal(time.UnixMilli(1000)) {
 		t.Errorf("%+v %v", page, err)
 	}
 	elsewhere := cursor.Encode("quarantine", companies[0].String(), map[string]int{"p": (partition.Of(companies[0]) + 1) % partition.Count})
 	for _, text := range []string{"!", "AAAA", elsewhere} {
-		if _, err := q.Quarantined(t.Context(), workqueue.QuarantineFilter{Company: &companies[0], Cursor: text}); !errors.Is(err, cursor.ErrBad) {
+		if _, err := q.List(t.Context(), quarantine.Filter{Company: &companies[0], Cursor: text}); !errors.Is(err, cursor.ErrBad) {
 			t.Errorf("cursor %q: %v", text, err)
 		}
 	}
-	b, err := q.Backlog(t.Context(), []int{partition.Of(companies[0])})
-	if err != nil || b.Quarantined < 10 {
-		t.Errorf("backlog %+v %v", b, err)
+	total, err := backlog.New(q.client, nil).Measure(t.Context(), []int{partition.Of(companies[0])})
+	if err != nil || total.Quarantined < 10 {
+		t.Errorf("backlog %+v %v", total, err)
 	}
 }
 
 // A list of one company goes on where many entries of another stand between.
 func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
 	t.Parallel()
-	q := newQuarantine(t)
+	q := newBench(t)
 	company := uuid.New()
 	loud := uuid.New()
 	for partition.Of(loud) != partition.Of(company) {
 		loud = uuid.New()
 	}
-	first, last := workqueue.Quarantined{Company: company, EventID: "first"}, workqueue.Quarantined{Company: company, EventID: "last"}
+	first, last := quarantine.Entry{Company: company, EventID: "first"}, quarantine.Entry{Company: company, EventID: "last"}
 	q.add(1, first)
 	others := make([]redis.Z, 3000)
 	for i := range others {
-		others[i] = redis.Z{Score: float64(2 + i/7), Member: workqueue.Quarantined{Company: loud, EventID: strconv.Itoa(i)}.Member()}
+		others[i] = redis.Z{Score: float64(2 + i/7), Member: quarantine.Entry{Company: loud, EventID: strconv.Itoa(i)}.Member()}
 	}
-	if err := q.client.ZAdd(t.Context(), workqueue.QuarantineKey(partition.Of(company)), others...).Err(); err != nil {
+	if err := q.client.ZAdd(t.Context(), quarantine.Key(partition.Of(company)), others...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	q.add(10_000, last)
@@ -186,9 +191,9 @@ func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
 
 func TestRetriedEventIsClaimedAgain(t *testing.T) {
 	t.Parallel()
-	q := newQuarantine(t)
-	e := workqueue.Quarantined{Company: uuid.New(), EventID: "e"}
-	if err := q.RetryQuarantined(t.Context(), e); !errors.Is(err, workqueue.ErrNotQuarantined) {
+	q := newBench(t)
+	e := quarantine.Entry{Company: uuid.New(), EventID: "e"}
+	if err := q.Retry(t.Context(), e); !errors.Is(err, quarantine.ErrNotFound) {
 		t.Fatal(err)
 	}
 	q.add(1000, e)
@@ -200,37 +205,37 @@ func TestRetriedEventIsClaimedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.start()
-	if err := q.RetryQuarantined(t.Context(), e); err != nil {
+	if err := q.Retry(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
 	b := q.next()
 	if len(b.Events) != 1 || b.Company != e.Company || b.Events[0].Value != "Rmended" || !slices.Equal(b.Events[0].Known, []uuid.UUID{sub}) {
 		t.Errorf("claimed %+v", b)
 	}
-	if err := q.RetryQuarantined(t.Context(), e); !errors.Is(err, workqueue.ErrNotQuarantined) {
+	if err := q.Retry(t.Context(), e); !errors.Is(err, quarantine.ErrNotFound) {
 		t.Errorf("again: %v", err)
 	}
 }
 
 func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
 	t.Parallel()
-	q := newQuarantine(t)
+	q := newBench(t)
 	company, sub := uuid.New(), uuid.New()
 	for id, record := range map[string]string{"waits": "P1|{}", "damaged": "}", "delivered": "D2|{}", "flies": "R3|{}"} {
 		if err := q.client.HSet(t.Context(), companyKey(company, "d", "/"+id), sub.String(), record).Err(); err != nil {
 			t.Fatal(err)
 		}
-		q.add(1000, workqueue.Quarantined{Company: company, EventID: id, Subscriber: &sub})
+		q.add(1000, quarantine.Entry{Company: company, EventID: id, Subscriber: &sub})
 	}
-	if err := q.client.HSet(t.Context(), workqueue.InFlightKey(company, sub), "flies", "another").Err(); err != nil {
+	if err := q.client.HSet(t.Context(), queues.InFlightKey(company, sub), "flies", "another").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"waits", "damaged", "delivered", "flies"} {
-		if err := q.RetryQuarantined(t.Context(), workqueue.Quarantined{Company: company, EventID: id, Subscriber: &sub}); err != nil {
+		if err := q.Retry(t.Context(), quarantine.Entry{Company: company, EventID: id, Subscriber: &sub}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	queued, err := q.client.ZRange(t.Context(), workqueue.EndpointQueueKey(company, sub), 0, -1).Result()
+	queued, err := q.client.ZRange(t.Context(), queues.EndpointQueueKey(company, sub), 0, -1).Result()
 	slices.Sort(queued)
 	if err != nil || !slices.Equal(queued, []string{"damaged", "waits"}) {
 		t.Errorf("queued %v %v", queued, err)

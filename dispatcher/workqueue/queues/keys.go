@@ -1,4 +1,4 @@
-package workqueue
+package queues
 
 import (
 	"github.com/google/uuid"
@@ -11,26 +11,14 @@ import (
 // what the replica has in flight -> the number of the call that claimed it; its
 // field "" is the highest number.
 
-// dueKey: zset of what needs service -> unix ms: a wake-up, endpoint queues, jobs.
-func dueKey(p int) string { return partition.Prefix(p) + "due" }
+// DueKey is what of a partition needs service: a wake-up, endpoint queues, jobs. Type:
+// sorted set, by unix ms. Writer: the scripts of packages workqueue, delivery and
+// redelivery. TTL: none, a member goes when it is served.
+func DueKey(p int) string { return partition.Prefix(p) + "due" }
 
-// absentKey never exists. A script that declares it beside a key that does is
+// AbsentKey never exists. A script that declares it beside a key that does is
 // refused while its slot is being moved, before it runs.
-func absentKey(p int) string { return partition.Prefix(p) + "absent" }
-
-// replicasKey: zset replica -> unix ms of its last heartbeat, of the shard that
-// partition p stands for.
-func replicasKey(p int) string { return partition.Prefix(p) + "replicas" }
-
-// readsKey is the formats that replicas read. Type: hash, replica to "oldest-newest".
-// Writer: the heartbeat script. TTL: as replicasKey, which is beside it.
-func readsKey(p int) string { return partition.Prefix(p) + "reads" }
-
-// QuarantineKey is the work of a partition that could not be read. Type: sorted
-// set, "company/event id" or "company/event id/subscriber" by the unix ms of its
-// quarantine. Writer: the scripts of this package and of package delivery. TTL:
-// none, an operator retries or drops each entry.
-func QuarantineKey(p int) string { return partition.Prefix(p) + "quarantine" }
+func AbsentKey(p int) string { return partition.Prefix(p) + "absent" }
 
 // InOrder is the score from which deliveries of an endpoint queue are in the order of
 // their events, as lua/lib.lua has it.
@@ -38,14 +26,14 @@ const InOrder = "10000000000000"
 
 // EndpointQueueKey is the deliveries that wait for one endpoint. Type: sorted set,
 // event id by the unix ms it is due or, for an ordered subscriber, by InOrder and the
-// event's number in its company. Writer: the scripts of this package and
-// of package delivery. TTL: none, it empties.
+// event's number in its company. Writer: the scripts of packages workqueue
+// and delivery. TTL: none, it empties.
 func EndpointQueueKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "eq:"+company.String()+"/"+subscriber.String())
 }
 
 // EndpointKey is how an endpoint queue is served; lua/lib.lua lists the fields. Type:
-// hash. Writer: the scripts of this package and of packages delivery and subscribers.
+// hash. Writer: the scripts of packages workqueue, delivery and subscribers.
 // TTL: none, a field goes when it does not hold any more.
 func EndpointKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "es:"+company.String()+"/"+subscriber.String())
@@ -53,7 +41,7 @@ func EndpointKey(company, subscriber uuid.UUID) string {
 
 // ManagedKey is the subscribers of a company all of whose deliveries go by their endpoint
 // queue. Type: set; one that is paused is in it once more, after PausedMark. Writer: the
-// scripts of this package and of packages delivery and subscribers. TTL: none, a member
+// scripts of packages workqueue, delivery and subscribers. TTL: none, a member
 // goes when it does not hold any more.
 func ManagedKey(company uuid.UUID) string { return partition.Key(company, "bl:"+company.String()) }
 
@@ -62,7 +50,7 @@ const PausedMark = "!"
 
 // ChangesKey is how a subscriber did: paused, resumed, disabled, enabled, failing or
 // recovered, each after its unix ms and a space, the latest first. Type: list, 50 at most.
-// Writer: the scripts of this package and of packages delivery and subscribers. TTL: 8
+// Writer: the scripts of packages workqueue, delivery and subscribers. TTL: 8
 // days after the last.
 func ChangesKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "hs:"+company.String()+"/"+subscriber.String())
@@ -70,7 +58,7 @@ func ChangesKey(company, subscriber uuid.UUID) string {
 
 // InFlightKey is the deliveries of an endpoint queue whose attempt is under way.
 // Type: hash, event id to the replica that claimed it and the version its record
-// had then. Writer: the scripts of this package and of package delivery. TTL: an
+// had then. Writer: the scripts of packages workqueue and delivery. TTL: an
 // hour after the last claim.
 func InFlightKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "ef:"+company.String()+"/"+subscriber.String())

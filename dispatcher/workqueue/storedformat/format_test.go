@@ -1,8 +1,9 @@
-package workqueue_test
+package storedformat_test
 
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
@@ -119,11 +122,16 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 	})
 	wantRefused(t, "create subscriber", err, p)
 	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)
-	wantRefused(t, "quarantine", q.Quarantine(ctx, "a replica", company, ref.ID, nil), p)
+	unreadable := quarantine.New(quarantine.Options{Client: client, Wake: q.Wake, Kick: q.Kick})
+	wantRefused(t, "quarantine", unreadable.Move(ctx, "a replica", quarantine.Entry{Company: company, EventID: ref.ID}), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 
 	q.Kick(p)
-	eventually(t, "the claim is refused", func() bool { return q.Refused() != nil })
+	for late := time.Now().Add(time.Minute); q.Refused() == nil; runtime.Gosched() {
+		if time.Now().After(late) {
+			t.Fatal("the claim was not refused")
+		}
+	}
 	wantRefused(t, "claim", q.Refused(), p)
 	if len(claimed) > 0 {
 		t.Error("work was claimed")
@@ -155,14 +163,14 @@ func TestRaiseFormat(t *testing.T) {
 	if err := old.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	before, err := workqueue.ReadFormats(ctx, client)
+	before, err := storedformat.Read(ctx, client)
 	if err != nil || len(before.Readers) != 1 || !before.Readers[0].Reads(1) || before.Readers[0].Reads(2) {
 		t.Fatalf("%+v %v", before.Readers, err)
 	}
-	if n, err := workqueue.RaiseFormat(ctx, client, 2); n != 0 || !errors.Is(err, workqueue.ErrOldReplica) {
+	if n, err := storedformat.Raise(ctx, client, 2); n != 0 || !errors.Is(err, storedformat.ErrOldReplica) {
 		t.Errorf("raised %d, %v", n, err)
 	}
-	if after, err := workqueue.ReadFormats(ctx, client); err != nil || after.Partitions != before.Partitions {
+	if after, err := storedformat.Read(ctx, client); err != nil || after.Partitions != before.Partitions {
 		t.Errorf("a refused command has raised partitions: %v", err)
 	}
 	stop(t, old)
@@ -171,17 +179,17 @@ func TestRaiseFormat(t *testing.T) {
 	client.ZAdd(ctx, partition.Prefix(0)+"replicas", redis.Z{Score: float64(now), Member: "new"})
 	client.HSet(ctx, partition.Prefix(0)+"reads", "new", "1-2")
 	client.Set(ctx, partition.FormatKey(17), 2, 0) // a command that was interrupted
-	if _, err := workqueue.RaiseFormat(ctx, client, 2); err == nil {
+	if _, err := storedformat.Raise(ctx, client, 2); err == nil {
 		t.Error("this build has raised partitions beyond what it reads")
 	}
 	client.Del(ctx, partition.FormatKey(17))
 	for p := range partition.Count {
 		client.Del(ctx, partition.FormatKey(p))
 	}
-	if n, err := workqueue.RaiseFormat(ctx, client, 2); n != partition.Count || err != nil {
+	if n, err := storedformat.Raise(ctx, client, 2); n != partition.Count || err != nil {
 		t.Errorf("raised %d, %v", n, err)
 	}
-	after, err := workqueue.ReadFormats(ctx, client)
+	after, err := storedformat.Read(ctx, client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package workqueue
+// Package storedformat reads in which format the work of each partition is stored and
+// which formats the living replicas read, and raises it once all of them read the new one.
+package storedformat
 
 import (
 	"context"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -18,7 +21,7 @@ import (
 //go:embed lua/format.lua
 var formatSource string
 
-var formatScript = Script(formatSource, true)
+var formatScript = queues.Script(formatSource, true)
 
 // livingFor is how long after its last heartbeat a replica may still come back:
 // several times longer than others wait before they take its work over.
@@ -39,27 +42,27 @@ type Formats struct {
 	Readers    []Reader // by name
 }
 
-// ReadFormats reads the stored formats.
-func ReadFormats(ctx context.Context, client redis.UniversalClient) (Formats, error) {
+// Read reads the stored formats.
+func Read(ctx context.Context, client redis.UniversalClient) (Formats, error) {
 	all := make([]int, partition.Count)
 	for p := range all {
 		all[p] = p
 	}
-	return runFormat(ctx, client, all, 0)
+	return run(ctx, client, all, 0)
 }
 
 // ErrOldReplica means that a living replica cannot read the new format.
 var ErrOldReplica = errors.New("a living replica does not read the new format: stop it first")
 
-// RaiseFormat raises partitions to a format that this build reads, each in one
+// Raise raises partitions to a format that this build reads, each in one
 // step, and returns how many it has raised. Those that have it stay. After an
 // error it may be called again.
 //
 // The partitions that keep the heartbeats of a shard come first: from then on the
 // heartbeat of a replica that cannot read the format is refused, so that no such
 // replica comes to life while the others are raised.
-func RaiseFormat(ctx context.Context, client redis.UniversalClient, to int) (raised int, err error) {
-	before, err := ReadFormats(ctx, client)
+func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised int, err error) {
+	before, err := Read(ctx, client)
 	if err != nil {
 		return 0, err
 	}
@@ -73,7 +76,7 @@ func RaiseFormat(ctx context.Context, client redis.UniversalClient, to int) (rai
 		return 0, err
 	}
 	for _, partitions := range [][]int{leaders, others} {
-		after, err := runFormat(ctx, client, partitions, to)
+		after, err := run(ctx, client, partitions, to)
 		if err != nil {
 			return raised, err
 		}
@@ -108,11 +111,11 @@ func leadersFirst(ctx context.Context, client redis.UniversalClient) (leaders, o
 	return leaders, others, nil
 }
 
-func runFormat(ctx context.Context, client redis.UniversalClient, partitions []int, to int) (Formats, error) {
+func run(ctx context.Context, client redis.UniversalClient, partitions []int, to int) (Formats, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{
-			Script: formatScript, Keys: Keys(p), Args: []any{partition.Prefix(p), to, livingFor.Milliseconds()},
+			Script: formatScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), to, livingFor.Milliseconds()},
 		}
 	}
 	var out Formats
@@ -128,8 +131,10 @@ func runFormat(ctx context.Context, client redis.UniversalClient, partitions []i
 		now, _ := list[1].(int64)
 		out.Partitions[partitions[i]] = int(now)
 		for j := 2; j+1 < len(list); j += 2 {
-			r := Reader{Replica: text(list[j])}
-			if _, err := fmt.Sscanf(text(list[j+1]), "%d-%d", &r.Oldest, &r.Newest); err != nil {
+			replica, _ := list[j].(string)
+			reads, _ := list[j+1].(string)
+			r := Reader{Replica: replica}
+			if _, err := fmt.Sscanf(reads, "%d-%d", &r.Oldest, &r.Newest); err != nil {
 				return out, fmt.Errorf("formats that replica %s reads: %w", r.Replica, err)
 			}
 			readers[r.Replica] = r
