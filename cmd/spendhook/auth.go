@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spendhook/api"
 	"spendhook/auth"
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
@@ -79,22 +78,6 @@ func (d *daemon) followAuth(ctx context.Context) {
 		}
 		failing = err != nil
 	}
-}
-
-// tokenEndpoint is nil, and not a nil *tokens.Endpoint, without one.
-func (d *daemon) tokenEndpoint() api.Tokens {
-	if d.tokens == nil {
-		return nil
-	}
-	return d.tokens
-}
-
-// oauthClients is nil, and not a nil *clients.Store, without them.
-func (d *daemon) oauthClients() api.Clients {
-	if d.clients == nil {
-		return nil
-	}
-	return d.clients
 }
 
 // openAuthTools opens what the commands about keys and clients work on, beside

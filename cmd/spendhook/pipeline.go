@@ -200,7 +200,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
-		Keys: d.keys, Tokens: d.tokenEndpoint(), Clients: d.oauthClients(), Verifier: d.verifier,
+		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
