@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	refusalDelay = 250 * time.Millisecond
+	refusalDelay = 500 * time.Millisecond
 	// Beyond these counts a refusal is answered at once.
 	maxDelayedOfOne = 512 // of one company, or of one client that belongs to none
 	maxDelayed      = 4096

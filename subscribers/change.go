@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 )
@@ -240,7 +240,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
-		append(workqueue.Keys(p), companyKey(company), urlsKey(company), healthKey(company, id)),
+		append(queues.Keys(p), companyKey(company), urlsKey(company), healthKey(company, id)),
 		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)

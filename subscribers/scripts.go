@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
 )
@@ -36,12 +36,12 @@ var (
 	//go:embed lua/resealkey.lua
 	resealKeyLua string
 
-	createScript     = workqueue.Script(versionLua+checkLua+createLua, false)
-	updateScript     = workqueue.Script(versionLua+operational.Lua()+checkLua+updateLua, true)
-	deleteScript     = workqueue.Script(versionLua+checkLua+deleteLua, true)
-	healthScript     = workqueue.Script(operational.Lua()+checkLua+healthLua, true)
-	pauseScript      = workqueue.Script(checkLua+pauseLua, true)
-	resumeScript     = workqueue.Script(checkLua+resumeLua, true)
+	createScript     = queues.Script(versionLua+checkLua+createLua, false)
+	updateScript     = queues.Script(versionLua+operational.Lua()+checkLua+updateLua, true)
+	deleteScript     = queues.Script(versionLua+checkLua+deleteLua, true)
+	healthScript     = queues.Script(operational.Lua()+checkLua+healthLua, true)
+	pauseScript      = queues.Script(checkLua+pauseLua, true)
+	resumeScript     = queues.Script(checkLua+resumeLua, true)
 	signingKeyScript = newScript(signingKeyLua)
 
 	certificateScript   = newScript(versionLua + certificateLua)

@@ -12,7 +12,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
 	"spendhook/internal/invalid"
@@ -106,7 +106,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	}
 	company := sub.CompanyUUID
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), companyKey(company), urlsKey(company), companiesKey(p))
+	keys := append(queues.Keys(p), companyKey(company), urlsKey(company), companiesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p)}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
@@ -151,7 +151,7 @@ const versionLife = 24 * time.Hour
 // for it.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), companyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
+	keys := append(queues.Keys(p), companyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
 		id.String(), company.String(), versionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -61,7 +61,7 @@ func (s *Store) healthCall(sample Sample, p HealthPolicy) (*script.Call, error) 
 	at := partition.Of(sample.Company)
 	return &script.Call{
 		Script: healthScript,
-		Keys:   append(workqueue.Keys(at), healthKey(sample.Company, sample.Subscriber), companyKey(sample.Company)),
+		Keys:   append(queues.Keys(at), healthKey(sample.Company, sample.Subscriber), companyKey(sample.Company)),
 		Args: []any{
 			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
 			p.FailingAfter, p.DisableAfter.Milliseconds(), expiredAgain.Milliseconds(), healthLife.Milliseconds(),
@@ -84,7 +84,7 @@ func (s *Store) Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID)
 		records = pipe.HMGet(ctx, companyKey(company), fields(ids)...)
 		for i, id := range ids {
 			counts[i] = pipe.HGetAll(ctx, healthKey(company, id))
-			pauses[i] = pipe.HMGet(ctx, workqueue.EndpointKey(company, id), "paused", "why")
+			pauses[i] = pipe.HMGet(ctx, queues.EndpointKey(company, id), "paused", "why")
 		}
 		return nil
 	})

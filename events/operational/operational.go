@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -30,7 +30,7 @@ var (
 	//go:embed lua/summary.lua
 	summarySource string
 
-	summaryScript = workqueue.Script(Lua()+summarySource, true)
+	summaryScript = queues.Script(Lua()+summarySource, true)
 )
 
 // Lua is how scripts of other packages accept operational events: layout.AppendLua, and
@@ -226,7 +226,7 @@ func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err err
 		return false, err
 	}
 	p := partition.Of(n.Company)
-	call := &script.Call{Script: summaryScript, Keys: workqueue.Keys(p), Args: []any{
+	call := &script.Call{Script: summaryScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), n.Company.String(), n.key, n.value, text, fmt.Sprintf("%013d", now.UnixMilli()),
 	}}
 	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 const retention = 7 * 24 * time.Hour
 
 // changing stands for a script that makes a change and tells of it.
-var changing = workqueue.Script(operational.Lua()+"return notice(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])", true)
+var changing = queues.Script(operational.Lua()+"return notice(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])", true)
 
 // teller raises notices of one company as scripts do.
 type teller struct {
@@ -75,7 +75,7 @@ func (b *teller) tell(id, about string) bool {
 		b.t.Fatal(err)
 	}
 	p := partition.Of(b.company)
-	wake, err := changing.Run(b.t.Context(), b.client, workqueue.Keys(p), partition.Prefix(p),
+	wake, err := changing.Run(b.t.Context(), b.client, queues.Keys(p), partition.Prefix(p),
 		b.company.String(), b.sub.String(), text, b.now.UnixMilli()).Int()
 	if err != nil {
 		b.t.Fatal(err)
@@ -184,7 +184,7 @@ func TestTooManyNoticesAreSummarised(t *testing.T) {
 		t.Errorf("%+v, due in %s", s, wait)
 	}
 	job := "j:" + b.company.String() + "/" + operational.SummariseJob.String()
-	if due := b.client.ZScore(t.Context(), workqueue.Keys(partition.Of(b.company))[0], job).Val(); int64(due) != s.Due.UnixMilli() {
+	if due := b.client.ZScore(t.Context(), queues.Keys(partition.Of(b.company))[0], job).Val(); int64(due) != s.Due.UnixMilli() {
 		t.Errorf("the job is due at %.0f, want %d", due, s.Due.UnixMilli())
 	}
 	b.tell("n100", "e100")

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -20,10 +20,10 @@ var (
 	//go:embed lua/accept.lua
 	acceptSource string
 
-	acceptScript = workqueue.Script(layout.AppendLua()+acceptSource, false)
+	acceptScript = queues.Script(layout.AppendLua()+acceptSource, false)
 	// knownScript is acceptScript where no new event may be admitted: it only reads
 	// what is known, also when Redis is at its memory limit.
-	knownScript = workqueue.Script(layout.AppendLua()+acceptSource, true)
+	knownScript = queues.Script(layout.AppendLua()+acceptSource, true)
 )
 
 // acceptChunk bounds the events of one script call, and with them how long
@@ -123,7 +123,7 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 		bytes += e.bytes()
 	}
 	of := partition.Of(group[0].Company)
-	c.call = &script.Call{Keys: workqueue.Keys(of), Args: args}
+	c.call = &script.Call{Keys: queues.Keys(of), Args: args}
 	shard, err := partition.Shard(ctx, p.opts.Client, of)
 	if err != nil {
 		shard = "" // the call fails, and says why

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -27,7 +27,7 @@ var (
 	//go:embed lua/after.lua
 	afterSource string
 
-	afterScript = workqueue.Script(layout.Lua()+afterSource, true)
+	afterScript = queues.Script(layout.Lua()+afterSource, true)
 )
 
 // blockSize is how many numbers a block has; see lua/lib.lua of package layout.
@@ -82,7 +82,7 @@ func New(client redis.UniversalClient) *Reader {
 // was read is never filled in later. ErrAhead when after is beyond the last event.
 func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Page, error) {
 	p := partition.Of(company)
-	call := &script.Call{Script: afterScript, Keys: workqueue.Keys(p), Args: []any{partition.Prefix(p), company.String(), after}}
+	call := &script.Call{Script: afterScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), company.String(), after}}
 	if err := script.Run(ctx, r.client, nil, call); err != nil {
 		return Page{}, fmt.Errorf("%w: read events by number: %w", events.ErrUnavailable, err)
 	}
