@@ -32,7 +32,8 @@ type Options struct {
 	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery
-	Dispatcher  Dispatcher
+	Inspector   Inspector
+	Feed        Feed
 	Quarantine  Quarantine
 	Idempotency Idempotency
 	Cards       Cards

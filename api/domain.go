@@ -11,10 +11,11 @@ import (
 	"spendhook/auth/clients"
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -102,12 +103,17 @@ type Redelivery interface {
 	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
 }
 
-// Dispatcher explains, tests and reads feeds; it is *dispatcher.Dispatcher.
-type Dispatcher interface {
-	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
-	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
-	Feed(ctx context.Context, q dispatcher.FeedRequest) (dispatcher.FeedPage, error)
-	AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
+// Inspector explains what became of events, and tests subscribers; it is
+// *inspect.Inspector.
+type Inspector interface {
+	Explain(ctx context.Context, ref events.Ref) ([]inspect.Explanation, error)
+	Test(ctx context.Context, company, subscriber uuid.UUID) (inspect.TestResult, error)
+}
+
+// Feed reads events by their numbers; it is *feed.Reader.
+type Feed interface {
+	Read(ctx context.Context, q feed.Request) (feed.Page, error)
+	Await(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // Quarantine is what could not be read; it is *dispatcher.Dispatcher.
