@@ -24,8 +24,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// What the console asks of the domain. All methods are safe for concurrent use and
-// obey the deadline of their context.
+// The parts of the domain that the console uses. All methods are safe for concurrent use, and
+// return before the deadline of their context.
 
 // Sessions is *session.Store.
 type Sessions interface {
@@ -129,12 +129,12 @@ type Audit interface {
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }
 
-// System tells how the parts of the daemon do.
+// System returns the state of the daemon's parts.
 type System interface {
 	Status(ctx context.Context) (Status, error)
 }
 
-// Status is how the parts of the daemon do.
+// Status is the state of the daemon's parts.
 type Status struct {
 	Version, Replica string // this one
 	Since            time.Time
@@ -144,13 +144,13 @@ type Status struct {
 	Formats          string // that the partitions are stored in
 }
 
-// Part is something that the daemon relies on.
+// Part is a component that the daemon depends on.
 type Part struct {
 	Up       bool
 	Problems []string
 	Warnings []string
 }
 
-// Memory is what the fullest Redis server uses and has, in bytes. A Limit of 0 is
-// not known.
+// Memory is the memory use of the fullest Redis server and its limits, in bytes. A Limit of 0
+// means that the limit is unknown.
 type Memory struct{ Used, Limit, HighWater int64 }

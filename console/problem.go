@@ -86,7 +86,7 @@ func (s *server) problemOf(err error) problem {
 	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon has the cause under the request id below."}
 }
 
-// unavailable reports whether Redis or the database is away, or too slow.
+// unavailable reports whether Redis or the database is unreachable or too slow.
 func (s *server) unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || s.opts.Unavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||

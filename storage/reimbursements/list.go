@@ -1,4 +1,4 @@
-package spend
+package reimbursements
 
 import (
 	"context"
@@ -8,8 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/calendar"
 	"spendhook/internal/money"
-	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // sparse is how many rows are quickly sorted, so that the index of the filter
@@ -19,26 +20,26 @@ const sparse = 2000
 type reimbursementRow struct {
 	bun.BaseModel `bun:"table:reimbursements,alias:r"`
 
-	UUID          storage.Key `bun:"uuid,pk"`
-	CompanyUUID   storage.Key `bun:"company_uuid"`
-	Recency       int64       `bun:"recency"`
-	Status        string      `bun:"status"`
-	Category      *int32      `bun:"category"`
-	RequesterUUID storage.Key `bun:"requester_uuid"`
-	CreationDay   int64       `bun:"creation_day"`
-	ExpenseDay    *int64      `bun:"expense_day"`
-	ApprovalDay   *int64      `bun:"approval_day"`
-	PaymentDay    *int64      `bun:"payment_day"`
-	Amount        int64       `bun:"amount"`
-	Currency      string      `bun:"currency"`
-	Detail        string      `bun:"detail"`
-	RequesterName string      `bun:"requester_name,scanonly"`
+	UUID          column.Key `bun:"uuid,pk"`
+	CompanyUUID   column.Key `bun:"company_uuid"`
+	Recency       int64      `bun:"recency"`
+	Status        string     `bun:"status"`
+	Category      *int32     `bun:"category"`
+	RequesterUUID column.Key `bun:"requester_uuid"`
+	CreationDay   int64      `bun:"creation_day"`
+	ExpenseDay    *int64     `bun:"expense_day"`
+	ApprovalDay   *int64     `bun:"approval_day"`
+	PaymentDay    *int64     `bun:"payment_day"`
+	Amount        int64      `bun:"amount"`
+	Currency      string     `bun:"currency"`
+	Detail        string     `bun:"detail"`
+	RequesterName string     `bun:"requester_name,scanonly"`
 }
 
-// Reimbursements lists one page, the latest updated first and then by uuid,
+// List reads one page, the latest updated first and then by uuid,
 // with the number of all that pass the filter. The error may be an
 // *invalid.Error.
-func (s *Store) Reimbursements(ctx context.Context, f ReimbursementFilter) (list []Reimbursement, total int64, err error) {
+func (s *Store) List(ctx context.Context, f Filter) (list []Reimbursement, total int64, err error) {
 	if err := f.check(); err != nil {
 		return nil, 0, err
 	}
@@ -72,13 +73,13 @@ func (s *Store) Reimbursements(ctx context.Context, f ReimbursementFilter) (list
 func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, err error) {
 	q := db.NewSelect().Table("companies").ColumnExpr("CAST(COALESCE(SUM(reimbursements_rev), 0) AS BIGINT)")
 	if company != nil {
-		q = q.Where("uuid = ?", storage.Key(*company))
+		q = q.Where("uuid = ?", column.Key(*company))
 	}
 	return rev, q.Scan(ctx, &rev)
 }
 
 // dayColumn keeps the order's index out of the way of the filter's.
-func (f *ReimbursementFilter) dayColumn() string {
+func (f *Filter) dayColumn() string {
 	if f.onlyByDay() {
 		return "recency"
 	}
@@ -87,7 +88,7 @@ func (f *ReimbursementFilter) dayColumn() string {
 
 // page reads the rows of the page: it seeks to the day, or within a crowded day
 // to the uuids, where the page begins, and skips only what is left.
-func (s *Store) page(ctx context.Context, db bun.IDB, f *ReimbursementFilter, days history, rows *[]reimbursementRow) error {
+func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, rows *[]reimbursementRow) error {
 	offset, size := f.Page.Offset(), int64(f.Page.Limit())
 	first, skip := days.find(offset)
 	last, _ := days.find(min(offset+size, days.total()) - 1)
@@ -124,11 +125,11 @@ func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	if err := json.Unmarshal([]byte(r.Detail), &out); err != nil {
 		return out, err
 	}
-	creation, update := Date(r.CreationDay), Date(-r.Recency) //nolint:gosec // written from dates
+	creation, update := calendar.Date(r.CreationDay), calendar.Date(-r.Recency) //nolint:gosec // written from dates
 	out.UUID, out.CompanyUUID = uuid.UUID(r.UUID), uuid.UUID(r.CompanyUUID)
 	out.Audit = Audit{
-		RequestCreationDate: &creation, ExpenseDate: date(r.ExpenseDay), FinalApprovalDate: date(r.ApprovalDay),
-		PaymentDate: date(r.PaymentDay), LastUpdateDate: &update,
+		RequestCreationDate: &creation, ExpenseDate: dateOf(r.ExpenseDay), FinalApprovalDate: dateOf(r.ApprovalDay),
+		PaymentDate: dateOf(r.PaymentDay), LastUpdateDate: &update,
 	}
 	out.Merchant.CategoryCode = r.Category
 	out.Requester = Reference{UUID: uuid.UUID(r.RequesterUUID), Name: r.RequesterName}
@@ -137,10 +138,10 @@ func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	return out, nil
 }
 
-func date(day *int64) *Date {
+func dateOf(day *int64) *calendar.Date {
 	if day == nil {
 		return nil
 	}
-	d := Date(*day) //nolint:gosec // written from a date
+	d := calendar.Date(*day) //nolint:gosec // written from a date
 	return &d
 }

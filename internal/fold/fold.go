@@ -1,4 +1,5 @@
-package spend
+// Package fold removes differences between texts that a search ignores.
+package fold
 
 import (
 	"strings"
@@ -10,9 +11,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Fold makes equal what differs in case, accents or width only. Letters of the Latin
-// script that are one with a stroke, hook or ligature count as accented, too: ł, ø, æ.
-func Fold(s string) string {
+// Text removes differences in case, accents and width. Latin letters with a stroke or a hook,
+// and ligatures, count as accented: ł, ø, æ.
+func Text(s string) string {
 	stripped, _, err := transform.String(transform.Chain(norm.NFKD, runes.Remove(runes.In(unicode.Mn)), norm.NFC), s)
 	if err != nil {
 		stripped = s
@@ -20,7 +21,7 @@ func Fold(s string) string {
 	return plainLatin.Replace(cases.Fold().String(stripped))
 }
 
-// plainLatin has what Unicode does not split, in lower case. ß is folded already.
+// plainLatin has the lower-case letters that Unicode does not decompose. ß is already folded.
 var plainLatin = strings.NewReplacer(
 	"æ", "ae", "œ", "oe", "þ", "th", "ŋ", "n", "ĸ", "k", "ə", "e", "ı", "i", "ȷ", "j",
 	"ƀ", "b", "ɓ", "b", "ƈ", "c", "ȼ", "c", "đ", "d", "ð", "d", "ɖ", "d", "ɗ", "d", "ɇ", "e", "ɛ", "e", "ƒ", "f",
@@ -28,8 +29,3 @@ var plainLatin = strings.NewReplacer(
 	"ɲ", "n", "ƞ", "n", "ø", "o", "ɵ", "o", "ɔ", "o", "ƥ", "p", "ɍ", "r", "ƭ", "t", "ʈ", "t", "ŧ", "t", "ⱦ", "t",
 	"ʉ", "u", "ʋ", "v", "ƴ", "y", "ɏ", "y", "ƶ", "z", "ȥ", "z",
 )
-
-// likePattern matches what contains s, for LIKE … ESCAPE '!'.
-func likePattern(s string) string {
-	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
-}

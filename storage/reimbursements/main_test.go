@@ -1,11 +1,11 @@
-package spend_test
+package reimbursements_test
 
 import (
 	"testing"
 
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
-	"spendhook/storage/spend"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
 
@@ -18,7 +18,7 @@ var (
 
 // fixture is a Store and its database.
 type fixture struct {
-	*spend.Store
+	*reimbursements.Store
 	db *storage.DB
 }
 
@@ -34,5 +34,5 @@ var databases = map[string]func(testing.TB) fixture{
 func open(tb testing.TB, o storage.Options) fixture {
 	tb.Helper()
 	db := storagetest.Open(tb, o)
-	return fixture{spend.New(db), db}
+	return fixture{reimbursements.New(db), db}
 }

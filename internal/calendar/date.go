@@ -1,4 +1,5 @@
-package spend
+// Package calendar has dates: days without a time or a zone.
+package calendar
 
 import (
 	"fmt"

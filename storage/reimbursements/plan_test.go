@@ -1,4 +1,4 @@
-package spend_test
+package reimbursements_test
 
 import (
 	"context"
@@ -11,9 +11,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/calendar"
 	"spendhook/storage"
+	"spendhook/storage/column"
 	"spendhook/storage/importer"
-	"spendhook/storage/spend"
+	"spendhook/storage/lists"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
 
@@ -23,10 +26,10 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
-		day, some, company := spend.Date(20_500), uuid.New(), uuid.New()
+		day, some, company := calendar.Date(20_500), uuid.New(), uuid.New()
 		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 1500, Statements: 1})
-		only := spend.DateRange{Start: &day, End: &day}
-		for index, f := range map[string]spend.ReimbursementFilter{
+		only := reimbursements.DateRange{Start: &day, End: &day}
+		for index, f := range map[string]reimbursements.Filter{
 			"reimbursements_recency":   {LastUpdateDate: only},
 			"reimbursements_creation":  {RequestCreationDate: only},
 			"reimbursements_expense":   {ExpenseDate: only},
@@ -66,7 +69,7 @@ func TestNoPageReadsTheWholeTable(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
-		from, to, company, s := spend.Date(20_000), spend.Date(20_600), uuid.New(), spend.New(db)
+		from, to, company, s := calendar.Date(20_000), calendar.Date(20_600), uuid.New(), reimbursements.New(db)
 		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 3, Users: 200, Cards: 1, Reimbursements: 4000, Statements: 1})
 		var a asked
 		err := db.Query(t.Context(), "watch", func(_ context.Context, db bun.IDB) error {
@@ -76,8 +79,8 @@ func TestNoPageReadsTheWholeTable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		days := spend.DateRange{Start: &from, End: &to}
-		for name, f := range map[string]spend.ReimbursementFilter{
+		days := reimbursements.DateRange{Start: &from, End: &to}
+		for name, f := range map[string]reimbursements.Filter{
 			"none": {}, "update": {LastUpdateDate: days}, "creation": {RequestCreationDate: days}, "expense": {ExpenseDate: days},
 			"approval": {FinalApprovalDate: days}, "payment": {PaymentDate: days},
 			"status": {Statuses: []string{"PAID", "APPROVED"}}, "category": {CategoryCodes: []int32{5812, 4111}},
@@ -86,9 +89,9 @@ func TestNoPageReadsTheWholeTable(t *testing.T) {
 		} {
 			f.Company = &company
 			for _, page := range []int{0, 15} {
-				f.Page = storage.Page{Number: page, Size: 20}
+				f.Page = lists.Page{Number: page, Size: 20}
 				a.queries = nil
-				if _, _, err := s.Reimbursements(t.Context(), f); err != nil {
+				if _, _, err := s.List(t.Context(), f); err != nil {
 					t.Fatal(err)
 				}
 				if len(a.queries) == 0 {
@@ -134,7 +137,7 @@ func TestOneCountsForAll(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
-		company, s := uuid.New(), spend.New(db)
+		company, s := uuid.New(), reimbursements.New(db)
 		storagetest.LoadDemo(t, db, importer.DemoData{First: company, Companies: 1, Users: 2, Cards: 1, Reimbursements: 20, Statements: 1})
 		var c countings
 		err := db.Query(t.Context(), "watch", func(_ context.Context, db bun.IDB) error {
@@ -148,7 +151,7 @@ func TestOneCountsForAll(t *testing.T) {
 			var group sync.WaitGroup
 			for range 32 {
 				group.Go(func() {
-					_, total, err := s.Reimbursements(t.Context(), spend.ReimbursementFilter{Company: &company, Statuses: []string{"PAID"}})
+					_, total, err := s.List(t.Context(), reimbursements.Filter{Company: &company, Statuses: []string{"PAID"}})
 					if err != nil || total == 0 {
 						t.Errorf("%d, %v", total, err)
 					}
@@ -160,7 +163,7 @@ func TestOneCountsForAll(t *testing.T) {
 			}
 			err := db.Write(t.Context(), "change", func(ctx context.Context, tx bun.Tx) error {
 				q := tx.NewUpdate().Table("companies").Set("reimbursements_rev = reimbursements_rev + 1")
-				_, err := q.Where("uuid = ?", storage.Key(company)).Exec(ctx)
+				_, err := q.Where("uuid = ?", column.Key(company)).Exec(ctx)
 				return err
 			})
 			if err != nil {

@@ -1,4 +1,4 @@
-package spend
+package reimbursements
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package spend reads what is spent: reimbursements, locations and billing
-// statements.
-package spend
+// Package reimbursements reads requests for reimbursement: lists, whose every page costs
+// about the same, and their filters.
+package reimbursements
 
 import (
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -9,7 +9,7 @@ import (
 	"spendhook/storage"
 )
 
-// Store is the spend data of a database. It is safe for concurrent use. Every
+// Store is the reimbursements of a database. It is safe for concurrent use. Every
 // method returns storage.ErrUnavailable, wrapped, when the database is away or
 // too slow.
 type Store struct {
@@ -18,7 +18,7 @@ type Store struct {
 	counting  singleflight.Group
 }
 
-// New returns the spend data of a database.
+// New returns the reimbursements of a database.
 func New(db *storage.DB) *Store {
 	histories, _ := lru.New[string, history](maxHistories) // it errs for a size below 1 only
 	return &Store{db: db, histories: histories}

@@ -1,20 +1,24 @@
-package spend
+package reimbursements
 
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/calendar"
+	"spendhook/internal/fold"
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/column"
+	"spendhook/storage/lists"
 )
 
-// ReimbursementStatuses are those of a reimbursement. The list is read-only.
-var ReimbursementStatuses = []string{
+// Statuses are those of a reimbursement. The list is read-only.
+var Statuses = []string{
 	"PENDING", "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID",
 	"REJECTED", "FINANCE_REJECTED", "CANCELLED", "NOT_FOUND", "UNAUTHORIZED",
 }
@@ -40,11 +44,11 @@ type Reimbursement struct {
 // Audit holds the days of a reimbursement's life. RequestCreationDate and
 // LastUpdateDate are always there.
 type Audit struct {
-	RequestCreationDate *Date `json:"requestCreationDate,omitzero"`
-	ExpenseDate         *Date `json:"expenseDate,omitzero"`
-	FinalApprovalDate   *Date `json:"finalApprovalDate,omitzero"`
-	PaymentDate         *Date `json:"paymentDate,omitzero"`
-	LastUpdateDate      *Date `json:"lastUpdateDate,omitzero"`
+	RequestCreationDate *calendar.Date `json:"requestCreationDate,omitzero"`
+	ExpenseDate         *calendar.Date `json:"expenseDate,omitzero"`
+	FinalApprovalDate   *calendar.Date `json:"finalApprovalDate,omitzero"`
+	PaymentDate         *calendar.Date `json:"paymentDate,omitzero"`
+	LastUpdateDate      *calendar.Date `json:"lastUpdateDate,omitzero"`
 }
 
 // Reference names a label, user, group or location.
@@ -99,13 +103,13 @@ type PaymentDetail struct {
 
 // DateRange is inclusive; a nil end is open.
 type DateRange struct {
-	Start, End *Date
+	Start, End *calendar.Date
 }
 
-// ReimbursementFilter narrows a list: section 4.3. Filters combine with AND,
+// Filter narrows a list: section 4.3. Filters combine with AND,
 // the values of one list with OR; zero fields do not narrow. A nil Company
 // means all companies. RequesterName is a substring, whatever case and accents.
-type ReimbursementFilter struct {
+type Filter struct {
 	Company *uuid.UUID
 
 	RequestCreationDate, ExpenseDate, FinalApprovalDate, PaymentDate, LastUpdateDate DateRange
@@ -115,10 +119,10 @@ type ReimbursementFilter struct {
 	Statuses       []string
 	RequesterName  string
 	UUIDs          []uuid.UUID
-	Page           storage.Page
+	Page           lists.Page
 }
 
-func (f *ReimbursementFilter) check() error {
+func (f *Filter) check() error {
 	var e invalid.Error
 	f.Page.Check(&e)
 	f.RequestCreationDate.check(&e, "requestCreationDate")
@@ -127,8 +131,8 @@ func (f *ReimbursementFilter) check() error {
 	f.PaymentDate.check(&e, "paymentDate")
 	f.LastUpdateDate.check(&e, "lastUpdateDate")
 	for _, status := range f.Statuses {
-		if !slices.Contains(ReimbursementStatuses, status) {
-			e.OneOf("statuses", status, ReimbursementStatuses...)
+		if !slices.Contains(Statuses, status) {
+			e.OneOf("statuses", status, Statuses...)
 			break
 		}
 	}
@@ -156,7 +160,7 @@ func checkLength(e *invalid.Error, field string, n int) {
 }
 
 // onlyByDay: nothing but the company and the last update narrows the list.
-func (f *ReimbursementFilter) onlyByDay() bool {
+func (f *Filter) onlyByDay() bool {
 	none := DateRange{}
 	return f.RequestCreationDate == none && f.ExpenseDate == none && f.FinalApprovalDate == none &&
 		f.PaymentDate == none && len(f.CategoryCodes)+len(f.RequesterUUIDs)+len(f.Statuses)+len(f.UUIDs) == 0 &&
@@ -166,8 +170,8 @@ func (f *ReimbursementFilter) onlyByDay() bool {
 // apply narrows q to what passes the filter. wide is put before the columns
 // whose index is of no use to a page of a long list: "+", which is nothing but
 // keeps both databases from serving the condition by an index, or "".
-func (f *ReimbursementFilter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
-	q = storage.InCompany(q, f.Company)
+func (f *Filter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
+	q = lists.InCompany(q, f.Company)
 	q = f.LastUpdateDate.negated().apply(q, "recency")
 	q = f.RequestCreationDate.apply(q, wide+"creation_day")
 	q = f.ExpenseDate.apply(q, wide+"expense_day")
@@ -175,11 +179,11 @@ func (f *ReimbursementFilter) apply(q *bun.SelectQuery, wide string) *bun.Select
 	q = f.PaymentDate.apply(q, wide+"payment_day")
 	q = whereIn(q, "category", f.CategoryCodes)
 	q = whereIn(q, "status", f.Statuses)
-	q = whereIn(q, "requester_uuid", storage.Keys(f.RequesterUUIDs))
-	q = whereIn(q, "uuid", storage.Keys(f.UUIDs))
+	q = whereIn(q, "requester_uuid", column.Keys(f.RequesterUUIDs))
+	q = whereIn(q, "uuid", column.Keys(f.UUIDs))
 	if f.RequesterName != "" {
-		named := storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company).
-			Where("name_folded LIKE ? ESCAPE '!'", likePattern(Fold(f.RequesterName)))
+		named := lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company).
+			Where("name_folded LIKE ? ESCAPE '!'", likePattern(fold.Text(f.RequesterName)))
 		q = q.Where("requester_uuid IN (?)", named)
 	}
 	return q
@@ -200,7 +204,7 @@ func (r DateRange) negated() DateRange {
 	return DateRange{Start: negate(r.End), End: negate(r.Start)}
 }
 
-func negate(d *Date) *Date {
+func negate(d *calendar.Date) *calendar.Date {
 	if d == nil {
 		return nil
 	}
@@ -213,4 +217,9 @@ func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQu
 		return q
 	}
 	return q.Where(fmt.Sprintf("%s IN ?", column), bun.Tuple(values))
+}
+
+// likePattern matches what contains s, for LIKE … ESCAPE '!'.
+func likePattern(s string) string {
+	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
 }

@@ -1,4 +1,5 @@
-package spend
+// Package billing reads the billing statements of companies, one for each month.
+package billing
 
 import (
 	"context"
@@ -7,9 +8,11 @@ import (
 	"github.com/shopspring/decimal"
 	"github.com/uptrace/bun"
 
+	"spendhook/internal/calendar"
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 const (
@@ -17,8 +20,8 @@ const (
 	maxYear = 2100
 )
 
-// StatementStatuses are those of a statement. The list is read-only.
-var StatementStatuses = []string{"OPEN", "CLOSED"}
+// Statuses are those of a statement. The list is read-only.
+var Statuses = []string{"OPEN", "CLOSED"}
 
 // Statement is the billing statement of one month: section 2.6 of the
 // interface specification.
@@ -29,39 +32,46 @@ type Statement struct {
 	Status      string
 	TotalAmount decimal.Decimal
 	Currency    string
-	ClosingDate Date
+	ClosingDate calendar.Date
 }
+
+// Store is the billing statements of a database. It is safe for concurrent use. Every
+// method returns storage.ErrUnavailable, wrapped, when the database is away or too slow.
+type Store struct{ db *storage.DB }
+
+// New returns the billing statements of a database.
+func New(db *storage.DB) *Store { return &Store{db: db} }
 
 type statementRow struct {
 	bun.BaseModel `bun:"table:statements,alias:s"`
 
-	UUID        storage.Key `bun:"uuid,pk"`
-	CompanyUUID storage.Key `bun:"company_uuid"`
-	Year        int         `bun:"year"`
-	Month       int         `bun:"month"`
-	Status      string      `bun:"status"`
-	Total       int64       `bun:"total"`
-	Currency    string      `bun:"currency"`
-	ClosingDay  int64       `bun:"closing_day"`
+	UUID        column.Key `bun:"uuid,pk"`
+	CompanyUUID column.Key `bun:"company_uuid"`
+	Year        int        `bun:"year"`
+	Month       int        `bun:"month"`
+	Status      string     `bun:"status"`
+	Total       int64      `bun:"total"`
+	Currency    string     `bun:"currency"`
+	ClosingDay  int64      `bun:"closing_day"`
 }
 
-// CurrentStatement is the company's OPEN statement, the latest if there are
+// Current is the company's OPEN statement, the latest if there are
 // several, or storage.ErrNotFound.
-func (s *Store) CurrentStatement(ctx context.Context, company uuid.UUID) (Statement, error) {
+func (s *Store) Current(ctx context.Context, company uuid.UUID) (Statement, error) {
 	return s.statement(ctx, "read current statement", func(q *bun.SelectQuery) *bun.SelectQuery {
-		return q.Where("company_uuid = ?", storage.Key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
+		return q.Where("company_uuid = ?", column.Key(company)).Where("status = 'OPEN'").OrderExpr("year DESC, month DESC").Limit(1)
 	})
 }
 
-// StatementOf is the company's statement of a month (1..12) and year
+// OfMonth is the company's statement of a month (1..12) and year
 // (2000..2100, else *invalid.Error), or storage.ErrNotFound.
-func (s *Store) StatementOf(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
+func (s *Store) OfMonth(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
 	var e invalid.Error
 	if CheckMonth(&e, month, year); e.OrNil() != nil {
 		return Statement{}, &e
 	}
 	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
-		return q.Where("company_uuid = ?", storage.Key(company)).Where("year = ?", year).Where("month = ?", month)
+		return q.Where("company_uuid = ?", column.Key(company)).Where("year = ?", year).Where("month = ?", month)
 	})
 }
 
@@ -83,6 +93,6 @@ func (s *Store) statement(ctx context.Context, op string, where func(*bun.Select
 	return Statement{
 		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Month: row.Month, Year: row.Year,
 		Status: row.Status, TotalAmount: money.FromMinor(row.Total, row.Currency), Currency: row.Currency,
-		ClosingDate: Date(row.ClosingDay), //nolint:gosec // written from a date
+		ClosingDate: calendar.Date(row.ClosingDay), //nolint:gosec // written from a date
 	}, err
 }

@@ -1,4 +1,6 @@
-package storage
+// Package lists is what the lists of spend data share: pages, the company, filters by
+// the value of a column.
+package lists
 
 import (
 	"strings"
@@ -7,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/invalid"
+	"spendhook/storage/column"
 )
 
 const (
@@ -52,7 +55,7 @@ func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
 	if company == nil {
 		return q.Where("company_uuid IN (SELECT uuid FROM companies)")
 	}
-	return q.Where("company_uuid = ?", Key(*company))
+	return q.Where("company_uuid = ?", column.Key(*company))
 }
 
 // WhereEqual narrows q to the rows that have the value, in capitals, in the

@@ -1,4 +1,4 @@
-package spend_test
+package reimbursements_test
 
 import (
 	"bytes"
@@ -11,9 +11,11 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"spendhook/internal/calendar"
 	"spendhook/storage"
 	"spendhook/storage/importer"
-	"spendhook/storage/spend"
+	"spendhook/storage/lists"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
 
@@ -48,13 +50,13 @@ type line struct {
 // model answers as the list should, from memory.
 type model []line
 
-func (m model) list(f spend.ReimbursementFilter) (ids []uuid.UUID, total int64) {
+func (m model) list(f reimbursements.Filter) (ids []uuid.UUID, total int64) {
 	all := m.all(f)
 	return pageOf(all, f.Page), int64(len(all))
 }
 
 // all is the whole list, of which pageOf is a page.
-func (m model) all(f spend.ReimbursementFilter) (ids []uuid.UUID) {
+func (m model) all(f reimbursements.Filter) (ids []uuid.UUID) {
 	all := slices.DeleteFunc(slices.Clone(m), func(l line) bool { return !matches(f, l) })
 	slices.SortFunc(all, func(a, b line) int {
 		return cmp.Or(cmp.Compare(b.Audit.Update, a.Audit.Update), bytes.Compare(a.UUID[:], b.UUID[:]))
@@ -65,7 +67,7 @@ func (m model) all(f spend.ReimbursementFilter) (ids []uuid.UUID) {
 	return ids
 }
 
-func pageOf(all []uuid.UUID, p storage.Page) []uuid.UUID {
+func pageOf(all []uuid.UUID, p lists.Page) []uuid.UUID {
 	from := min(len(all), p.Number*p.Limit())
 	return all[from:min(len(all), from+p.Limit())]
 }
@@ -75,10 +77,10 @@ var plainNames = map[string]string{
 	"Łukasz Øsßæð": "lukasz osssaed",
 }
 
-func matches(f spend.ReimbursementFilter, l line) bool {
-	in := func(r spend.DateRange, day string) bool {
+func matches(f reimbursements.Filter, l line) bool {
+	in := func(r reimbursements.DateRange, day string) bool {
 		if day == "" {
-			return r == spend.DateRange{}
+			return r == reimbursements.DateRange{}
 		}
 		return (r.Start == nil || r.Start.String() <= day) && (r.End == nil || day <= r.End.String())
 	}
@@ -107,7 +109,7 @@ var (
 )
 
 func anyDay(t *rapid.T, label string) string {
-	return spend.Date(rapid.Int32Range(20_000, 20_009).Draw(t, label)).String()
+	return calendar.Date(rapid.Int32Range(20_000, 20_009).Draw(t, label)).String()
 }
 
 func anyID(t *rapid.T, label string) uuid.UUID {
@@ -138,10 +140,10 @@ func anyLine(t *rapid.T) line {
 	return l
 }
 
-func anyRange(t *rapid.T, label string) (r spend.DateRange) {
+func anyRange(t *rapid.T, label string) (r reimbursements.DateRange) {
 	days := []int32{rapid.Int32Range(20_000, 20_009).Draw(t, label), rapid.Int32Range(20_000, 20_009).Draw(t, label)}
 	slices.Sort(days)
-	from, to := spend.Date(days[0]), spend.Date(days[1])
+	from, to := calendar.Date(days[0]), calendar.Date(days[1])
 	switch rapid.IntRange(0, 9).Draw(t, label+" form") {
 	case 0:
 		r.Start = &from
@@ -153,11 +155,11 @@ func anyRange(t *rapid.T, label string) (r spend.DateRange) {
 	return r
 }
 
-func anyFilter(t *rapid.T, m model) spend.ReimbursementFilter {
-	f := spend.ReimbursementFilter{
+func anyFilter(t *rapid.T, m model) reimbursements.Filter {
+	f := reimbursements.Filter{
 		RequestCreationDate: anyRange(t, "creation"), ExpenseDate: anyRange(t, "expense"), FinalApprovalDate: anyRange(t, "approval"),
 		PaymentDate: anyRange(t, "payment"), LastUpdateDate: anyRange(t, "update"),
-		Page: storage.Page{Number: rapid.IntRange(0, 4).Draw(t, "page"), Size: rapid.IntRange(1, 30).Draw(t, "size")},
+		Page: lists.Page{Number: rapid.IntRange(0, 4).Draw(t, "page"), Size: rapid.IntRange(1, 30).Draw(t, "size")},
 	}
 	given := func(name string) bool { return rapid.IntRange(0, 3).Draw(t, name) == 0 }
 	if !given("platform") {
@@ -199,7 +201,7 @@ func TestSpec43FiltersAndPagesAgainstAModel(t *testing.T) {
 				for range 5 {
 					f := anyFilter(t, m)
 					want, wantTotal := m.list(f)
-					got, total, err := s.Reimbursements(t.Context(), f)
+					got, total, err := s.List(t.Context(), f)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -240,7 +242,7 @@ func (m model) change(t *rapid.T, s fixture) model {
 	return append(m, fresh...)
 }
 
-func uuids(list []spend.Reimbursement) (ids []uuid.UUID) {
+func uuids(list []reimbursements.Reimbursement) (ids []uuid.UUID) {
 	for _, r := range list {
 		ids = append(ids, r.UUID)
 	}
@@ -255,7 +257,7 @@ func TestSpec24ReimbursementFieldsComeBackAsImported(t *testing.T) {
 			s := setup(t)
 			storagetest.LoadCompanies(t, s.db)
 			storagetest.Load(t, s.db, storagetest.FullReimbursement)
-			list, _, err := s.Reimbursements(t.Context(), spend.ReimbursementFilter{Company: &acme})
+			list, _, err := s.List(t.Context(), reimbursements.Filter{Company: &acme})
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}
@@ -282,9 +284,9 @@ func TestSpec24ReimbursementFieldsComeBackAsImported(t *testing.T) {
 func TestSpec43BadFilters(t *testing.T) {
 	t.Parallel()
 	s := open(t, storage.Options{})
-	early, late := spend.Date(1), spend.Date(2)
-	backwards := spend.DateRange{Start: &late, End: &early}
-	for field, f := range map[string]spend.ReimbursementFilter{
+	early, late := calendar.Date(1), calendar.Date(2)
+	backwards := reimbursements.DateRange{Start: &late, End: &early}
+	for field, f := range map[string]reimbursements.Filter{
 		"requestCreationDateStart": {RequestCreationDate: backwards},
 		"expenseDateStart":         {ExpenseDate: backwards},
 		"finalApprovalDateStart":   {FinalApprovalDate: backwards},
@@ -293,10 +295,10 @@ func TestSpec43BadFilters(t *testing.T) {
 		"statuses":                 {Statuses: []string{"PAID", "paid?"}},
 		"uuids":                    {UUIDs: make([]uuid.UUID, 501)},
 		"requesterName":            {RequesterName: "a\x00b"},
-		"page":                     {Page: storage.Page{Number: -1}},
-		"size":                     {Page: storage.Page{Size: -1}},
+		"page":                     {Page: lists.Page{Number: -1}},
+		"size":                     {Page: lists.Page{Size: -1}},
 	} {
-		_, _, err := s.Reimbursements(t.Context(), f)
+		_, _, err := s.List(t.Context(), f)
 		storagetest.WantInvalid(t, err, field)
 	}
 }
@@ -305,7 +307,7 @@ func TestSpec43PagesFarBeyondTheEndAreEmpty(t *testing.T) {
 	t.Parallel()
 	s := open(t, storage.Options{})
 	storagetest.LoadDemo(t, s.db, importer.DemoData{Companies: 1, Reimbursements: 30})
-	got, total, err := s.Reimbursements(t.Context(), spend.ReimbursementFilter{Page: storage.Page{Number: 1_000_000_000, Size: 1_000_000_000}})
+	got, total, err := s.List(t.Context(), reimbursements.Filter{Page: lists.Page{Number: 1_000_000_000, Size: 1_000_000_000}})
 	if err != nil || total != 30 || len(got) != 0 {
 		t.Errorf("%d of %d, %v", len(got), total, err)
 	}
@@ -326,9 +328,9 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 		}
 		m = append(m, l)
 	}
-	from, until := spend.Date(20_001), spend.Date(20_008)
-	most := spend.DateRange{Start: &from, End: &until}
-	filters := []spend.ReimbursementFilter{
+	from, until := calendar.Date(20_001), calendar.Date(20_008)
+	most := reimbursements.DateRange{Start: &from, End: &until}
+	filters := []reimbursements.Filter{
 		{},
 		{Company: &acme},
 		{Company: &acme, RequestCreationDate: most},
@@ -350,9 +352,9 @@ func TestPagesWithinACrowdedDay(t *testing.T) {
 			storagetest.Load(t, s.db, text...)
 			for i, f := range filters {
 				for _, number := range []int{0, 1, 19, 20, 44, 60, 70, 107, 108, 119, 120} {
-					f.Page = storage.Page{Number: number, Size: 100}
+					f.Page = lists.Page{Number: number, Size: 100}
 					ids := pageOf(want[i], f.Page)
-					got, total, err := s.Reimbursements(t.Context(), f)
+					got, total, err := s.List(t.Context(), f)
 					if err != nil || total != int64(len(want[i])) || !slices.Equal(uuids(got), ids) {
 						t.Fatalf("filter %+v: total %d, want %d, %v, got %d rows, want %d", f, total, len(want[i]), err, len(got), len(ids))
 					}

@@ -1,10 +1,10 @@
-package spend_test
+package fold_test
 
 import (
 	"testing"
 	"unicode"
 
-	"spendhook/storage/spend"
+	"spendhook/internal/fold"
 )
 
 func TestFold(t *testing.T) {
@@ -22,24 +22,24 @@ func TestFold(t *testing.T) {
 		"Ngô Đình Diệm":    "ngo dinh diem",
 		"Ольга, Νίκος, 山田": "ольга, νικοσ, 山田",
 	} {
-		if got := spend.Fold(name); got != want {
+		if got := fold.Text(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
-		if again := spend.Fold(want); again != want {
+		if again := fold.Text(want); again != want {
 			t.Errorf("%s: folded twice it is %q", name, again)
 		}
 	}
 }
 
-// What a keyboard without accents has is found: of the letters of European
-// languages, those of Latin-1 and Latin Extended-A, all become plain ones.
+// A user can search with a keyboard without accents: all letters of Latin-1 and Latin
+// Extended-A become plain letters.
 func TestFoldLeavesPlainLetters(t *testing.T) {
 	t.Parallel()
 	for r := rune(0xC0); r < 0x180; r++ {
 		if !unicode.IsLetter(r) {
 			continue
 		}
-		for _, got := range spend.Fold(string(r)) {
+		for _, got := range fold.Text(string(r)) {
 			if got > unicode.MaxASCII && got != 'ʼ' && got != '·' { // ŉ and ŀ
 				t.Errorf("%c becomes %c", r, got)
 			}

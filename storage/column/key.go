@@ -1,4 +1,6 @@
-package storage
+// Package column holds the Go values of columns: a UUID is 16 raw bytes, a time is
+// milliseconds since 1970.
+package column
 
 import (
 	"database/sql/driver"
