@@ -216,7 +216,7 @@ func (w *twoCompanies) consoleSession(c *tenant) uuid.UUID {
 	w.t.Helper()
 	made := as[gen.ConsoleLink](w.call("POST", "/api/v1/console-links", "", bearer(c.token)).want(http.StatusCreated))
 	_, secret, _ := strings.Cut(made.URL, "?link=")
-	opened, _, err := w.options.Sessions.(*session.Store).Open(w.t.Context(), secret, session.Visitor{})
+	opened, _, err := w.options.Sessions.Open(w.t.Context(), secret, session.Visitor{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,7 +17,10 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/clients"
 	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
+	"spendhook/console/session"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
@@ -27,25 +30,26 @@ import (
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers    Subscribers
-	Publisher      Publisher
-	Events         Events
-	EventTypes     EventTypes
-	Deliveries     Deliveries
-	Redelivery     Redelivery
-	Dispatcher     Dispatcher
-	Quarantine     Quarantine
-	Idempotency    Idempotency
-	Cards          Cards
-	CardJobs       CardJobs
+	Subscribers    subscriberService
+	Publisher      publisher
+	Events         eventReader
+	EventTypes     eventTypeStore
+	Deliveries     deliveryStore
+	Redelivery     redeliveryService
+	Inspector      inspector
+	Feed           feedReader
+	Quarantine     quarantineKeeper
+	Idempotency    idempotencyStore
+	Cards          cardStore
+	CardJobs       cardSubmitter
 	Reimbursements reimbursementReader
 	Locations      locationReader
 	Statements     *billing.Store
-	Sessions       Sessions
+	Sessions       *session.Store
 	Verifier       *auth.Verifier
 
 	// Audit records changes. Nil records nothing.
-	Audit Audit
+	Audit auditLog
 
 	// Console serves the paths below /console. Nil serves none.
 	Console http.Handler
@@ -53,8 +57,8 @@ type Options struct {
 	// Keys sign the access tokens that Tokens issues to Clients. They are nil
 	// when only the tokens of other issuers are accepted.
 	Keys    *keys.Signer
-	Tokens  Tokens
-	Clients Clients
+	Tokens  *tokens.Endpoint
+	Clients *clients.Store
 
 	// PublicURL is the base address at which clients reach this API; links
 	// within bodies begin with it.

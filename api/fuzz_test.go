@@ -32,13 +32,13 @@ import (
 // does not implement panics, and so fails a test as a 500.
 type (
 	stubPublisher      struct{}
-	stubEvents         struct{ Events }
-	stubSubscribers    struct{ Subscribers }
-	stubDeliveries     struct{ Deliveries }
+	stubEvents         struct{ eventReader }
+	stubSubscribers    struct{ subscriberService }
+	stubDeliveries     struct{ deliveryStore }
 	stubCards          struct{ allCards }
 	stubReimbursements struct{}
 	stubLocations      struct{ locationReader }
-	allCards           interface{ Cards }
+	allCards           interface{ cardStore }
 )
 
 func (stubCards) CreateCard(context.Context, uuid.UUID, cards.Request, cards.Once) (cards.Card, error) {

@@ -8,10 +8,10 @@ import (
 
 	"spendhook/audit"
 	"spendhook/console/session"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
@@ -24,8 +24,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// What the console asks of the domain. All methods are safe for concurrent use and
-// obey the deadline of their context.
+// The parts of the domain that the console uses. All methods are safe for concurrent use, and
+// return before the deadline of their context.
 
 // Sessions is *session.Store.
 type Sessions interface {
@@ -88,12 +88,16 @@ type Redelivery interface {
 	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
+// Inspector is *inspect.Inspector.
+type Inspector interface {
+	Explain(ctx context.Context, ref events.Ref) ([]inspect.Explanation, error)
+	Test(ctx context.Context, company, subscriber uuid.UUID) (inspect.TestResult, error)
+	Sent(ctx context.Context, company uuid.UUID, id string) (inspect.Sent, error)
+	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
+}
+
 // Dispatcher is *dispatcher.Dispatcher.
 type Dispatcher interface {
-	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
-	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
-	Sent(ctx context.Context, company uuid.UUID, id string) (dispatcher.Sent, error)
-	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
 	Backlog(ctx context.Context) (backlog.Total, error)
 	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
 	RetryQuarantined(ctx context.Context, e quarantine.Entry) error
@@ -125,12 +129,12 @@ type Audit interface {
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }
 
-// System tells how the parts of the daemon do.
+// System returns the state of the daemon's parts.
 type System interface {
 	Status(ctx context.Context) (Status, error)
 }
 
-// Status is how the parts of the daemon do.
+// Status is the state of the daemon's parts.
 type Status struct {
 	Version, Replica string // this one
 	Since            time.Time
@@ -140,13 +144,13 @@ type Status struct {
 	Formats          string // that the partitions are stored in
 }
 
-// Part is something that the daemon relies on.
+// Part is a component that the daemon depends on.
 type Part struct {
 	Up       bool
 	Problems []string
 	Warnings []string
 }
 
-// Memory is what the fullest Redis server uses and has, in bytes. A Limit of 0 is
-// not known.
+// Memory is the memory use of the fullest Redis server and its limits, in bytes. A Limit of 0
+// means that the limit is unknown.
 type Memory struct{ Used, Limit, HighWater int64 }

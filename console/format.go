@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 )
 
@@ -122,11 +122,10 @@ func clip(n int, text string) string {
 	return string([]rune(text)[:n]) + "…"
 }
 
-// label is a word with a tone, which a page shows by colour and never by it alone.
+// label is a word with a tone. A page shows the tone by colour, and always also shows the word.
 type label struct{ Text, Tone string }
 
-// The tones: what is well, what waits, what goes wrong and is tried again, what has
-// failed, and what is over or off.
+// The tones: success, waiting, an error that is retried, failure, and ended or disabled.
 const (
 	good  = "good"
 	busy  = "busy"
@@ -166,7 +165,7 @@ func statusOf(status any) label {
 
 var reasons = map[string]string{
 	delivery.ReasonExhausted:          "every attempt of the schedule failed",
-	delivery.ReasonGone:               "the endpoint answered 410: it wants no more",
+	delivery.ReasonGone:               "the endpoint answered 410 Gone",
 	delivery.ReasonSubscriberDeleted:  "the subscriber was deleted",
 	delivery.ReasonSubscriberDisabled: "the subscriber is disabled",
 	delivery.ReasonBusy:               "the endpoint has as many attempts under way as it may",
@@ -182,7 +181,7 @@ var reasons = map[string]string{
 	delivery.ReasonReplay:             "it was replayed",
 	delivery.ReasonRecover:            "it was recovered",
 	"MANUAL":                          "it was disabled by hand",
-	"GONE":                            "its endpoint answered 410: it wants no more",
+	"GONE":                            "its endpoint answered 410 Gone",
 	"FAILING":                         "it failed for too long without a success",
 }
 
@@ -193,22 +192,22 @@ func reasonOf(reason string) string {
 	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
 }
 
-var verdicts = map[dispatcher.Verdict]struct {
+var verdicts = map[inspect.Verdict]struct {
 	label
 	detail string
 }{
-	dispatcher.VerdictDelivered:     {label{"Delivered", good}, "The subscriber acknowledged the event."},
-	dispatcher.VerdictPending:       {label{"Pending", busy}, "The event is on its way."},
-	dispatcher.VerdictDead:          {label{"Dead", bad}, "The delivery was given up. Retry it once the endpoint is mended."},
-	dispatcher.VerdictCancelled:     {label{"Cancelled", quiet}, "The delivery was cancelled."},
-	dispatcher.VerdictNotSubscribed: {label{"Not subscribed", quiet}, "Its events do not include this type."},
-	dispatcher.VerdictFiltered:      {label{"Filtered", quiet}, "Its filter does not match the event."},
-	dispatcher.VerdictDisabled:      {label{"Disabled", warn}, "The subscriber is disabled. Enable it and recover what it missed."},
-	dispatcher.VerdictCreatedLater:  {label{"Created later", quiet}, "The subscriber was created after the event. Replay sends it."},
-	dispatcher.VerdictNotMatched:    {label{"Not matched", quiet}, "It did not want this type when the event was dispatched. Replay sends it."},
+	inspect.VerdictDelivered:     {label{"Delivered", good}, "The subscriber acknowledged the event."},
+	inspect.VerdictPending:       {label{"Pending", busy}, "The event is on its way."},
+	inspect.VerdictDead:          {label{"Dead", bad}, "The delivery was given up. Retry it once the endpoint is mended."},
+	inspect.VerdictCancelled:     {label{"Cancelled", quiet}, "The delivery was cancelled."},
+	inspect.VerdictNotSubscribed: {label{"Not subscribed", quiet}, "Its events do not include this type."},
+	inspect.VerdictFiltered:      {label{"Filtered", quiet}, "Its filter does not match the event."},
+	inspect.VerdictDisabled:      {label{"Disabled", warn}, "The subscriber is disabled. Enable it and recover what it missed."},
+	inspect.VerdictCreatedLater:  {label{"Created later", quiet}, "The subscriber was created after the event. Replay sends it."},
+	inspect.VerdictNotMatched:    {label{"Not matched", quiet}, "It did not want this type when the event was dispatched. Replay sends it."},
 }
 
-func verdictOf(v dispatcher.Verdict) struct {
+func verdictOf(v inspect.Verdict) struct {
 	Label  label
 	Detail string
 } {
@@ -221,7 +220,7 @@ func verdictOf(v dispatcher.Verdict) struct {
 
 var classes = map[string]string{
 	"oversized_response": "delivered; the answer was cut at 16 KiB", "http_3xx": "redirected, which is not followed",
-	"http_4xx": "refused by the receiver", "http_410": "gone: the receiver wants no more", "http_429": "too many requests for the receiver",
+	"http_4xx": "refused by the receiver", "http_410": "gone: the receiver accepts no more deliveries", "http_429": "too many requests for the receiver",
 	"http_5xx": "the receiver failed", "protocol": "the answer is not proper HTTP", "timeout": "no answer in time",
 	"connect_timeout": "no connection in time", "connect": "connection refused, or no route", "dns": "the name does not resolve",
 	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address may not be called",

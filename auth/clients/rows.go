@@ -117,9 +117,8 @@ func (s clientRows) list(ctx context.Context, after *Client, limit int) ([]Clien
 	return list, err
 }
 
-// change replaces a client by what change makes of it, and returns the result;
-// storage.ErrNotFound when there is none. The row is locked meanwhile; change
-// may be called again.
+// change reads and locks a client, calls change, and stores and returns the result. change
+// may be called more than once. The error is storage.ErrNotFound for an unknown client.
 func (s clientRows) change(ctx context.Context, id string, change func(*Client) error) (Client, error) {
 	var changed Client
 	err := s.db.Write(ctx, "change client", func(ctx context.Context, tx bun.Tx) error {
@@ -140,8 +139,8 @@ func (s clientRows) change(ctx context.Context, id string, change func(*Client) 
 	return changed, err
 }
 
-// delete deletes a client, or returns storage.ErrNotFound. Of its row only what
-// revoked needs is left, until purge.
+// delete deletes a client, or returns storage.ErrNotFound. The columns that revoked reads
+// stay until purge.
 func (s clientRows) delete(ctx context.Context, id string, now time.Time) error {
 	return s.db.Write(ctx, "delete client", func(ctx context.Context, tx bun.Tx) error {
 		gone, err := tx.NewUpdate().Model((*clientRow)(nil)).
@@ -170,7 +169,7 @@ func (s clientRows) revoked(ctx context.Context, since time.Time) ([]string, err
 	return ids, err
 }
 
-// purge forgets the clients that were deleted before the given time.
+// purge removes the rows of clients that were deleted before the given time.
 func (s clientRows) purge(ctx context.Context, before time.Time) error {
 	return s.db.Write(ctx, "purge clients", func(ctx context.Context, tx bun.Tx) error {
 		_, err := tx.NewDelete().Model((*clientRow)(nil)).
@@ -182,7 +181,7 @@ func (s clientRows) purge(ctx context.Context, before time.Time) error {
 // touch notes when clients were last used.
 func (s clientRows) touch(ctx context.Context, used map[string]time.Time) error {
 	return s.db.Write(ctx, "touch clients", func(ctx context.Context, tx bun.Tx) error {
-		for _, id := range slices.Sorted(maps.Keys(used)) { // in one order: two replicas never wait for each other
+		for _, id := range slices.Sorted(maps.Keys(used)) { // sorted, so that two replicas lock rows in the same order and cannot deadlock
 			at := used[id]
 			_, err := tx.NewUpdate().Model((*clientRow)(nil)).Set("last_used_at = ?", at.UnixMilli()).
 				Where("id = ?", id).Where("last_used_at IS NULL OR last_used_at < ?", at.UnixMilli()).Exec(ctx)

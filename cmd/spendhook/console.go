@@ -55,7 +55,7 @@ func (c *consoleCmd) Run(ctx context.Context, term *console) error {
 	return nil
 }
 
-// openBrowser has the system show an address, which our own daemon gave us.
+// openBrowser opens a URL that the daemon returned in the system's browser.
 func openBrowser(ctx context.Context, url string) error {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
 		return fmt.Errorf("not the address of a page: %q", url)
@@ -77,7 +77,7 @@ func openBrowser(ctx context.Context, url string) error {
 func (d *daemon) webConsole() (http.Handler, error) {
 	return webconsole.New(webconsole.Options{
 		Sessions: d.sessions, Subscribers: d.service, Registry: d.copies, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
-		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
 		Revoked: d.verifier.Revoked, CertificateRequired: d.cfg.ConsoleCertificateRequired(), Peers: d.peers, Limiter: d.limiter,
 		Unavailable: redisx.Unavailable, Logger: d.log,
@@ -92,14 +92,14 @@ func (d *daemon) developerLink(ctx context.Context) (string, error) {
 	return d.publicURL() + "/console/open?link=" + link.Secret, err
 }
 
-// systemStatus tells the console how the daemon's parts do.
+// systemStatus provides the status of the daemon's parts for the console.
 type systemStatus struct {
 	*daemon
 
 	since time.Time
 }
 
-// Status asks Redis who lives, and takes the rest from those who watch.
+// Status reads the running replicas from Redis, and the rest from the daemon's watches.
 func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()

@@ -35,7 +35,7 @@ const (
 	askedLargest = 10
 )
 
-// eachMaster asks every master; name is "" when there is one.
+// eachMaster calls ask for every master; name is "" if there is only one.
 func eachMaster(ctx context.Context, client redis.UniversalClient, ask func(ctx context.Context, name string, c redis.UniversalClient)) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -114,7 +114,7 @@ func (d *doctor) speed(ctx context.Context, name string, c redis.UniversalClient
 	}
 }
 
-// replicas looks at what a failover would lose.
+// replicas checks min-replicas-to-write, which bounds the loss of a failover.
 func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalClient, info map[string]string) {
 	if n, _ := strconv.Atoi(info["connected_slaves"]); n == 0 { // no replica to fail over to
 		d.ok("Redis replicas", name+"it has none")
@@ -131,7 +131,7 @@ func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalCli
 	}
 }
 
-// memory looks at how full the fullest server is.
+// memory checks the memory of the fullest server.
 func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	const check = "Redis memory"
 	m := redismemory.New(r.Client(), redismemory.Options{HighWater: cfg.Redis.HighWater, Limit: int64(cfg.Redis.Memory)})
@@ -167,7 +167,7 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 		return
 	}
 	if waiting.OldestDue > overdueWork {
-		d.problem("partitions", fmt.Sprintf("work that is due for %v is served by nobody", waiting.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner does not get on")
+		d.problem("partitions", fmt.Sprintf("no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress")
 	} else {
 		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", waiting.Pending))
 	}
@@ -191,7 +191,8 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	}
 }
 
-// formats looks at the releases that share what is stored, and at the keys of its secrets.
+// formats checks that all running releases read the stored format, and that all encryption
+// keys are configured.
 func (d *doctor) formats(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 )
 
 // The receivers of examples/ do what their README says, each with a daemon.
@@ -137,7 +137,7 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 	return stop
 }
 
-// awaits sees the events in the folder, with the bytes of the delivery.
+// awaits waits until the folder has the events, and checks their bytes.
 func (e *exampleReceiver) awaits(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -148,7 +148,7 @@ func (e *exampleReceiver) awaits(t *testing.T, ids ...string) {
 	}
 }
 
-// judges sees how it answers what is good, forged, old, repeated.
+// judges checks the answers to valid, forged, old and repeated deliveries.
 func (e *exampleReceiver) judges(t *testing.T) {
 	t.Helper()
 	now := time.Now().Unix()
@@ -166,7 +166,7 @@ func (e *exampleReceiver) judges(t *testing.T) {
 		"with a path in its id": {"../evil", e.secret, now, http.StatusInternalServerError},
 	} {
 		body := []byte(`{"id":"` + m.id + `","event":"PAYMENT_PAID","note":"` + uuid.NewString() + `"}`)
-		signature, err := webhook.SignV1(m.secret, m.id, m.at, body)
+		signature, err := signature.V1(m.secret, m.id, m.at, body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package fold makes texts comparable that a reader takes for the same.
+// Package fold removes differences between texts that a search ignores.
 package fold
 
 import (
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Text makes equal what differs in case, accents or width only. Letters of the Latin
-// script that are one with a stroke, hook or ligature count as accented, too: ł, ø, æ.
+// Text removes differences in case, accents and width. Latin letters with a stroke or a hook,
+// and ligatures, count as accented: ł, ø, æ.
 func Text(s string) string {
 	stripped, _, err := transform.String(transform.Chain(norm.NFKD, runes.Remove(runes.In(unicode.Mn)), norm.NFC), s)
 	if err != nil {
@@ -21,7 +21,7 @@ func Text(s string) string {
 	return plainLatin.Replace(cases.Fold().String(stripped))
 }
 
-// plainLatin has what Unicode does not split, in lower case. ß is folded already.
+// plainLatin has the lower-case letters that Unicode does not decompose. ß is already folded.
 var plainLatin = strings.NewReplacer(
 	"æ", "ae", "œ", "oe", "þ", "th", "ŋ", "n", "ĸ", "k", "ə", "e", "ı", "i", "ȷ", "j",
 	"ƀ", "b", "ɓ", "b", "ƈ", "c", "ȼ", "c", "đ", "d", "ð", "d", "ɖ", "d", "ɗ", "d", "ɇ", "e", "ɛ", "e", "ƒ", "f",

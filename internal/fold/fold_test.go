@@ -31,8 +31,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// What a keyboard without accents has is found: of the letters of European
-// languages, those of Latin-1 and Latin Extended-A, all become plain ones.
+// A user can search with a keyboard without accents: all letters of Latin-1 and Latin
+// Extended-A become plain letters.
 func TestFoldLeavesPlainLetters(t *testing.T) {
 	t.Parallel()
 	for r := rune(0xC0); r < 0x180; r++ {
