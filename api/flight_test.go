@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -156,58 +155,6 @@ func TestACompanyReadsNoFasterThanTheRate(t *testing.T) {
 			t.Errorf("at %d bytes a second, the other company: %v", c.perSecond, err)
 		}
 	}
-}
-
-// Every list, the feed and the export wait until what their company has read has passed.
-// Another company is served.
-func TestEveryListIsPaced(t *testing.T) {
-	t.Parallel()
-	h := setup(t)
-	sub := create(h, hooks)
-	h.call("POST", "/api/v1/events", event("e")).want(http.StatusAccepted)
-	h.options.AnswerBytes = readBytes // one answer at a time
-	s, err := newServer(h.options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.flight.perSecond != readBytes/2 {
-		t.Errorf("%d bytes a second", s.flight.perSecond)
-	}
-	s.flight.perSecond = 1 // what is read does not pass while the test runs
-	h.handler = s.outer(s.identify(s.router))
-	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
-	share, err := s.flight.take(t.Context(), h.company.String(), readBytes/2, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	share.written()
-	s.flight.mu.Lock()
-	if held := s.flight.held[h.company.String()]; held <= readBytes/2 {
-		t.Errorf("%d bytes count, as if the list had taken none", held)
-	}
-	s.flight.mu.Unlock()
-	targets := map[string]option{
-		"/api/v1/audit?from=2026-01-01T00:00:00Z":            header("Accept", mediaLines),
-		"/api/v1/subscribers/" + sub.UUID.String() + "/feed": header("Accept", mediaJSON),
-	}
-	for path, operations := range h.routes() {
-		if get := operations[http.MethodGet]; get != nil && get.query["size"] != nil && !get.ofAll() {
-			targets[path] = header("Accept", mediaJSON)
-		}
-	}
-	for target, accept := range targets {
-		gone := func(r *http.Request) { // it waits no longer
-			ctx, cancel := context.WithTimeout(r.Context(), 10*time.Millisecond)
-			t.Cleanup(cancel)
-			*r = *r.WithContext(ctx)
-		}
-		a := h.call("GET", target, "", accept, gone)
-		if a.Code != http.StatusServiceUnavailable || a.problem().Code != "OVERLOADED" || a.Header().Get("Retry-After") == "" {
-			t.Errorf("%s: %d %s %v", target, a.Code, a.Body, a.Header())
-		}
-	}
-	other := uuid.New()
-	h.call("GET", "/api/v1/events", "", bearer(h.mint(&other, allScopes))).want(http.StatusOK)
 }
 
 // An answer of a list is written as it is encoded.
