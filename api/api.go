@@ -25,6 +25,7 @@ import (
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
+	"spendhook/storage/cards/bulk"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
@@ -41,6 +42,7 @@ type Options struct {
 	Idempotency    idempotencyStore
 	Cards          cardStore
 	CardJobs       cardSubmitter
+	BulkJobs       *bulk.Store
 	Reimbursements reimbursementReader
 	Locations      locationReader
 	Statements     *billing.Store

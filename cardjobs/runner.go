@@ -19,15 +19,18 @@ import (
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 )
 
 // Publish takes events as publish.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
-// Options configures [New]. Store and Publish are required.
+// Options configures [New]. Store, Creations and Publish are required.
 type Options struct {
-	Store   *cards.Store
-	Publish Publish
+	Store     *bulk.Store
+	Creations *creations.Store // old ones are purged
+	Publish   Publish
 
 	Concurrency int           // items worked on at once; default 8
 	LookEvery   time.Duration // how often items are looked for that other replicas stored or left, and counted; default 2 s
@@ -87,13 +90,13 @@ func New(o Options) *Runner {
 
 // Submit stores 1 to 500 requests as a job. Once it has returned the job, all of
 // it will be done, by this replica or another. The errors are those of
-// cards.Store.CreateCardJob.
-func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
+// bulk.Store.CreateCardJob.
+func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
-		return cards.Job{}, err
+		return bulk.Job{}, err
 	}
-	r.metrics.jobs.WithLabelValues(string(cards.JobQueued)).Inc()
+	r.metrics.jobs.WithLabelValues(string(bulk.JobQueued)).Inc()
 	r.wakeOne()
 	return job, nil
 }
@@ -130,7 +133,7 @@ func (r *Runner) purge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		keys, err := r.opts.Store.PurgeCreations(ctx)
+		keys, err := r.opts.Creations.Purge(ctx)
 		if err != nil || jobs == 0 && keys == 0 {
 			return err
 		}
