@@ -68,8 +68,8 @@ func histogram(name, help string) prometheus.Histogram {
 	})
 }
 
-// told counts an outcome whose event was published.
-func (m *metrics) told(item *bulk.Item) {
+// published counts an outcome with a published event.
+func (m *metrics) published(item *bulk.Item) {
 	outcome := itemCreated
 	if item.Status == bulk.ItemError {
 		outcome = itemError

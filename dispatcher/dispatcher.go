@@ -21,6 +21,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
@@ -31,19 +32,19 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
-	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
 )
 
-// Options configures [New]. The stores and the sender are required.
+// Options configures [New]. The stores, the maker of requests and the sender are required.
 type Options struct {
 	Client      redis.UniversalClient
 	Events      *history.Reader
 	Operational *operational.Store
 	Subscribers *subscribers.Store
 	Registry    *registry.Registry
+	Requests    *requests.Maker
 	Sender      *webhook.Sender
 	Policy      lifecycle.Policy
 
@@ -53,8 +54,6 @@ type Options struct {
 	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
-	SignEd25519         bool          // add v1a signatures
-	PublicURL           string        // of the API, for links and as the source of CloudEvents
 	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
 
 	// Counted is told of every attempt that was recorded; it must return at once.
@@ -114,16 +113,14 @@ type Dispatcher struct {
 	admission   *endpoint.Admission
 	deliveries  *store.Store
 	redelivery  *redelivery.Service
-	targets     *targets
-	send        func(context.Context, webhook.Request) webhook.Result // the sender's
+	target      func(context.Context, *subscribers.Subscriber) (*requests.Target, error) // the maker's
+	send        func(context.Context, webhook.Request) webhook.Result                    // the sender's
 	records     *recorders
 	after       *consequences
 	publish     func(context.Context, []events.Event) ([]publish.Result, error)
 	metrics     *metrics
-	testing     sync.Map // subscribers that are being tested
 	jobs        chan struct{}
 	forwards    chan struct{}
-	numbers     *sequence.Reader
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -152,11 +149,7 @@ func New(o Options) (*Dispatcher, error) {
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
 		send:     o.Sender.Send,
-		numbers:  sequence.New(o.Client),
-	}
-	var err error
-	if d.targets, err = newTargets(o); err != nil {
-		return nil, err
+		target:   o.Requests.Target,
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
@@ -173,6 +166,7 @@ func New(o Options) (*Dispatcher, error) {
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
+	var err error
 	if d.after, err = newConsequences(d); err != nil {
 		return nil, err
 	}
@@ -221,7 +215,6 @@ var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
 // attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
-	d.numbers.Close()
 	attempts, last, cancel := graces(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
@@ -52,7 +53,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	if n := inbox.count(); n != 0 {
 		t.Errorf("%d deliveries were sent without the secret", n)
 	}
-	result, err := h.Test(t.Context(), h.company, sub.UUID)
+	result, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
 	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
@@ -95,7 +96,9 @@ func TestV1aWaitsForItsKeyToo(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	inbox := receive(t, nil)
-	h := build(t, client, func(o *Options) { o.SignEd25519 = true })
+	h := build(t, client, func(o *Options) {
+		o.Requests = requests.New(requests.Options{Subscribers: o.Subscribers, SignEd25519: true, Logger: o.Logger})
+	})
 	sub := h.subscribe(inbox.URL)
 	lost := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Ring("lost")})
 	if _, err := lost.SigningKey(t.Context(), h.company); err != nil {

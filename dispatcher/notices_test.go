@@ -22,6 +22,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -67,8 +68,8 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
 		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: registry.New(b.subs, 0),
-		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Registry: registry.New(b.subs, 0), Requests: requests.New(requests.Options{Subscribers: b.subs, Logger: slog.New(slog.DiscardHandler)}),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
 	var err error

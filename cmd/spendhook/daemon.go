@@ -23,6 +23,8 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/events/eventtype"
@@ -81,6 +83,8 @@ type daemon struct {
 	operational *operational.Store
 	subscribers *subscribers.Store
 	dispatcher  *dispatcher.Dispatcher
+	inspector   *inspect.Inspector
+	feed        *feed.Reader
 	service     *subscribers.Service // changes subscribers
 	copies      *registry.Registry   // cached subscribers
 	publisher   *publish.Publisher

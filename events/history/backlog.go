@@ -36,8 +36,7 @@ func (r *Reader) Pending(ctx context.Context, company uuid.UUID) (int64, error) 
 }
 
 // Backlogs lists the companies with the most pending events, the largest first and n
-// at most. Of each partition it looks at the 500 companies whose last event is the
-// latest.
+// at most. In each partition it reads the 500 companies with the latest events.
 func (r *Reader) Backlogs(ctx context.Context, n int) ([]backlog.Company, error) {
 	calls := make([]*script.Call, partition.Count)
 	for p := range calls {
