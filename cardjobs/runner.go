@@ -113,8 +113,8 @@ func (r *Runner) Start(ctx context.Context) {
 	r.running.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
 }
 
-// Stop starts no more items and lets running ones finish until ctx ends. Cancelled items are
-// rolled back. It returns when nothing is running.
+// Stop lets running items finish until ctx ends, and then cancels and rolls back the others. No
+// item starts after the call. It returns when nothing is running.
 func (r *Runner) Stop(ctx context.Context) {
 	close(r.stopping)
 	r.endLoops()

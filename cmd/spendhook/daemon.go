@@ -51,7 +51,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// daemon is a running daemon. startDaemon opens its parts step by step, and each step adds its
+// daemon has the parts of a running daemon. startDaemon opens them step by step, and each step adds its
 // cleanup.
 type daemon struct {
 	cfg  *config.Config
