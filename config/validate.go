@@ -32,8 +32,8 @@ const (
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
-// validateDaemon is validate for the command serve: it also requires mutual TLS outside
-// dev.
+// validateDaemon is validate for the command serve: outside dev it also requires mutual
+// TLS, or trusted proxies.
 func (c *Config) validateDaemon(p *invalid.Error) {
 	c.validate(p)
 	checker{p}.posture(c)

@@ -45,12 +45,14 @@ import (
 	"spendhook/internal/servertls"
 	"spendhook/internal/tracing"
 	"spendhook/storage"
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
 )
 
-// daemon is a running daemon. startDaemon opens its parts step by step, and each step adds its
+// daemon has the parts of a running daemon. startDaemon opens them step by step, and each step adds its
 // cleanup.
 type daemon struct {
 	cfg  *config.Config
@@ -68,7 +70,9 @@ type daemon struct {
 	keyring     *seal.Keyring
 	registry    *prometheus.Registry
 	storage     *storage.DB
-	cards       *cards.Store
+	cards       *store.Store // of single cards
+	bulk        *bulk.Store  // of jobs that create cards
+	creations   *creations.Store
 	database    *databaseWatch
 	redis       *redisx.Redis
 	memory      *redismemory.Watch
@@ -168,7 +172,8 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
-	d.cards = cards.New(cards.Options{DB: d.storage})
+	d.creations = creations.New(creations.Options{DB: d.storage})
+	d.cards, d.bulk = store.New(d.storage, d.creations), bulk.New(d.storage, d.creations)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)
