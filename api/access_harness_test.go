@@ -39,28 +39,27 @@ import (
 	"spendhook/storage/storagetest"
 )
 
-// twoCompanies is the API with the real data of two companies in its stores.
+// twoCompanies is an API whose stores hold the data of two companies, acme and bolt.
 type twoCompanies struct {
 	*harness
 
 	acme, bolt              *tenant
-	mine, another, stranger *x509.Certificate // two of our authority, and one of another's
+	mine, another, stranger *x509.Certificate // mine and another are of the trusted CA, stranger is not
 	client                  redis.UniversalClient
 	database                *sql.DB
-	version                 any    // of the database when it was dumped
-	dump                    string // of the database
+	version                 any    // PRAGMA data_version at the last dump
+	dump                    string // the last dump of the database
 	signer                  *ecdsa.PrivateKey
 	receiver                string
 }
 
-// tenant is a company of which every kind of thing is there once. Each of its
-// texts begins with its name.
+// tenant is a company with one resource of each kind. Its texts begin with its name.
 type tenant struct {
 	name    string
 	company uuid.UUID
 	token   string            // with allScopes
-	bound   string            // the same, bound to the certificate that is mine
-	things  map[string]string // what {subscriber}, {card} and so on stand for in a path or body
+	bound   string            // the same, bound to the certificate mine
+	things  map[string]string // the values of {subscriber}, {card} and so on in a path or body
 }
 
 // fill puts the things into a path or a body.
@@ -71,7 +70,7 @@ func (c *tenant) fill(template string) string {
 	return template
 }
 
-// shownIn is what of the company stands in text, and not in the request.
+// shownIn returns the names of the things whose values are in text and not in the request.
 func (c *tenant) shownIn(text, request string) []string {
 	var found []string
 	for name, value := range c.things {
@@ -120,7 +119,7 @@ func setupTwo(t *testing.T) *twoCompanies {
 	return w
 }
 
-// call is that of the harness, with a good certificate.
+// call is harness.call with the client certificate mine.
 func (w *twoCompanies) call(method, target, body string, options ...option) answer {
 	w.t.Helper()
 	return w.harness.call(method, target, body, append([]option{withCert(w.mine)}, options...)...)
@@ -135,7 +134,7 @@ func newSigner(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// keysOf are keys of which the one that signs is key.
+// keysOf returns a Signer whose only key is key.
 func keysOf(t *testing.T, key *ecdsa.PrivateKey) *keys.Signer {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
@@ -158,7 +157,7 @@ func keysOf(t *testing.T, key *ecdsa.PrivateKey) *keys.Signer {
 	return openKeysIn(t, t.TempDir(), &memoryKeys{rows: []keys.Key{{ID: id, Sealed: sealed, CreatedAt: now, SignsFrom: now, TokensUntil: now}}})
 }
 
-// tenant makes a company and waits until nothing moves by itself any more.
+// tenant creates a company with its things, and waits until its background work has ended.
 func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	w.t.Helper()
 	c := &tenant{name: name, company: uuid.New()}
@@ -189,7 +188,7 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	})
 	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"]})
 	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
-	other := uuid.New() // of a delivery that no attempt is under way of
+	other := uuid.New() // the subscriber of a delivery without an attempt in flight
 	c.things["quarantined"] = c.things["event"] + "." + other.String()
 	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"], Subscriber: &other})
 	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
@@ -200,7 +199,7 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	c.things["consoleSession"] = w.consoleSession(c).String()
 	more := as[gen.Job](do("POST", "/api/v1/deliveries/retry", `{"dryRun":true,"subscriberUuid":"{subscriber}"}`).want(http.StatusOK))
 	c.things["job"] = more.UUID.String()
-	// Nobody claims what is not in the queue: it stays as it is.
+	// This job is in no queue. No replica claims it, so it stays QUEUED.
 	c.things["waitingJob"] = uuid.NewString()
 	text := `{"uuid":"` + c.things["waitingJob"] + `","company":"` + c.company.String() + `","kind":"RETRY","status":"QUEUED","examined":0,"redelivered":0,"createdAt":"` + now() + `","updatedAt":"` + now() + `"}`
 	if err := w.client.Set(w.t.Context(), partition.Key(c.company, "job:"+c.company.String()+"/"+c.things["waitingJob"]), text, 0).Err(); err != nil {
@@ -211,7 +210,7 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	return c
 }
 
-// consoleSession opens one.
+// consoleSession opens a console session of the company and returns its id.
 func (w *twoCompanies) consoleSession(c *tenant) uuid.UUID {
 	w.t.Helper()
 	made := as[gen.ConsoleLink](w.call("POST", "/api/v1/console-links", "", bearer(c.token)).want(http.StatusCreated))
@@ -234,7 +233,7 @@ func (w *twoCompanies) quarantine(e quarantine.Entry) {
 
 const newCertificate = `{"certificateChain":"{chain}","privateKey":"{key}"}`
 
-// certify gives a company, and it alone, an egress certificate.
+// certify sets an egress certificate for the company.
 func (w *twoCompanies) certify(c *tenant) {
 	w.t.Helper()
 	_, pair := certificateBody(w.t, c.name)
@@ -285,8 +284,7 @@ func statement(id string, month int, status string) string {
 		`"status":"%s","totalAmount":1,"currency":"EUR","closingDate":"2026-08-31"}`, id, month, status)
 }
 
-// state is everything that both stores hold, but for what the processes tell
-// each other.
+// state dumps Redis and the database, without heartbeats and messages between processes.
 func (w *twoCompanies) state() string {
 	w.t.Helper()
 	return w.redisState() + w.databaseState()
@@ -310,7 +308,7 @@ func (w *twoCompanies) redisState() string {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) { // a key that has ended since
+	if err != nil && !errors.Is(err, redis.Nil) { // a key that expired meanwhile
 		w.t.Fatal(err)
 	}
 	var all strings.Builder
@@ -320,7 +318,7 @@ func (w *twoCompanies) redisState() string {
 	return all.String()
 }
 
-// databaseState reads all tables, unless nobody has written since it last did.
+// databaseState dumps all tables. It returns the last dump if nothing was written since.
 func (w *twoCompanies) databaseState() string {
 	w.t.Helper()
 	version := rows(w.t, w.database, "PRAGMA data_version")[0][0]
@@ -357,7 +355,7 @@ func rows(t *testing.T, db *sql.DB, query string) (all [][]any) {
 	return all
 }
 
-// naming puts companyUuid into the object that body is.
+// naming returns the JSON object body with companyUuid added.
 func naming(company uuid.UUID, body string) string {
 	if body == "" {
 		body = "{}"

@@ -10,20 +10,20 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// kind says what a token of another company, and one of none, get at a route.
+// kind determines the answers to a token of another company and to a token of no company.
 type kind int
 
 const (
 	public kind = iota // needs no token, and shows nothing of any company
 	shared             // is the same for every company
-	global             // concerns every company: one's token, also with the scope platform, gets 403
+	global             // concerns every company: a company's token gets 403, also with the scope platform
 	list               // another's: 200 with its own; none: 403 without the scope platform
 	thing              // another's: 404; none: 400 unless it names one
 	makes              // another's: makes, or has, a thing of its own; none: 400 unless it names one
 )
 
-// access is a line of the table of routes: how a request with the right token
-// looks, and who else may send it.
+// access is a row of the table of routes: the request with the right token, its answer,
+// and the answers to other tokens.
 type access struct {
 	route  string // method and path of the document
 	kind   kind
@@ -32,11 +32,11 @@ type access struct {
 	status int      // of the right token's answer
 	shows  []string // acme's things that it shows
 	filter string   // of a list: a query with an id of acme
-	other  int      // what another company's token gets; 0 means what its kind says
+	other  int      // the answer to another company's token; 0 means the one of the kind
 }
 
-// The lines of the table are also the order in which the right token sends
-// them, so that what removes a thing comes last.
+// TestAccess sends the right token to the routes in the order of the table. Rows that
+// remove a thing come last.
 var table = []access{
 	{route: "GET /docs", status: 200},
 	{route: "GET /docs/", status: 200},
@@ -122,8 +122,8 @@ var table = []access{
 	{route: "POST /api/v3/cards/delete", kind: thing, body: `{"uuids":["{lastCard}"]}`, status: 200, other: 200},
 }
 
-// TestAccess sends every route every token that is not the right one, and
-// looks after each whether anything was read or changed; then the right one.
+// TestAccess sends every wrong credential to every route, and checks that nothing is shown
+// or changed. Then it sends the right token to every route.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	w := setupTwo(t)
@@ -146,8 +146,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// routes are all that the public listener serves, by method and path; nil
-// stands for a route beside the document.
+// routes returns all routes of the public listener by method and path. The operation is nil
+// for a route that is not in the document.
 func (w *twoCompanies) routes() map[string]*operation {
 	w.t.Helper()
 	s, err := newServer(w.options)
@@ -187,8 +187,8 @@ func routesOf(s *server) (map[string]*operation, error) {
 	return all, err
 }
 
-// uncovered says which routes have no line, and which lines have no route or
-// say less than the document.
+// uncovered lists the routes without a row, and the rows that match no route or that
+// contradict the document.
 func uncovered(all map[string]*operation, lines []access) []string {
 	var complaints []string
 	missing := maps.Clone(all)
@@ -196,19 +196,19 @@ func uncovered(all map[string]*operation, lines []access) []string {
 		op, served := missing[line.route]
 		switch {
 		case !served:
-			complaints = append(complaints, line.route+" is in the table and is not served, or is there twice")
+			complaints = append(complaints, line.route+" is in the table but is not served, or has two rows")
 		case line.kind == public && op != nil && !op.public, line.kind != public && (op == nil || op.public):
 			complaints = append(complaints, line.route+" needs a token in the table or in the document, but not in both")
 		}
 		delete(missing, line.route)
 	}
 	for _, route := range slices.Sorted(maps.Keys(missing)) {
-		complaints = append(complaints, route+" has no line in the table of api/access_test.go: say there who may call it")
+		complaints = append(complaints, route+" has no row in the table of api/access_test.go: add one")
 	}
 	return complaints
 }
 
-func TestTheTableMissesNoRoute(t *testing.T) {
+func TestEveryRouteNeedsARow(t *testing.T) {
 	t.Parallel()
 	s, err := newServer(Options{})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestTheTableMissesNoRoute(t *testing.T) {
 		"POST /api/v1/new", "ANY /debug", "DELETE /api/v1/deliveries", "GET /api/v1/gone", "GET /api/v1/event-types", "GET /docs",
 	} {
 		if !strings.Contains(complaints, route+" ") {
-			t.Errorf("%s is not complained of:\n%s", route, complaints)
+			t.Errorf("no complaint about %s in:\n%s", route, complaints)
 		}
 	}
 	if n := len(uncovered(all, lines)); n != 6 {
@@ -236,7 +236,7 @@ func TestTheTableMissesNoRoute(t *testing.T) {
 	}
 }
 
-// check is one line of the table at work.
+// check sends the requests of one row of the table.
 type check struct {
 	*twoCompanies
 	access
@@ -245,7 +245,7 @@ type check struct {
 	method string
 }
 
-// send makes the request of the line about acme.
+// send sends the row's request about acme.
 func (c *check) send(options ...option) answer {
 	c.t.Helper()
 	return c.sendTo("", c.acme.fill(c.body), options...)
@@ -268,7 +268,7 @@ func (c *check) sendTo(query, body string, options ...option) answer {
 	return c.call(c.method, target, body, options...)
 }
 
-// refused sends what must not be served.
+// refused sends requests that must be refused, and checks that nothing changes.
 func (c *check) refused() {
 	c.t.Helper()
 	if c.kind == public {
@@ -320,7 +320,7 @@ func (c *check) wantRefusal(what string, a answer, status int, code string) {
 	}
 }
 
-// credential is what a request comes with in place of the right token.
+// credential is a wrong credential with the expected refusal.
 type credential struct {
 	what    string
 	options []option
@@ -328,12 +328,12 @@ type credential struct {
 	code    string
 }
 
-// credentials are those that no route accepts.
+// credentials returns the wrong credentials for the row's route.
 func (c *check) credentials() []credential {
 	c.t.Helper()
 	list := []credential{
 		{"no token", []option{noToken}, http.StatusUnauthorized, "TOKEN_REQUIRED"},
-		{"no more than the scheme", []option{header("Authorization", "Bearer")}, http.StatusUnauthorized, "TOKEN_INVALID"},
+		{"a scheme without a token", []option{header("Authorization", "Bearer")}, http.StatusUnauthorized, "TOKEN_INVALID"},
 		{"a password", []option{header("Authorization", "Basic dTpw")}, http.StatusUnauthorized, "TOKEN_INVALID"},
 	}
 	list = append(list, c.certificates()...)
@@ -347,21 +347,21 @@ func (c *check) credentials() []credential {
 	return list
 }
 
-// certificates are the wrong ones, for the token or at all.
+// certificates returns credentials with a missing, wrong or untrusted client certificate.
 func (c *check) certificates() []credential {
 	bound := bearer(c.acme.bound)
 	list := []credential{
 		{"a bound token without a certificate", []option{bound, noCert}, http.StatusUnauthorized, "TOKEN_INVALID"},
 		{"a bound token and another certificate", []option{bound, withCert(c.another)}, http.StatusUnauthorized, "TOKEN_INVALID"},
 		{"a token bound to another certificate", []option{bearer(c.bound(&c.acme.company, c.another))}, http.StatusUnauthorized, "TOKEN_INVALID"},
-		{"a stranger's certificate", []option{withCert(c.stranger)}, http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID"},
+		{"a certificate of an untrusted CA", []option{withCert(c.stranger)}, http.StatusForbidden, "CLIENT_CERTIFICATE_INVALID"},
 		{"a broken certificate", []option{header("Client-Cert", "x")}, http.StatusBadRequest, "CLIENT_CERTIFICATE_MALFORMED"},
-		{"a certificate from who is no proxy, in clear", []option{from("198.51.100.1:1")}, http.StatusForbidden, "TLS_REQUIRED"},
+		{"plain HTTP from an address that is no trusted proxy", []option{from("198.51.100.1:1")}, http.StatusForbidden, "TLS_REQUIRED"},
 	}
 	if c.options.CertificateRequired[c.op.group] {
 		list = append(list,
 			credential{"no certificate", []option{bearer(c.acme.token), noCert}, http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED"},
-			credential{"a certificate that this machine claims", []option{bearer(c.acme.token), from("127.0.0.1:1")}, http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED"})
+			credential{"a Client-Cert header from loopback, which is no trusted proxy", []option{bearer(c.acme.token), from("127.0.0.1:1")}, http.StatusForbidden, "CLIENT_CERTIFICATE_REQUIRED"})
 	}
 	return list
 }
@@ -372,8 +372,8 @@ func without(scope string) string {
 
 func noCert(r *http.Request) { r.Header.Del("Client-Cert") }
 
-// otherCompanies yields what tokens of another company and of none are
-// answered, having looked at the status.
+// otherCompanies sends tokens of another company and of no company, checks each status, and
+// returns the answers.
 func (c *check) otherCompanies() map[string]answer {
 	c.t.Helper()
 	all := map[string]answer{}
@@ -400,7 +400,7 @@ func (c *check) expect(what string, a answer, status int, code string) {
 	}
 }
 
-// expecting is check.expect that notes the answer too.
+// expecting is check.expect that also records the answer.
 type expecting func(what string, a answer, status int, code string)
 
 // namingAcme sends another company's token with acme's name.
@@ -409,7 +409,7 @@ func (c *check) namingAcme(expect expecting) {
 	named := "companyUuid=" + c.acme.company.String()
 	_, inQuery := c.op.query["companyUuid"]
 	foreign := bearer(c.bolt.token)
-	if c.op.id == "replayEvent" { // an operator may
+	if c.op.id == "replayEvent" { // an operator may replay events of any company
 		foreign = bearer(c.mint(&c.bolt.company, without("operator")))
 	}
 	if inQuery {
@@ -460,7 +460,8 @@ func (c *check) unnamed(expect expecting) {
 	}
 }
 
-// right sends what must be served: else the table would also pass if nothing was.
+// right sends requests that must succeed. Without them the table would pass even if the
+// API refused every request.
 func (c *check) right() {
 	c.t.Helper()
 	if c.kind == public {

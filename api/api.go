@@ -1,6 +1,6 @@
-// Package api is HTTP in and out: the OpenAPI document and what it promises,
-// access tokens, strict decoding, problem documents, paging, and one file of
-// handlers for each resource. Handlers hold no rules of the domain.
+// Package api serves the HTTP API of openapi.yaml: it checks access tokens, decodes
+// strictly, answers errors as problem documents, and pages lists. Each resource has a file
+// of handlers. Handlers contain no domain rules.
 package api
 
 import (
@@ -70,7 +70,7 @@ type Options struct {
 	Limits *Limits
 	// Peers finds the client's address and certificate; nil trusts no proxy.
 	Peers *peer.Resolver
-	// Bodies bounds the memory of request bodies; nil bounds that of this API's.
+	// Bodies bounds the memory of request bodies. Nil means a limiter of this API alone.
 	Bodies *bodylimit.Limiter
 	// CertificateRequired says for each group of operations (their tag in the
 	// document, in lower case) whether they need a client certificate. It has
@@ -80,18 +80,18 @@ type Options struct {
 	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
 	// when deliveries are not signed so.
 	WebhookKeys bool
-	// Timeout bounds an answer, counted from when its request is read and there is
-	// memory for it, and as long is waited for that; 0 means 1.5 s. TestTimeout is
-	// that of a test delivery; 0 means 20 s.
+	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
+	// Both begin after the request is read. 0 means 1.5 s. TestTimeout bounds the work for
+	// a test delivery; 0 means 20 s.
 	Timeout, TestTimeout time.Duration
 
 	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB. A
 	// company reads at most half of it a second, beyond the burst of a second.
 	AnswerBytes int64
 
-	// Unavailable reports further errors of the domain that mean that Redis is
-	// away for now, such as its answers while it loads; nil knows none beside
-	// time-outs and lost connections. They are answered with 503.
+	// Unavailable reports domain errors that are answered 503 because Redis is temporarily
+	// unavailable, such as its errors while it loads. Time-outs and lost connections are
+	// always answered 503. Nil reports no further errors.
 	Unavailable func(error) bool
 
 	Now     func() time.Time // nil means time.Now
@@ -112,11 +112,11 @@ type server struct {
 	pacer    *pacer
 }
 
-// The generated code knows the server by its methods.
+// server implements the interface that is generated from the document.
 var _ gen.ServerInterface = (*server)(nil)
 
-// New returns the handler of the public listener. It is safe for concurrent
-// use and starts no goroutine. The error is a broken document.
+// New returns the handler of the public listener. It is safe for concurrent use and starts
+// no goroutine. It returns an error when the embedded document is invalid.
 func New(opts Options) (http.Handler, error) {
 	s, err := newServer(opts)
 	if err != nil {

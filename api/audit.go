@@ -22,8 +22,8 @@ type auditLog interface {
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }
 
-// actions say what each operation that changes something is called in the audit
-// log. An operation that may change something is here or in unaudited.
+// actions maps each operation that changes something to its name in the audit log.
+// Operations that may change something and are not here are in unaudited.
 var actions = map[string]string{
 	"createSubscriber":        "subscriber.create",
 	"updateSubscriber":        "subscriber.update",
@@ -61,13 +61,13 @@ var actions = map[string]string{
 	"setCardThreshold":        "card.threshold",
 }
 
-// unaudited are the others, each with the reason.
+// unaudited lists operations other than GET that need no audit entry, with the reason.
 var unaudited = map[string]string{
 	"ingestEvents":         "events are data, listed and kept by themselves",
 	"testSubscriberFilter": "it changes nothing",
 }
 
-// checkActions makes sure that no change escapes the audit log.
+// checkActions returns an error for an operation that is in neither actions nor unaudited.
 func checkActions(all routes) error {
 	for _, operations := range all {
 		for method, op := range operations {
@@ -75,15 +75,14 @@ func checkActions(all routes) error {
 				continue
 			}
 			if op.action == "" {
-				return fmt.Errorf("%s: it has no action for the audit log, and no reason to need none", op.id)
+				return fmt.Errorf("%s is in neither actions nor unaudited of the audit log", op.id)
 			}
 		}
 	}
 	return nil
 }
 
-// newChange is the audit entry of a request that is about to change something;
-// nil when it is not.
+// newChange returns the audit entry of a request, or nil when the operation is not audited.
 func (s *server) newChange(w http.ResponseWriter, r *http.Request, c *caller, op *operation) *audit.Entry {
 	if op.action == "" || s.opts.Audit == nil {
 		return nil
@@ -103,23 +102,21 @@ func (s *server) newChange(w http.ResponseWriter, r *http.Request, c *caller, op
 	return e
 }
 
-// changes says for the audit log what the request is about to change, or has
-// just created.
+// changes sets the target of the audit entry: what the request will change or has created.
 func (c *caller) changes(company uuid.UUID, kind string, ids ...string) {
 	if c.change != nil {
 		c.change.CompanyUUID, c.change.Target = &company, audit.Target{Kind: kind, IDs: ids}
 	}
 }
 
-// changesAll is changes for what concerns no company.
+// changesAll is changes for a target that belongs to no company.
 func (c *caller) changesAll(kind string, ids ...string) {
 	if c.change != nil {
 		c.change.Target = audit.Target{Kind: kind, IDs: ids}
 	}
 }
 
-// changedSome says which of the cards that were named the request has changed;
-// it may be none.
+// changedSome sets the cards that the request has changed. Without any there is no entry.
 func (c *caller) changedSome(company uuid.UUID, cards []uuid.UUID) {
 	if len(cards) == 0 {
 		c.change = nil
@@ -128,7 +125,7 @@ func (c *caller) changedSome(company uuid.UUID, cards []uuid.UUID) {
 	c.changes(company, "card", uuidTexts(cards)...)
 }
 
-// changesBy adds how: another action than the operation's, or a detail.
+// changesBy sets a detail of the audit entry, and an action when it is not the operation's.
 func (c *caller) changesBy(action, detail string) {
 	if c.change == nil {
 		return
@@ -139,8 +136,8 @@ func (c *caller) changesBy(action, detail string) {
 	c.change.Detail = detail
 }
 
-// record keeps the change before the request is answered. A request that was
-// refused changed nothing.
+// record writes the audit entry before the request is answered. A refused request changed
+// nothing and has no entry.
 func (s *server) record(r *http.Request, c *caller, err error) {
 	if c == nil || c.change == nil {
 		return
@@ -157,8 +154,8 @@ func (s *server) record(r *http.Request, c *caller, err error) {
 	s.opts.Audit.Record(e)
 }
 
-// fieldsOf are the names of a body's fields, which decoding has found to be
-// known ones, but for the company's.
+// fieldsOf returns the names of a body's fields except companyUuid. The names are known
+// fields, since the body was decoded before.
 func fieldsOf(body []byte) (names []string) {
 	dec := jsontext.NewDecoder(strings.NewReader(string(body)))
 	if token, err := dec.ReadToken(); err != nil || token.Kind() != jsontext.KindBeginObject {

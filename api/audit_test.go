@@ -28,8 +28,8 @@ func (h *harness) audited(query string, options ...option) []gen.AuditEntry {
 	return as[gen.AuditList](h.call("GET", "/api/v1/audit?size=100&"+query, "", options...).want(http.StatusOK)).Content
 }
 
-// TestEveryChangeHasAnAction: a new operation cannot escape the audit log, and
-// no action is left of one that is gone.
+// TestEveryChangeHasAnAction: every changing operation has an action, and every action has
+// an operation.
 func TestEveryChangeHasAnAction(t *testing.T) {
 	t.Parallel()
 	_, all, err := loadDocument()
@@ -61,8 +61,8 @@ func TestEveryChangeHasAnAction(t *testing.T) {
 	}
 }
 
-// TestChangesAreAudited makes every change of the table of routes; the audit log
-// has each, with what it was about, and nothing else.
+// TestChangesAreAudited sends every changing request of the table of routes. Each one makes
+// exactly one audit entry, with its target.
 func TestChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	w := setupTwo(t)
@@ -91,7 +91,7 @@ func TestChangesAreAudited(t *testing.T) {
 			t.Errorf("%s: %+v", line.route, e)
 		}
 		if len(e.Target.Ids) == 0 || e.Target.Ids[0] == "" {
-			t.Errorf("%s: of what? %+v", line.route, e.Target)
+			t.Errorf("%s: no target in %+v", line.route, e.Target)
 		}
 	}
 	if changes != len(actions) {
@@ -101,7 +101,7 @@ func TestChangesAreAudited(t *testing.T) {
 
 const newSubscriber = `{"name":"n","callbackUrl":"http://127.0.0.1:9/secret-path","events":["A"]}`
 
-func TestWhatAnEntryTells(t *testing.T) {
+func TestEntriesHaveActionDetailAndFields(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	sub := as[gen.SubscriberWithSecret](h.call("POST", "/api/v1/subscribers", newSubscriber).want(http.StatusCreated))
@@ -130,7 +130,7 @@ func TestWhatAnEntryTells(t *testing.T) {
 	}
 }
 
-func TestLockAndUnlockAreToldApart(t *testing.T) {
+func TestLockAndUnlockAreDifferentActions(t *testing.T) {
 	t.Parallel()
 	w := setupTwo(t)
 	card := "/api/v3/cards/" + w.acme.fill("{card}") + "/lock"
@@ -142,8 +142,8 @@ func TestLockAndUnlockAreToldApart(t *testing.T) {
 	}
 }
 
-// What was refused, and an answer given again, changed nothing.
-func TestWhatChangesNothingIsNotAudited(t *testing.T) {
+// A refused request changes nothing, nor does a repeated answer of an Idempotency-Key.
+func TestRequestsThatChangeNothingAreNotAudited(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	key := header("Idempotency-Key", "k")
@@ -162,7 +162,7 @@ func TestWhatChangesNothingIsNotAudited(t *testing.T) {
 	}
 }
 
-// failing is subscribers that take a change and then lose the connection.
+// failing deletes a subscriber and then returns a time-out.
 type failing struct{ subscriberService }
 
 func (f failing) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
@@ -293,7 +293,7 @@ func TestAuditIsExportedAsLines(t *testing.T) {
 	}
 }
 
-// cutOff is a log that fails at its second page.
+// cutOff is an audit log whose second page cannot be read.
 type cutOff struct {
 	auditLog
 	calls int
@@ -306,7 +306,7 @@ func (c *cutOff) List(ctx context.Context, f audit.Filter) (audit.Page, error) {
 	return c.auditLog.List(ctx, f)
 }
 
-func TestAnExportThatFailsIsNotWhole(t *testing.T) {
+func TestAFailedExportIsCutOff(t *testing.T) {
 	t.Parallel()
 	h := setup(t, func(o *Options) { o.Audit = &cutOff{auditLog: o.Audit} })
 	h.many(1200)
@@ -324,7 +324,7 @@ func TestAnExportThatFailsIsNotWhole(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if _, err := new(bytes.Buffer).ReadFrom(resp.Body); err == nil {
-		t.Error("it looks whole")
+		t.Error("the client read the export to a regular end")
 	}
 	if h.seen.count("panicked") > 0 {
 		t.Error("logged as a panic")
@@ -343,8 +343,8 @@ func TestWantsLines(t *testing.T) {
 	}
 }
 
-// With Redis away a change of a card is still made, answered and kept.
-func TestEntriesOfCardsOutliveTheLossOfRedis(t *testing.T) {
+// While Redis is down a card can be changed. The audit entry is stored once Redis is back.
+func TestEntriesOfCardChangesSurviveARedisOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	dir, store := t.TempDir(), storagetest.Open(t, storage.Options{})

@@ -33,11 +33,11 @@ func callerOf(r *http.Request) *caller {
 
 const realm = `Bearer realm="spendhook"`
 
-// authenticate answers for the token of a request (RFC 6750).
+// authenticate verifies the access token of a request (RFC 6750).
 func (s *server) authenticate(r *http.Request) (*caller, error) {
 	headers := r.Header["Authorization"]
 	switch {
-	case len(headers) > 1: // which of them is meant differs from one proxy to the next
+	case len(headers) > 1: // proxies differ in which one they use
 		return nil, newProblem(http.StatusBadRequest, "AUTHORIZATION_REPEATED", "The Authorization header is given more than once.").
 			with("WWW-Authenticate", realm+`, error="invalid_request"`)
 	case len(headers) == 0 || headers[0] == "":
@@ -78,8 +78,8 @@ func authorize(c *caller, scopes []string) error {
 	return nil
 }
 
-// companyFor is the company that a write or the read of one thing is about:
-// the token's, or else the one that the request names.
+// companyFor returns the company of a request about one resource: the token's company, or
+// else the company that the request names.
 func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
 	company, err := c.companyIn(named...)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *caller) companyFor(named ...*uuid.UUID) (uuid.UUID, error) {
 	return *company, nil
 }
 
-// ofPlatform refuses a caller of one company what concerns them all.
+// ofPlatform refuses a caller whose token is tied to a company.
 func (c *caller) ofPlatform() error {
 	if c.Company != nil {
 		return newProblem(http.StatusForbidden, "PLATFORM_ONLY", "The token must be tied to no company.")
@@ -99,7 +99,7 @@ func (c *caller) ofPlatform() error {
 	return nil
 }
 
-// companyOfList is the company that a list is about; nil means all of them.
+// companyOfList returns the company whose items are listed; nil means all companies.
 func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
 	company, err := c.companyIn(named)
 	if err != nil || company != nil {
@@ -108,7 +108,7 @@ func (c *caller) companyOfList(named *uuid.UUID) (*uuid.UUID, error) {
 	return nil, authorize(c, []string{"platform"})
 }
 
-// companyIn is the token's company or the named one; nil when there is neither.
+// companyIn returns the token's company or the named one; nil when there is neither.
 func (c *caller) companyIn(named ...*uuid.UUID) (*uuid.UUID, error) {
 	var company *uuid.UUID
 	for _, n := range named {

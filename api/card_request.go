@@ -12,11 +12,11 @@ import (
 	"spendhook/storage/cards"
 )
 
-// longestNumber bounds the digits of an amount that are looked at.
+// longestNumber bounds the characters of an amount.
 const longestNumber = 64
 
-// cardRequest reads the liberal input of both create operations. What is
-// required, and the values of the enums, is for storage to check.
+// cardRequest converts the input of both create operations. Package cards checks required
+// fields and the values of enums.
 func cardRequest(in gen.CardCreate) (cards.Request, error) {
 	var e invalid.Error
 	request := cards.Request{
@@ -32,7 +32,7 @@ func cardRequest(in gen.CardCreate) (cards.Request, error) {
 	return request, e.OrNil()
 }
 
-// oneSpelling is the value of a field that may stand under two names.
+// oneSpelling returns the value of a field that has two names.
 func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue *T, same func(a, b T) bool) *T {
 	if value == nil {
 		return otherValue
@@ -45,7 +45,7 @@ func oneSpelling[T any](e *invalid.Error, name, other string, value, otherValue 
 
 func sameUUID(a, b uuid.UUID) bool { return a == b }
 
-// notEmpty is a text that may be left out, but has something to say when not.
+// notEmpty returns an optional text. An empty text is a problem, an absent one is not.
 func notEmpty(e *invalid.Error, field string, value *string) string {
 	if value != nil && *value == "" {
 		e.Add(field, "INVALID", "must not be empty")
@@ -58,7 +58,7 @@ func number(e *invalid.Error, field string, value jsontext.Value) *decimal.Decim
 	if len(value) == 0 || value.Kind() == jsontext.KindNull {
 		return nil
 	}
-	if len(value) <= longestNumber { // what is no number does not parse as one
+	if len(value) <= longestNumber { // other JSON values do not parse as a number
 		if exact, err := decimal.NewFromString(string(value)); err == nil {
 			return &exact
 		}

@@ -91,7 +91,7 @@ func bulkCompany(c *caller, items []gen.CardCreate, named ...*uuid.UUID) (uuid.U
 	return c.companyFor(named...)
 }
 
-// gather adds what is wrong with the item; another error is given back.
+// gather adds the field problems of an item to all. It returns any other error.
 func gather(all *invalid.Error, item int, err error) error {
 	e, isInvalid := errors.AsType[*invalid.Error](err)
 	if !isInvalid {

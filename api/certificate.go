@@ -10,8 +10,8 @@ import (
 	"spendhook/internal/peer"
 )
 
-// identify puts the client's address and certificate into a request (see
-// package peer), and refuses one that does not come protected as it must be.
+// identify adds the client's address and certificate to the request (see package peer). It
+// refuses plain HTTP where TLS is required, and invalid certificates.
 func (s *server) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, err := s.opts.Peers.Resolve(r)
@@ -38,8 +38,8 @@ func peerProblem(err error) *problem {
 	return p.with("Connection", "close")
 }
 
-// holds reports whether a token that is bound to a certificate came with it
-// (RFC 8705 section 3). One that is bound to none may come with any.
+// holds reports whether a request may use its token: a token that is bound to a certificate
+// needs that certificate (RFC 8705 section 3), an unbound token needs none.
 func holds(r *http.Request, c *caller) bool {
 	if c.Thumbprint == "" {
 		return true
@@ -56,8 +56,8 @@ func (s *server) checkCertificate(r *http.Request, op *operation) error {
 	return nil
 }
 
-// checkGroups makes sure that no operation escapes the switches: each that needs
-// a token has a group, and when there are switches, one of them is its own.
+// checkGroups returns an error for an operation that needs a token and has no group, or
+// whose group is missing in required.
 func checkGroups(all routes, required map[string]bool) error {
 	for _, operations := range all {
 		for _, op := range operations {

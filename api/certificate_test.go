@@ -70,7 +70,7 @@ func setupMutual(t *testing.T) (*harness, *devca.Authority) {
 	}), ca
 }
 
-// mintBound is a token that is worth something with cert only.
+// mintBound returns a token that is valid only with cert.
 func (h *harness) mintBound(cert *x509.Certificate) string {
 	h.t.Helper()
 	token, err := auth.Mint(h.t.Context(), h.keys, auth.Grant{

@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/clientcert"
 )
 
-// defaultConsoleLifetime is how long a console session lasts when nothing is said.
+// defaultConsoleLifetime is the lifetime of a console session without lifetimeSeconds.
 const defaultConsoleLifetime = 8 * time.Hour
 
 // CreateConsoleLink is POST /api/v1/console-links.
@@ -40,7 +40,8 @@ func (s *server) CreateConsoleLink(w http.ResponseWriter, r *http.Request, p gen
 	})
 }
 
-// consoleGrant is what a session may, of what its asker may.
+// consoleGrant returns the requested permissions of a session. The session never gets more
+// than the token of the request allows.
 func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in gen.ConsoleLinkRequest) (session.Grant, error) {
 	company, err := c.consoleCompany(in.AllCompanies, named, in.CompanyUUID)
 	if err != nil {
@@ -75,8 +76,8 @@ func (s *server) consoleGrant(r *http.Request, c *caller, named *uuid.UUID, in g
 
 const maxConsoleScopes = 32
 
-// consoleCompany is the company of a session; nil means all, which is only meant
-// when it is said.
+// consoleCompany returns the company of a session. Nil means all companies, which the
+// request must ask for with allCompanies.
 func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, error) {
 	if all == nil || !*all {
 		company, err := c.companyFor(named...)
@@ -94,8 +95,8 @@ func (c *caller) consoleCompany(all *bool, named ...*uuid.UUID) (*uuid.UUID, err
 	return nil, authorize(c, []string{"platform"})
 }
 
-// consoleCertificate asks for a certificate where an operation that the scopes
-// reach needs one.
+// consoleCertificate requires a client certificate when an operation that the scopes allow
+// requires one.
 func (s *server) consoleCertificate(r *http.Request, scopes []string) error {
 	for _, group := range session.Groups(scopes) {
 		if err := s.checkCertificate(r, &operation{group: group}); err != nil {
@@ -113,7 +114,7 @@ func askerOf(r *http.Request, c *caller) session.Asker {
 	return asker
 }
 
-// changesConsole is changes for what may belong to no company.
+// changesConsole is changes for a target that may belong to no company.
 func (c *caller) changesConsole(company *uuid.UUID, kind string, ids ...string) {
 	if c.change != nil {
 		c.change.CompanyUUID, c.change.Target.Kind, c.change.Target.IDs = company, kind, ids

@@ -80,9 +80,9 @@ func companyName(r *http.Request) string {
 	return ""
 }
 
-// readAll is io.ReadAll with memory for what is announced, up to a bound: past
-// that memory is for bytes that have come, since announcing costs nothing. It asks
-// grow before it takes more.
+// readAll is io.ReadAll that calls grow before it allocates. It allocates for the announced
+// length only up to a bound, and then for received bytes: a client could announce a large
+// body and send nothing.
 func readAll(from io.Reader, announced int64, grow func(n int) error) (text []byte, err error) {
 	const trusted, spare = 16 << 10, 512
 	size := int(min(max(announced, 0), trusted)) + spare
@@ -147,7 +147,7 @@ func decodeOptional[T any](r *http.Request) (T, error) {
 func decodeJSON(text []byte, into any) error {
 	reading, nesting := strict, maxNesting
 	switch into.(type) {
-	case *events.Event: // which tells its own nesting by name
+	case *events.Event: // which checks the nesting itself and names the field
 		reading, nesting = lenient, 2*maxNesting
 	case *gen.CardCreate:
 		reading = lenient
@@ -191,9 +191,8 @@ var plainUUID = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, id *uuid.UUID
 
 var errUUID = errors.New("not a UUID")
 
-// strict refuses null but where it removes a member of a map, or who reads the value
-// sees it as it is, and reads times in the
-// forms of package timestamp.
+// strict refuses null, except in a map of changes, where null removes a member, and in a
+// raw jsontext.Value. It reads times in the forms of package timestamp.
 var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
 	plainUUID,
 	json.UnmarshalFromFunc(func(dec *jsontext.Decoder, at *time.Time) (err error) {
@@ -241,14 +240,14 @@ func semanticProblem(e *json.SemanticError) error {
 	return fieldProblem(field, "INVALID", "must be %s", expected(e))
 }
 
-// fieldName is a pointer cut to a sane length.
+// fieldName returns a JSON pointer, cut to a bounded length.
 func fieldName(pointer jsontext.Pointer) string {
 	return shown(string(pointer))
 }
 
 var uuidType = reflect.TypeFor[uuid.UUID]()
 
-// expected names what should have stood where e happened.
+// expected describes the value that was expected where e occurred.
 func expected(e *json.SemanticError) string {
 	if errors.Is(e, timestamp.Err) {
 		return timestamp.Err.Error()

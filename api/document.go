@@ -27,13 +27,13 @@ const (
 	readBytes = 2 * pageBytes
 )
 
-// operation is what the document says of one, as far as it is enforced here.
+// operation is the part of an operation in the document that this package enforces.
 type operation struct {
 	id, method, route string
 	group             string   // its tag in lower case, a switch of tls.client_certificates; "" when it has not just one
 	action            string   // its name in the audit log; "" when it has none
 	lines             bool     // it can answer NDJSON too
-	public            bool     // no token is needed; said by "security: []" and by nothing else
+	public            bool     // no token is needed: the document says "security: []"
 	scopes            []string // that the token needs
 	path, query       map[string]*parameter
 	hasBody           bool
@@ -71,8 +71,8 @@ const (
 	exampleTime = "1795201200000"
 )
 
-// served is the document as JSON, as clients and generators read it: without the
-// extensions for the generated code of this server.
+// served returns the document as JSON for clients and generators, without the x-go-
+// extensions.
 func served(doc *openapi3.T) ([]byte, error) {
 	text, err := doc.MarshalJSON()
 	if err != nil {
@@ -102,8 +102,8 @@ func stripInternal(node any) {
 	}
 }
 
-// asOf moves the examples of a document to the day before now, so that they can be
-// sent as they stand: an event must be neither old nor ahead.
+// asOf moves the dates of the examples to the day before now. Then the examples can be sent
+// unchanged: the API refuses events that are too old or in the future.
 func asOf(text []byte, now time.Time) []byte {
 	day, _ := time.Parse(time.DateOnly, exampleDay)
 	days := now.UTC().Truncate(24*time.Hour).Sub(day) - 24*time.Hour

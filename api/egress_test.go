@@ -56,16 +56,15 @@ func TestHeadersAreTakenAndNeverShown(t *testing.T) {
 	}
 }
 
-// insiders are one address of each family that reaches this machine, or what
-// is beside it, and the metadata of a cloud.
+// insiders are internal addresses: loopback, private and link-local ones in every notation,
+// and the metadata address of clouds.
 var insiders = []string{
 	"127.0.0.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:0:4136:e378::1",
 	"10.1.2.3", "fd00::1", "100.64.0.1", "169.254.169.254", "fe80::1", "224.0.0.1",
 }
 
-// The name of a subscriber was public when it was registered, and is an address
-// inside at each test delivery: none makes a connection, and the answer tells
-// nothing of the address.
+// The host of a subscriber resolved to a public address at registration and resolves to an
+// internal one at each test delivery. No test connects, and no answer shows the address.
 func TestATestDeliveryToARebindingNameMakesNoConnection(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64

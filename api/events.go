@@ -65,8 +65,8 @@ func (s *server) ingestOne(ctx context.Context, c *caller, named *uuid.UUID, e e
 	return reply{status: status, content: gen.EventResult{ID: e.ID, Status: gen.EventResultStatus(results[0].Status)}}, nil
 }
 
-// adopt gives an event that names no company the token's, or the one that is named
-// beside it. A type that is reserved for the daemon's own events is refused.
+// adopt sets the company of an event to that of the token or the query, and refuses another
+// one. It refuses types that are reserved for operational events.
 func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
 	if eventtype.Reserved(e.Type) {
 		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is raised by this service itself, about deliveries")
@@ -82,7 +82,7 @@ func adopt(c *caller, named *uuid.UUID, e *events.Event) error {
 	return err
 }
 
-// ingestBatch accepts an array. What is wrong with one item is its own result.
+// ingestBatch accepts an array. A bad item has an error result; the others are accepted.
 func (s *server) ingestBatch(ctx context.Context, h http.Header, c *caller, named *uuid.UUID, text []byte, trace tracing.Parent) (reply, error) {
 	items, err := split(text)
 	if err != nil {
@@ -127,8 +127,8 @@ func (s *server) acceptAll(ctx context.Context, list []events.Event, places []in
 	return nil
 }
 
-// split takes an array apart. Only its grammar matters here: what an item says
-// twice, too deep, or not in UTF-8, fails that item alone.
+// split returns the items of an array and checks only its syntax. Duplicate names, deep
+// nesting and bad UTF-8 are found later and fail their item alone.
 func split(text []byte) ([]jsontext.Value, error) {
 	var items batch
 	err := json.Unmarshal(text, &items, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -146,8 +146,8 @@ func split(text []byte) ([]jsontext.Value, error) {
 	return items, nil
 }
 
-// batch is read no further than it may be long: millions of tiny items fit
-// into a body, and each costs many times its own size in memory.
+// batch stops reading after maxBatch items. A body could hold millions of tiny items, and
+// each takes many times its size in memory.
 type batch []jsontext.Value
 
 var errBatch = errors.New("too many events")
@@ -182,8 +182,8 @@ func readItem(c *caller, named *uuid.UUID, item jsontext.Value) (events.Event, e
 	return e, adopt(c, named, &e)
 }
 
-// idOf is the id of an item that could not be read as an event, for the
-// emitter to know it by; "" when there is none that is an id.
+// idOf returns the id of an item that could not be read as an event, so that the emitter
+// can find the item; "" without a valid id.
 func idOf(item jsontext.Value) string {
 	var named struct {
 		ID string `json:"id"`
@@ -244,16 +244,16 @@ func (s *server) ListEvents(w http.ResponseWriter, r *http.Request, p gen.ListEv
 	})
 }
 
-// eventRest is about what an event takes beside its texts of any length.
+// eventRest estimates the bytes of an event without metadata and error message.
 const eventRest = 512
 
-// eventList is a list of events under way.
+// eventList reads one page of a list of events.
 type eventList struct {
 	*server
 
 	filter     history.Filter
 	statuses   []query.EventStatus // empty: any
-	deliveries query.Filter        // what one of an event's deliveries has to meet
+	deliveries query.Filter        // at least one delivery of the event matches it
 	known      map[events.Ref]query.EventStatus
 }
 
@@ -279,13 +279,13 @@ func (s *server) eventList(c *caller, p gen.ListEventsParams) (*eventList, error
 	return l, err
 }
 
-// only says which events have the status and the delivery that are asked for.
+// only reports which events have one of the statuses and a delivery that matches.
 func (l *eventList) only(ctx context.Context, refs []events.Ref) (on []bool, work int, err error) {
 	sums, err := l.opts.Deliveries.SumUp(ctx, refs, l.deliveries)
 	if err != nil {
 		return nil, 0, err
 	}
-	// Without a filter of deliveries an event that has none is on the list, too.
+	// Without a filter of deliveries, events without a delivery are listed too.
 	of := l.deliveries
 	anyDelivery := of.Subscriber == nil && len(of.ErrorClasses)+of.CodeFrom+of.CodeTo == 0
 	on = make([]bool, len(refs))
@@ -357,15 +357,15 @@ func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id gen.EventPa
 	})
 }
 
-// compacted answers for an event whose payload is gone, with what is still known.
+// compacted is the problem for an event without its payload; it shows when the event was
+// accepted.
 func compacted(e events.Stored) *problem {
 	p := problemOf(events.ErrCompacted)
 	p.detail = fmt.Sprintf("The event was accepted at %s and settled; its payload is not kept any more.", e.AcceptedAt.Format(time.RFC3339))
 	return p
 }
 
-// eventRef names the event that a request is about. What cannot be an id is
-// simply not found.
+// eventRef returns the event of a request. A malformed id is answered as not found.
 func eventRef(c *caller, id string, named ...*uuid.UUID) (events.Ref, error) {
 	company, err := c.companyFor(named...)
 	if err != nil {
@@ -472,8 +472,8 @@ func operatorOf(c *caller, named ...*uuid.UUID) *caller {
 	return &caller{Caller: &operator}
 }
 
-// replay charges the caller for as many deliveries as there may be, and gives
-// back what it did not take.
+// replay takes rate-limit tokens for the most deliveries that the replay can make, and
+// returns the tokens that were not needed.
 func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error) {
 	most := len(only)
 	if most == 0 {

@@ -77,7 +77,7 @@ func (h *harness) auditedOf(query string) (list []gen.AuditEntry) {
 	return list
 }
 
-// What is wrong with a type is told by a pointer into the body.
+// An error about a type has a pointer into the body.
 func TestInvalidEventTypes(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

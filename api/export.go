@@ -16,9 +16,9 @@ const (
 	exportWrite = 30 * time.Second
 )
 
-// exportAudit streams all that passes the filter, a page in memory at a time, which is
-// taken from that of answers. Once the answer has begun an error can only be told by
-// cutting it off.
+// exportAudit streams all entries that match the filter. It holds one page in memory, which
+// counts as an answer. An error after the first page closes the connection, since the
+// status has been sent.
 func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Filter) {
 	memory, err := s.board(r)
 	if err != nil {

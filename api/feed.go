@@ -15,7 +15,7 @@ const defaultLimit = 100
 // ReadSubscriberFeed is GET /api/v1/subscribers/{uuid}/feed.
 func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.ReadSubscriberFeedParams) {
 	wait, err := time.ParseDuration(or(p.Wait, "0s"))
-	if err != nil { // the document has its form
+	if err != nil { // readParameters has checked the form
 		s.fail(w, r, err)
 		return
 	}
@@ -33,7 +33,7 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 		defer cancel()
 		forgotten := int64(0)
 		for {
-			// What waits takes no memory of the answers.
+			// A request that waits for events holds no memory for answers.
 			boarded, err := s.boardBytes(ctx, c, pageBytes)
 			if err != nil {
 				return reply{}, err

@@ -86,7 +86,7 @@ func TestFeedWaits(t *testing.T) {
 	}
 }
 
-// waits counts who waits, and has their end in the test's hand.
+// waits counts the requests that wait for an event.
 type waits struct {
 	feedReader
 	waiting atomic.Int64

@@ -18,7 +18,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// forge makes JWTs by hand: also those that no library would.
+// forge makes JWTs by hand, including invalid ones.
 type forge struct {
 	t      *testing.T
 	header map[string]any
@@ -78,8 +78,7 @@ func hs256(secret []byte) signature {
 
 func unsigned(string) []byte { return nil }
 
-// genuine makes tokens of acme that may everything and for all that can be
-// seen are the daemon's own.
+// genuine makes valid tokens of acme with all scopes, like those that the daemon signs.
 func (w *twoCompanies) genuine() forge {
 	w.t.Helper()
 	jwks := as[struct {
@@ -95,8 +94,7 @@ func (w *twoCompanies) genuine() forge {
 	}
 }
 
-// forged are tokens that differ from a genuine one in the one thing that their
-// name says.
+// forged returns tokens by name. Each differs from a valid token in what its name says.
 func (w *twoCompanies) forged() map[string]string {
 	w.t.Helper()
 	good, own, stranger := w.genuine(), es256(w.t, w.signer), newSigner(w.t)
@@ -111,7 +109,7 @@ func (w *twoCompanies) forged() map[string]string {
 	}
 	whole := good.token(own)
 	if w.call("GET", "/api/v1/event-types", "", bearer(whole)).Code != http.StatusOK {
-		w.t.Fatal("the genuine token is refused: what differs from it proves nothing")
+		w.t.Fatal("the valid token is refused, so refused forgeries prove nothing")
 	}
 	return map[string]string{
 		"garbage":                       "garbage",

@@ -30,8 +30,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// stub is a domain that accepts what is valid and has nothing to list. What it
-// does not implement panics, and so fails a test as a 500.
+// The stubs accept all valid input and list nothing. A method that they do not implement
+// panics, is answered 500, and so fails the test.
 type (
 	stubPublisher      struct{}
 	stubEvents         struct{ eventReader }
@@ -231,7 +231,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// TestUnknownFieldsAreNamed is the promise that a typo is never dropped.
+// TestUnknownFieldsAreNamed: a misspelt field is refused by name, and not ignored.
 func TestUnknownFieldsAreNamed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

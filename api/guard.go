@@ -82,8 +82,8 @@ func sendsBody(r *http.Request) bool {
 	return n > 0
 }
 
-// badParameter answers for a parameter that the generated code cannot read although
-// its form is that of the document; there should be none.
+// badParameter answers when the generated code cannot read a parameter that readParameters
+// accepted. This should not happen.
 func (s *server) badParameter(w http.ResponseWriter, r *http.Request, err error) {
 	name := ""
 	if e, ok := errors.AsType[*gen.InvalidParamFormatError](err); ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// What says nothing of its security needs a token.
+// An operation without a security requirement of its own needs a token.
 func TestOnlyAnEmptySecurityIsPublic(t *testing.T) {
 	t.Parallel()
 	for text, public := range map[string]bool{
@@ -33,8 +33,8 @@ paths: {/x: {get: {operationId: x, responses: {"200": {description: x}}, ` + tex
 	}
 }
 
-// Eight megabytes are four million items; what is read of them is bounded.
-func TestAHugeBatchIsNotReadWhole(t *testing.T) { // not parallel: it counts allocations
+// A body of 8 MiB can hold four million items. The parser stops after maxBatch.
+func TestAHugeBatchIsNotParsedWhole(t *testing.T) { // not parallel: it counts allocations
 	huge := []byte("[" + strings.Repeat("1,", eventBodyLimit/2-2) + "1]")
 	made := testing.AllocsPerRun(2, func() {
 		if items, err := split(huge); items != nil || err == nil {
@@ -46,8 +46,8 @@ func TestAHugeBatchIsNotReadWhole(t *testing.T) { // not parallel: it counts all
 	}
 }
 
-// Who announces eight megabytes and sends nothing costs no eight megabytes.
-func TestAnAnnouncementIsNoAllocation(t *testing.T) {
+// A Content-Length of 8 MiB alone makes the daemon allocate no 8 MiB.
+func TestContentLengthAllocatesNothing(t *testing.T) {
 	t.Parallel()
 	taken := 0
 	grow := func(n int) error { taken += n; return nil }
@@ -87,8 +87,8 @@ func TestThousandsOfUnknownParametersHaveAShortAnswer(t *testing.T) {
 	}
 }
 
-// A cursor opens nothing that its holder's token does not.
-func TestAnothersCursorIsNone(t *testing.T) {
+// A cursor of another company is refused.
+func TestCursorOfAnotherCompanyIsRefused(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	other := uuid.New()

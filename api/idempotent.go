@@ -57,10 +57,10 @@ func (s *server) onceWithin(w http.ResponseWriter, r *http.Request, limit time.D
 	}
 }
 
-// readAgain answers with what was created, as it is now, in place of an answer that
-// was too large to keep.
+// readAgain answers with the current state of the created resource, when the first answer was
+// too large to store.
 func (s *server) readAgain(w http.ResponseWriter, r *http.Request, saved *idempotency.Response) {
-	get := r.Clone(r.Context()) // its caller is known: it is not asked again who it is
+	get := r.Clone(r.Context()) // the clone keeps the authenticated caller
 	get.Method, get.Body = http.MethodGet, http.NoBody
 	at, err := url.Parse(saved.Read)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) readAgain(w http.ResponseWriter, r *http.Request, saved *idempo
 	s.router.ServeHTTP(&restated{w, saved}, get)
 }
 
-// restated answers with the saved status and header where it would be 200.
+// restated replaces a status 200 by the saved status, and adds the saved headers.
 type restated struct {
 	http.ResponseWriter
 	saved *idempotency.Response
@@ -90,9 +90,9 @@ func saneKey(key string) bool {
 	return key != "" && len(key) <= 255 && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
 }
 
-// keep stores the answer of a request that did something, or lets the next request
-// try again what failed, since its cause may have been mended. It does so also when the caller has gone, and that it fails changes nothing
-// about what was done.
+// keep stores the answer of a successful request. After a failure it releases the key, so
+// that a retry can succeed. It also runs when the client has disconnected. An error is only
+// logged, since the request has been carried out.
 func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res response) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keepTimeout)
 	defer cancel()
@@ -111,9 +111,9 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res resp
 	}
 }
 
-// onceFor has storage record the Idempotency-Key, if there is one, with what the
-// request creates: the request may come again when its answer was never kept,
-// because this process or Redis died before.
+// onceFor returns the Idempotency-Key for package cards, which stores it together with the
+// created row. So a retry creates nothing even if this process or Redis crashed before the
+// answer was stored.
 func onceFor(r *http.Request) creations.Once {
 	key := r.Header.Get(idempotencyHeader)
 	if key == "" {
@@ -123,7 +123,7 @@ func onceFor(r *http.Request) creations.Once {
 	return creations.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
 }
 
-// keyScope keeps the keys of one client from meeting another's.
+// keyScope separates the Idempotency-Keys of different clients.
 func keyScope(c *caller) string {
 	company := ""
 	if c.Company != nil {
@@ -132,7 +132,7 @@ func keyScope(c *caller) string {
 	return company + "|" + c.Subject
 }
 
-// fingerprint tells requests apart: method, path, query and body.
+// fingerprint is a hash of method, path, query and body.
 func fingerprint(r *http.Request) [32]byte {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%s %s\n", r.Method, r.URL.RequestURI())

@@ -53,7 +53,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-// A cause that was mended can be tried again with the same key.
+// A failed request can be retried with the same key once its cause is fixed.
 func TestOnlySuccessIsKept(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -65,7 +65,7 @@ func TestOnlySuccessIsKept(t *testing.T) {
 	h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusCreated)
 }
 
-// An array costs little to send, and its answer much to keep.
+// The answer to an array would take much memory to store.
 func TestArraysOfEventsTakeNoKey(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -79,7 +79,7 @@ func TestArraysOfEventsTakeNoKey(t *testing.T) {
 	}
 }
 
-// In place of a large answer, what it is about is read again.
+// A retry whose stored answer would be too large reads the created resource instead.
 func TestALargeAnswerIsNotKept(t *testing.T) {
 	t.Parallel()
 	const receivers = 250
@@ -143,8 +143,7 @@ func TestIdempotencyKeyOfConcurrentRequests(t *testing.T) {
 	}
 }
 
-// dying never keeps an answer, as a process that dies once it has carried the
-// request out; its claims do not last.
+// dying stores no answer, like a process that crashes after it has carried the request out.
 type dying struct{ idempotencyStore }
 
 func (dying) Finish(context.Context, string, string, [32]byte, idempotency.Response) error {
@@ -160,8 +159,8 @@ var creationCrashTests = suite{
 	},
 }
 
-// crashBeforeTheAnswerIsKept sends the body with a key and loses all that Redis
-// knew of the key; then the same again must change nothing.
+// crashBeforeTheAnswerIsKept sends the body with a key whose record in Redis is then lost.
+// The same request again must change nothing.
 func (h *spendHarness) crashBeforeTheAnswerIsKept(path, body, other string) {
 	h.t.Helper()
 	client := redistest.New(h.t)

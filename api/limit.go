@@ -63,9 +63,8 @@ func newThrottle(o *Limits, metrics *Metrics) *throttle {
 	return &throttle{limits: o, limiter: o.Limiter, metrics: metrics}
 }
 
-// charge makes a request that has taken the first number of tokens one that has
-// taken the second, and says in the answer's headers what is left to its caller.
-// The error is a 429: then the request has taken nothing at all.
+// charge changes the tokens that a request has taken from taken to n, and sets the headers
+// that show the rest. On an error, a 429, the request has taken no token.
 func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, n int) error {
 	if t == nil {
 		return nil
@@ -98,7 +97,7 @@ func (t *throttle) charge(ctx context.Context, h http.Header, c *caller, taken, 
 	return refused
 }
 
-// bucket is what a caller's requests are taken from.
+// bucket is a token bucket of a caller.
 type bucket struct {
 	limit ratelimit.Limit
 	key   string
@@ -116,8 +115,8 @@ func (t *throttle) buckets(c *caller) []bucket {
 	return list
 }
 
-// adjust makes tokens that were taken from a bucket n; it never holds more than
-// its burst.
+// adjust changes the tokens taken from a bucket from taken to n. Both count as the burst at
+// most.
 func (t *throttle) adjust(ctx context.Context, b bucket, taken, n int) ratelimit.Decision {
 	more := min(n, b.limit.Burst) - min(taken, b.limit.Burst)
 	if more < 0 {
@@ -126,7 +125,7 @@ func (t *throttle) adjust(ctx context.Context, b bucket, taken, n int) ratelimit
 	return t.limiter.Take(ctx, b.limit, b.key, more)
 }
 
-// limitKey names what a token was issued to.
+// limitKey identifies the client or subject of a token.
 func limitKey(c *auth.Caller) string { return c.Issuer + "|" + cmp.Or(c.ClientID, c.Subject) }
 
 func (t *throttle) refuse(limit string, d ratelimit.Decision) error {
@@ -161,9 +160,8 @@ func member(list []byte, name string) []byte {
 	return strconv.AppendQuote(list, name)
 }
 
-// policy is a bucket as a quota in a window of whole seconds: what a full one
-// holds, and how long it takes to fill. One that fills within a second is told
-// as what comes in a second.
+// policy expresses a bucket as a quota per window of whole seconds: its burst, and the time
+// to refill it. For a bucket that refills within a second it is the rate per second.
 func policy(limit ratelimit.Limit) (quota, seconds int) {
 	quota = max(limit.Burst, int(limit.PerSecond))
 	return quota, max(1, int(math.Ceil(float64(quota)/limit.PerSecond)))

@@ -151,9 +151,8 @@ func TestAStoredAnswerCountsToo(t *testing.T) {
 	h.call("POST", "/api/v1/subscribers", body, key).want(http.StatusTooManyRequests)
 }
 
-// However many bad tokens came from an address, a good one that was not seen
-// before is good there.
-func TestBadTokensShutNobodyOut(t *testing.T) {
+// After many bad tokens from an address, a valid new token from there is accepted.
+func TestBadTokensBlockNoGoodToken(t *testing.T) {
 	t.Parallel()
 	h := limited(t, redistest.New(t), 100, 100)
 	here := remote("198.51.100.7:4711")

@@ -14,9 +14,8 @@ import (
 	"spendhook/storage/lists"
 )
 
-// Every list is answered here: its parameters are read by the document
-// (parameter.go), a page has at most maxSize items and pageBytes, and is written as
-// a stream.
+// All lists are answered by the functions of this file. A page has at most maxSize items
+// and pageBytes, and is encoded as it is written.
 
 const (
 	defaultSize = 20
@@ -27,7 +26,7 @@ const (
 	itemBytes = pageBytes / maxSize
 )
 
-// pageOf is the page that a list of numbered pages is asked for.
+// pageOf returns the requested page of a list with numbered pages.
 func pageOf(page, size *int) lists.Page {
 	return lists.Page{Number: or(page, 0), Size: or(size, defaultSize)}
 }
@@ -85,7 +84,7 @@ func listed(content any, size, items int) reply {
 	return rep
 }
 
-// streamed is written as an array of all that more returns, until it returns none.
+// streamed encodes an array from parts. It calls more until more returns no items.
 type streamed[T any] struct {
 	more func() ([]T, error)
 }
@@ -117,8 +116,8 @@ func pages(total int64, p lists.Page) int64 {
 	return (total + size - 1) / size
 }
 
-// paged adds what leads through the pages of a list: X-Total-Count, and the RFC 8288
-// links beside others. A nil page means the whole list.
+// paged adds X-Total-Count and the RFC 8288 links to other pages, after the links others.
+// A nil page means the whole list.
 func paged(rep reply, r *http.Request, page *lists.Page, total int64, others ...string) reply {
 	links := append(others, pageLinks(r.URL, page, total)...)
 	return rep.with("X-Total-Count", strconv.FormatInt(total, 10)).with("Link", strings.Join(links, ", "))
@@ -159,7 +158,7 @@ func checkPeriod(from, to *time.Time) error {
 	return nil
 }
 
-// or is what a parameter was given, or its default.
+// or returns the value of a parameter, or its default.
 func or[T any](given *T, otherwise T) T {
 	if given == nil {
 		return otherwise

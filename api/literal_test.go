@@ -14,8 +14,8 @@ import (
 	"spendhook/api/gen"
 )
 
-// A DELETE whose body would be left unread is refused, with whatever is in it.
-func TestADeleteWithoutABodyTakesNone(t *testing.T) {
+// An operation without a body refuses a DELETE with a body, whatever the body holds.
+func TestDeleteRefusesABody(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	for _, target := range []string{cardsPath + "/" + uuid.NewString(), "/api/v1/quarantine/e"} {
@@ -56,7 +56,7 @@ func TestTheCompanyMayBeInEveryQuery(t *testing.T) {
 	}
 }
 
-// What was sent is named where it stands, with what is expected there.
+// An error has a pointer to the bad value and says what is expected there.
 func TestErrorsPointAndSayWhatIsExpected(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -137,8 +137,8 @@ func TestEveryAnswerIsAProblem(t *testing.T) {
 	h.call("OPTIONS", "/none", "", func(r *http.Request) { r.URL.Path, r.RequestURI = "*", "*" }).want(http.StatusNotFound, "NO_SUCH_ROUTE")
 }
 
-// A 404 says what is not there.
-func TestNotFoundNamesWhat(t *testing.T) {
+// A 404 names the kind of the missing resource.
+func TestNotFoundNamesTheResource(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	id := uuid.NewString()
@@ -153,7 +153,7 @@ func TestNotFoundNamesWhat(t *testing.T) {
 	}
 }
 
-// What is deprecated says so whatever it answers.
+// Every answer of a deprecated route has the deprecation headers, errors too.
 func TestEveryAnswerOfTheOldLocationsIsDeprecated(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

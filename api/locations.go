@@ -28,8 +28,8 @@ func (s *server) ListLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 // deprecatedPath begins what there is in v2 too.
 const deprecatedPath = "/api/v1/locations"
 
-// deprecate marks what a v1 route answers, whatever that is, and returns the link to
-// the same in v2.
+// deprecate adds the deprecation headers to an answer of a v1 route, and returns the link
+// to the v2 route.
 func deprecate(w http.ResponseWriter, r *http.Request) string {
 	path := strings.Replace(r.URL.Path, "/api/v1/", "/api/v2/", 1)
 	successor := link(&url.URL{Path: path}, r.URL.Query(), "successor-version")

@@ -110,9 +110,9 @@ func (s *server) DeleteClient(w http.ResponseWriter, r *http.Request, id gen.Cli
 	})
 }
 
-// aboutClients does what concerns the clients of all companies.
+// aboutClients answers a request about OAuth clients.
 func (s *server) aboutClients(w http.ResponseWriter, r *http.Request, do func(context.Context, *caller) (reply, error)) {
-	if s.opts.Clients == nil { // another issuer has them
+	if s.opts.Clients == nil { // the daemon has no built-in issuer
 		s.notFound(w, r)
 		return
 	}
@@ -128,7 +128,8 @@ func (s *server) onceAboutClients(w http.ResponseWriter, r *http.Request, do fun
 	s.once(w, r, ofPlatform(do))
 }
 
-// ofPlatform does what a token of a company may not, and names what is not found.
+// ofPlatform wraps a handler: it refuses tokens that are tied to a company, and answers 404
+// for a missing client.
 func ofPlatform(do func(context.Context, *caller) (reply, error)) func(context.Context, *caller) (reply, error) {
 	return func(ctx context.Context, c *caller) (reply, error) {
 		if err := c.ofPlatform(); err != nil {

@@ -60,7 +60,7 @@ func TestOAuthClients(t *testing.T) {
 	w.call("POST", one+"/rotate-secret", "", operator).want(http.StatusNotFound)
 }
 
-// Nobody makes a client that may more than himself.
+// A caller cannot create a client with scopes that the caller lacks.
 func TestOAuthClientsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	w := setupTwo(t)

@@ -17,7 +17,7 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// headerBytes is about what the head of a request has.
+// headerBytes estimates the bytes of a request's line and headers.
 func headerBytes(r *http.Request) int {
 	n := len(r.RequestURI)
 	for name, values := range r.Header {
@@ -28,8 +28,8 @@ func headerBytes(r *http.Request) int {
 	return n
 }
 
-// outer gives every answer its request id and the headers that keep a browser
-// from making more of it than it is, and answers HEAD as GET without the body.
+// outer adds the request id and security headers for browsers to every answer. It answers
+// HEAD as GET without the body.
 func (s *server) outer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")

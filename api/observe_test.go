@@ -15,7 +15,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// broken fails every read of deliveries in the way of its event.
+// broken fails every read of deliveries; the id of the event chooses the failure.
 type broken struct{ deliveryStore }
 
 func (broken) OfEvent(_ context.Context, ref events.Ref) ([]delivery.Delivery, error) {
@@ -84,8 +84,8 @@ func TestMetricsHaveRoutesNotPaths(t *testing.T) {
 	}
 }
 
-// TestSecretsAreShownOnce looks for the signing secrets in everything that was
-// answered and logged, on good days and with Redis dying under the requests.
+// TestSecretsAreShownOnce searches all answers and log lines for signing secrets, with
+// Redis up and after it was killed.
 func TestSecretsAreShownOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

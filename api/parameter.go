@@ -20,9 +20,9 @@ import (
 	"spendhook/internal/timestamp"
 )
 
-// parameter is a query or path parameter, as the document has it. Every one is read
-// here, by its schema, and handed on in its canonical form, which the generated code
-// and the links of a list then use.
+// parameter is a query or path parameter of the document. This file reads all parameters by
+// their schemas. It replaces the values by their canonical form, which the generated code
+// and the links of a list use.
 type parameter struct {
 	schema *openapi3.Schema
 	form   *regexp.Regexp // nil: none is asked for
@@ -156,7 +156,7 @@ func (p *parameter) text(text string) (canonical, expected string) {
 	}
 }
 
-// maxProblems bounds an answer about a query of thousands of made-up names.
+// maxProblems bounds the errors in an answer: a query may have thousands of unknown names.
 const maxProblems = 20
 
 // readParameters checks the path and the query of a request by its operation, and
@@ -202,7 +202,7 @@ func sortedKeys(query url.Values) []string {
 	return names
 }
 
-// shown cuts a name that was sent to a sane length.
+// shown cuts a name of the request to a bounded length.
 func shown(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), 100)], "")
 }

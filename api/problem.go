@@ -145,8 +145,8 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// missing say, by the operation, what a domain that serves several things has not
-// found. The longest path comes first.
+// missing maps a part of a route to the detail of its 404, for errors that do not tell what
+// was not found. The first match counts.
 var missing = []struct{ part, detail string }{
 	{"{jobUuid}", "There is no such job."},
 	{"/cards/", "There is no such card."},
@@ -154,7 +154,7 @@ var missing = []struct{ part, detail string }{
 	{"/billing-statements/", "There is no billing statement of that month."},
 }
 
-// naming says what was not found at a route.
+// naming sets the detail of a 404 by the route.
 func (p *problem) naming(route string) {
 	for _, m := range missing {
 		if p.code == "NOT_FOUND" && strings.Contains(route, m.part) {
@@ -170,7 +170,7 @@ const backlogRetryAfter = "5"
 // storageRetryAfter is in seconds.
 const storageRetryAfter = "30"
 
-// The rules of the contract that have a code of their own.
+// ownCode lists the field codes that also become the code of the problem.
 var ownCode = map[string]bool{"EVENT_TOO_OLD": true, "EVENT_IN_FUTURE": true, "EVENT_TYPE_RESERVED": true, "CALLBACK_URL_REFUSED": true}
 
 func invalidProblem(e *invalid.Error) *problem {

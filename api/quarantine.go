@@ -57,8 +57,7 @@ func (s *server) DropQuarantined(w http.ResponseWriter, r *http.Request, id gen.
 	})
 }
 
-// quarantined names the entry that a request is about. What cannot be an id is
-// simply not found.
+// quarantined returns the entry of a request. A malformed id is answered as not found.
 func quarantined(c *caller, id string, named ...*uuid.UUID) (quarantine.Entry, error) {
 	company, err := c.companyFor(named...)
 	if err != nil {

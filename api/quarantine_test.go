@@ -20,8 +20,7 @@ import (
 	"spendhook/subscribers/subscriberstest"
 )
 
-// damaged is an API with a subscriber whose receiver can be told to answer, and
-// the means to damage what is stored.
+// damaged is an API with a subscriber, and with methods that damage stored records.
 type damaged struct {
 	*harness
 
@@ -77,7 +76,7 @@ func (w *damaged) awaitQuarantined(ids ...string) {
 	eventually(w.t, func() bool { return slices.Equal(w.ids(), ids) })
 }
 
-// overwrite replaces what is stored of an event and returns what it was.
+// overwrite replaces the stored record of an event and returns the old record.
 func (w *damaged) overwrite(id, value string) (was string) {
 	w.t.Helper()
 	was, err := w.client.SetArgs(w.t.Context(), layout.EventKey(w.ref(id)), value, redis.SetArgs{Get: true, KeepTTL: true}).Result()
@@ -87,8 +86,8 @@ func (w *damaged) overwrite(id, value string) (was string) {
 	return was
 }
 
-// unread stores an event that the replica finds as damaged when it claims it.
-// It returns the event's undamaged form.
+// unread stores a damaged event and waits until a claim has quarantined it. It returns the
+// undamaged form of the event.
 func (w *damaged) unread(id, damage string) (good string) {
 	w.t.Helper()
 	first := uuid.NewString()
@@ -159,7 +158,7 @@ func TestQuarantinedEventIsDropped(t *testing.T) {
 	}
 }
 
-// quarantined brings a live delivery into the quarantine, damaging it on the way.
+// quarantined calls damage while a delivery waits, and returns once it is quarantined.
 func (w *damaged) quarantined(id string, damage func()) (delivery string) {
 	w.t.Helper()
 	w.call("PATCH", "/api/v1/subscribers/"+w.sub.String(), `{"enabled":true}`).want(http.StatusOK)
@@ -169,7 +168,7 @@ func (w *damaged) quarantined(id string, damage func()) (delivery string) {
 		a := w.call("GET", "/api/v1/deliveries/"+delivery, "")
 		return a.Code == http.StatusOK && as[gen.DeliveryDetail](a).Status == "DELIVERED"
 	})
-	// A second run of it waits in its endpoint queue until it is damaged.
+	// The retried delivery waits in its endpoint queue until damage was called.
 	state := partition.Key(w.company, "es:"+w.company.String()+"/"+w.sub.String())
 	if err := w.client.HSet(w.t.Context(), state, "until", 1<<50).Err(); err != nil {
 		w.t.Fatal(err)

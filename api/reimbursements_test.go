@@ -260,7 +260,7 @@ var reimbursementTests = suite{
 			h.wantReimbursements(strings.Replace(query, change[0], change[1], 1))
 		}
 	},
-	"4.3 all that is wrong is told at once": func(h *spendHarness) {
+	"4.3 one answer reports all errors": func(h *spendHarness) {
 		a := h.call("GET", reimbursementsPath+"?expenseDateEnd=x&statuses=x&uuids=x&categoryCodes=x", "").want(http.StatusBadRequest, "VALIDATION_ERROR")
 		for _, field := range []string{"expenseDateEnd", "statuses", "uuids", "categoryCodes"} {
 			a.wantField(field, "INVALID")

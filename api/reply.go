@@ -32,7 +32,7 @@ type reply struct {
 	secret  bool   // the content holds a secret
 	stream  bool   // the content is encoded as it is written
 	bytes   int64  // about what a stream takes in memory
-	read    string // where the same can be read later, for an answer that may be large
+	read    string // the path to read the content later, for an answer that may be large
 }
 
 func ok(content any) reply { return reply{status: http.StatusOK, content: content} }
@@ -49,7 +49,7 @@ func (r reply) with(name, value string) reply {
 	return r
 }
 
-// at adds where what was made is, and is to be read again.
+// at adds the Location of the created resource, and the path to read it later.
 func (r reply) at(path string, company uuid.UUID) reply {
 	r.read = path + "?companyUuid=" + company.String()
 	return r.with("Location", path)
@@ -62,13 +62,13 @@ type response struct {
 	body   []byte
 	stream any
 	bytes  int64  // that it takes in memory
-	read   string // where the same can be read later
+	read   string // the path to read the content later
 	code   string // of a problem
-	secret bool   // kept for an Idempotency-Key, it is sealed
+	secret bool   // stored for an Idempotency-Key, the body is encrypted
 }
 
-// handlerFunc decodes, makes one domain call and says what to answer. The
-// context carries the deadline.
+// handlerFunc decodes a request, makes one domain call and returns the reply. The context
+// has a deadline.
 type handlerFunc func(ctx context.Context, c *caller) (reply, error)
 
 // do answers a request with what handle says, within the time-out.
@@ -166,7 +166,7 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 	return response{status: p.status, header: header, body: text, code: p.code}
 }
 
-// logFailure logs a problem that the caller did not cause, and waits for.
+// logFailure logs a problem that the caller did not cause, unless the client disconnected.
 func (s *server) logFailure(r *http.Request, id string, p *problem) {
 	if p.cause != nil && r.Context().Err() == nil {
 		s.opts.Logger.LogAttrs(r.Context(), slog.LevelError, "request failed",
@@ -174,13 +174,13 @@ func (s *server) logFailure(r *http.Request, id string, p *problem) {
 	}
 }
 
-// selfMeasured is the length up to which net/http itself tells a body's length.
-// A short answer has eight fields by then; a ninth makes the header's map grow,
-// here and in the copy that net/http takes, which cost 2 µs a request.
+// selfMeasured is the length up to which net/http sets Content-Length itself. A short answer
+// has eight header fields. A ninth makes the header map grow, here and in the copy of
+// net/http, which costs 2 µs a request.
 const selfMeasured = 2048
 
-// send writes a response. That the caller has gone is no error of ours. A stream that
-// cannot be written to its end is cut off, since its answer has begun.
+// send writes a response and ignores write errors: the client has disconnected. A stream
+// that fails closes the connection, since the status has been sent.
 func send(w http.ResponseWriter, res response) {
 	h := w.Header()
 	if res.stream != nil {

@@ -36,7 +36,7 @@ func spendRequests() map[string]string {
 	}
 }
 
-// soon is how long a call waits for a database that is away.
+// soon is the time-out of a call to an unreachable database.
 const soon = 1500 * time.Millisecond
 
 // TestDatabaseAway stops PostgreSQL: the spend API answers 503 within 2 s, and
@@ -98,7 +98,7 @@ func wantInTime(t *testing.T, took []time.Duration) {
 	}
 }
 
-// silencer stands before a PostgreSQL and can keep back all that is said.
+// silencer is a proxy before PostgreSQL that can hold all traffic.
 type silencer struct{ gate sync.RWMutex }
 
 // before returns the URL of a socket that leads to the server's.
@@ -156,9 +156,8 @@ func (s *silencer) pass(to io.Writer, from io.Reader) {
 	}
 }
 
-// TestDatabaseSilent is a database that keeps its connections and says nothing:
-// every request is answered with 503 as soon as when it refuses them, and events
-// are accepted and delivered as ever.
+// TestDatabaseSilent: the database keeps its connections open and does not answer. Every
+// spend request is answered 503 in time, and events are accepted and delivered.
 func TestDatabaseSilent(t *testing.T) {
 	t.Parallel()
 	var s silencer

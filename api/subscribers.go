@@ -60,8 +60,8 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 			return reply{}, err
 		}
 		c.changes(company, "subscriber", sub.UUID.String())
-		// A new subscriber has no health to look up; and were Redis to go away
-		// now, the secret must still be answered.
+		// A new subscriber has no health yet. Reading it could fail, and the answer is the only
+		// one with the secret.
 		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, subscribers.Health{}), secret: true}
 		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`), nil
 	})
@@ -187,7 +187,7 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 	})
 }
 
-// namesSubscriber says for the audit log which subscriber an address is that of.
+// namesSubscriber sets the target of the audit entry to the subscriber of a callback URL.
 func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
 	items, _, err := s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
@@ -196,7 +196,7 @@ func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UU
 	return err
 }
 
-// either is the value of a field that stands in the body or in the query.
+// either returns the value of a field that is in the body or in the query.
 func either(field, inBody string, inQuery *string) (string, error) {
 	query := text(inQuery)
 	switch {
@@ -280,8 +280,8 @@ func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]g
 	return content, nil
 }
 
-// settingsOf and shownSubscriber are the one mapping between a subscriber and what
-// the API takes and shows of it.
+// settingsOf converts a body to the settings of a subscriber. shownSubscriber converts a
+// subscriber to a body.
 func settingsOf(in gen.SubscriberUpdate) (subscribers.Settings, error) {
 	settings := subscribers.Settings{
 		Name: in.Name, CallbackURL: in.CallbackURL, Events: in.Events, Enabled: in.Enabled,
@@ -311,7 +311,7 @@ func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 		return nil, fieldProblem("rateLimit", "INVALID", "must be an object of perSecond and burst, both numbers, or null")
 	}
 	limit := &subscribers.RateLimit{PerSecond: in.PerSecond}
-	switch { // neither 0 is what it would be to the domain
+	switch { // the domain reads 0 as no limit or as the default burst
 	case in.PerSecond <= 0:
 		return nil, fieldProblem("/rateLimit/perSecond", "OUT_OF_RANGE", "must be 0.01 to 10,000")
 	case in.Burst == nil:

@@ -75,7 +75,7 @@ func (s *server) failToken(w http.ResponseWriter, r *http.Request, err error) {
 	s.sendToken(w, r, p.status, p.header, gen.OAuthError{Error: code, ErrorDescription: p.detail})
 }
 
-// oauthError is the error of what was refused before it was looked at.
+// oauthError is the OAuth error for a request that was refused before its form was read.
 func oauthError(status int) gen.OAuthErrorError {
 	switch {
 	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:

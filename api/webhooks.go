@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// webhooksFor is how long the document of the webhooks is answered as it was made:
-	// callers without a token may request it at any rate.
+	// webhooksFor is how long the document of the webhooks is cached. The route needs no
+	// token, so its requests are not rate-limited.
 	webhooksFor = 5 * time.Second
 
 	webhooksCache = "public, max-age=5"
 )
 
-// webhooks serves an OpenAPI 3.1 document in which each event type is a webhook. It is
-// made of what the API's own document says of a delivery.
+// webhooks serves an OpenAPI 3.1 document in which each event type is a webhook. The
+// operation comes from the callback in the API's own document.
 type webhooks struct {
 	server *server
 	frame  webhookFrame
@@ -72,8 +72,8 @@ func newWebhooks(s *server) (*webhooks, error) {
 	return &webhooks{server: s, frame: f}, nil
 }
 
-// ServeHTTP answers with the document. While the types cannot be read it has those that
-// were read last.
+// ServeHTTP answers with the document. When the event types cannot be read, it answers with
+// the last document.
 func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), h.server.opts.Timeout)
 	defer cancel()
@@ -126,9 +126,9 @@ func (f *webhookFrame) document(types []eventtype.Type) ([]byte, error) {
 	}, json.Deterministic(true))
 }
 
-// embedded is the schema of a type as part of the document: what it says of itself, such
-// as "#/$defs/money", leads to where it stands now. One that has an id, or anchors, is
-// known by its id instead, which fewer tools understand.
+// embedded returns the schema of a type as a part of the document. It rewrites local
+// references such as "#/$defs/money" to the schema's place in the document. A schema with an
+// id or anchors keeps its references and gets an id, which fewer tools support.
 func embedded(t eventtype.Type) (map[string]any, error) {
 	schema := map[string]any{}
 	if err := json.Unmarshal(t.Schema, &schema); err != nil {
@@ -157,7 +157,7 @@ var (
 	holdNamed = []string{"properties", "patternProperties", "$defs", "dependentSchemas"}
 )
 
-// moveTo changes the references within a schema that is moved to another place.
+// moveTo rewrites the local references of a schema to its new place in the document.
 func moveTo(node any, place string) {
 	schema, ok := node.(map[string]any)
 	if !ok {

@@ -39,7 +39,7 @@ func (d *Dispatcher) decided(w *work, what endpoint.Decision, notBefore time.Tim
 		reason := w.waitsFor(what)
 		o.apply = func(r delivery.Record, now time.Time) delivery.Record { return lifecycle.Queue(r, reason, now) }
 		d.record(o)
-	case endpoint.Stopped: // it is noted as in flight, and requeued with the rest
+	case endpoint.Stopped: // Stop requeues the delivery with all other work in flight
 	case endpoint.Wait:
 	}
 }
@@ -64,16 +64,16 @@ func (w *work) waitsFor(what endpoint.Decision) string {
 }
 
 // maxEndpointPause bounds how long a Retry-After keeps all deliveries from an
-// endpoint. The one that was answered so may wait longer, see lifecycle.Policy.
+// endpoint. The delivery that got this answer may wait longer, see lifecycle.Policy.
 const maxEndpointPause = 15 * time.Minute
 
-// attempt POSTs one delivery and passes on what came of it. The delivery keeps
-// its place until the recorder has taken that: what is sent but not recorded is
-// repeated after a crash, so there must never be more of it than places.
+// attempt POSTs one delivery and queues the outcome for the recorder. The delivery keeps
+// its place in memory until the recorder has accepted the outcome: attempts that are sent
+// but not recorded are repeated after a crash, and the places bound their number.
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
 	res := webhook.Result{Class: webhook.ClassAborted}
-	if !w.outlived() {
+	if !w.claimExpired() {
 		res = d.post(w)
 	}
 	pause := min(res.RetryAfter, maxEndpointPause)
@@ -87,14 +87,14 @@ func (d *Dispatcher) attempt(w *work) {
 	})
 }
 
-// outlived tells that a delivery of an ordered subscriber was claimed too long ago to be
-// begun: another replica may have taken it over.
-func (w *work) outlived() bool {
+// claimExpired reports whether a delivery of an ordered subscriber was claimed more than
+// workqueue.ClaimLife ago. Another replica may have taken the delivery over.
+func (w *work) claimExpired() bool {
 	return w.to.Subscriber.Ordered && time.Since(w.asked) > workqueue.ClaimLife //nolint:forbidigo // as in package workqueue
 }
 
-// post POSTs one delivery. One that panics has failed: it would end this replica, and
-// then whichever takes its work over.
+// post POSTs one delivery. A panic counts as a failed attempt: otherwise it would end this
+// replica, and then each replica that takes the delivery over.
 func (d *Dispatcher) post(w *work) (res webhook.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
 	defer func() { endAttempt(span, &res) }()
@@ -108,7 +108,7 @@ func (d *Dispatcher) post(w *work) (res webhook.Result) {
 	return d.send(d.sending, request)
 }
 
-// reach is what an attempt told of its endpoint.
+// reach says whether an attempt reached its endpoint.
 func reach(res *webhook.Result) store.Reach {
 	switch {
 	case res == nil, res.Aborted():

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	compactEvery = 10 * time.Second       // between two looks when there is nothing more to compact
-	compactTurn  = 250 * time.Millisecond // else
+	compactEvery = 10 * time.Second       // pause after a pass that left nothing to compact
+	compactTurn  = 250 * time.Millisecond // pause after a pass that left more
 	// compactTogether is how many partitions one round trip compacts.
 	compactTogether = 8
-	// compactRest is for how many times as long as a round trip took the next one
-	// waits, so that Redis spends a fifth of its time on it at most.
+	// compactRest is the pause after a round trip, in durations of that round trip:
+	// Redis spends at most a fifth of its time on compaction.
 	compactRest = 4
 )
 
@@ -34,7 +34,7 @@ func (d *Dispatcher) runCompaction(ctx context.Context) {
 	}
 }
 
-// compact makes one turn of all partitions, and reports whether there is more to do.
+// compact makes one pass over all due partitions, and reports whether more is left.
 func (d *Dispatcher) compact(ctx context.Context) (more bool) {
 	due, err := d.deliveries.CompactionDue(ctx, d.opts.Now(), d.queue.Owned())
 	for group := range slices.Chunk(due, compactTogether) {

@@ -24,7 +24,7 @@ import (
 	"spendhook/subscribers/subscriberstest"
 )
 
-// damaged is a value in Redis that was overwritten. mend puts the former one back.
+// damaged is an overwritten value in Redis. mend restores the former value.
 type damaged struct {
 	h           *harness
 	key, field  string // no field: the key is a string
@@ -77,10 +77,10 @@ func TestDamageAmongManyEvents(t *testing.T) {
 	damageAmong(t, 1000)
 }
 
-// damageAmong: among good events there are a damaged one, a damaged delivery, a
-// subscriber and a certificate that cannot be read, and an event whose attempt panics.
-// Only these are quarantined, held and failed; all else is delivered once, and they are
-// too when they are mended.
+// damageAmong mixes damage into good events: a damaged event, a damaged delivery, a
+// subscriber and a certificate that cannot be read, and an event with an attempt that
+// panics. Only the damaged work is quarantined, held or failed; every other event is
+// delivered once. The damaged work is delivered once after it is mended.
 func damageAmong(t *testing.T, good int) {
 	t.Helper()
 	var poison string
@@ -123,7 +123,7 @@ func damageAmong(t *testing.T, good int) {
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	d := h.reaches(poison, sub, delivery.StatusDead)
 	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a attempt.Attempt) bool { return a.Error != string(webhook.ClassPanic) }) {
-		t.Errorf("of the event whose attempt panics there are the attempts %+v", d.Attempts)
+		t.Errorf("the event that panics has the attempts %+v", d.Attempts)
 	}
 	locked := func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked }
 	h.becomes(waitingID, other, "locked", locked)
@@ -145,9 +145,9 @@ func damageAmong(t *testing.T, good int) {
 	if n := testutil.ToFloat64(h.metrics.quarantined); n != 3 {
 		t.Errorf("%v were counted as quarantined", n)
 	}
-	// What is quarantined, and what waits for its subscriber and for its certificate.
+	// 2 are quarantined, 1 waits for its subscriber, 3 wait for their certificate.
 	eventually(t, func() bool { return h.pending() == 2+1+3 }, "only what is damaged is pending")
-	eventually(t, func() bool { return h.ended(delivery.StatusDelivered) >= len(ids) }, "the ends are counted")
+	eventually(t, func() bool { return h.ended(delivery.StatusDelivered) >= len(ids) }, "all deliveries are counted")
 	if n, dead := h.ended(delivery.StatusDelivered), h.ended(delivery.StatusDead); n != len(ids) || dead != 1 {
 		t.Errorf("%d were delivered and %d are dead", n, dead)
 	}
@@ -194,7 +194,7 @@ func (h *harness) certify(company uuid.UUID) {
 	}
 }
 
-// inCompany has the harness look at another company meanwhile.
+// inCompany runs do with another company as the company of the harness.
 func inCompany(h *harness, company uuid.UUID, do func()) {
 	defer func(former uuid.UUID) { h.company = former }(h.company)
 	h.company = company
@@ -211,7 +211,7 @@ func (h *harness) listed() []quarantine.Entry {
 	return page.Items
 }
 
-// ended is how many deliveries reached a status for good.
+// ended counts the deliveries that reached a final status.
 func (h *harness) ended(status delivery.Status) int {
 	return int(testutil.ToFloat64(h.metrics.ended.WithLabelValues(string(status))))
 }

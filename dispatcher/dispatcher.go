@@ -1,7 +1,7 @@
-// Package dispatcher turns accepted events into deliveries: it claims work, has
-// each event matched with its company's subscribers, attempts the deliveries and
-// records what came of them. What waits is kept by package workqueue, deliveries
-// by package delivery.
+// Package dispatcher turns accepted events into deliveries: it claims work, matches
+// each event with its company's subscribers, attempts the deliveries and records
+// their outcomes. Package workqueue keeps the waiting work, package delivery the
+// deliveries.
 package dispatcher
 
 import (
@@ -56,14 +56,14 @@ type Options struct {
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
 	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
 
-	// Counted is told of every attempt that was recorded; it must return at once.
-	// nil: nobody is.
+	// Counted is called for every recorded attempt and must return at once. It may
+	// be nil.
 	Counted func(traffic.Attempt)
 
 	// Tail shows attempts in open live tails; nil: there are none.
 	Tail *tail.Tail
 
-	// Queue tunes the work queue; what it shares with these Options is set by New.
+	// Queue tunes the work queue. New sets the fields that Queue shares with Options.
 	Queue workqueue.Options
 
 	Logger     *slog.Logger
@@ -131,7 +131,7 @@ type Dispatcher struct {
 	endLoops   context.CancelFunc
 }
 
-// maxJobs is how many jobs a replica walks at once.
+// maxJobs is how many job steps a replica runs at once.
 const maxJobs = 8
 
 // New returns a dispatcher that delivers nothing yet.
@@ -181,18 +181,18 @@ func (d *Dispatcher) Deliveries() *store.Store { return d.deliveries }
 // Redelivery retries, replays and recovers.
 func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 
-// Wake has partitions with new events served; it is the publisher's Wake.
+// Wake wakes partitions that have new events. The publisher calls it after a commit.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
 
 // Owned lists the partitions that this replica schedules now; none before Start.
 func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
 
-// Refused says why this replica does nothing: the format of what is stored is
-// not one that it reads. It is nil while all is well.
+// Refused returns an error while this replica claims nothing because it cannot read the
+// stored format; else nil.
 func (d *Dispatcher) Refused() error { return d.queue.Refused() }
 
 // Start requeues what a former run of this replica left in flight and begins
-// to deliver. publish takes what the operations company is told.
+// to deliver. publish accepts the operational events of the operations company.
 func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []events.Event) ([]publish.Result, error)) error {
 	loops, endLoops := context.WithCancel(context.WithoutCancel(ctx))
 	d.endLoops = endLoops
@@ -207,15 +207,15 @@ func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []
 	return nil
 }
 
-// errStopping is why attempts are cut short when the daemon stops.
-var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
+// errStopping is the cause of the attempts that a shutdown cancels.
+var errStopping = fmt.Errorf("the daemon is shutting down: %w", context.Canceled)
 
-// Stop claims no more work, lets running attempts finish until shortly before
-// ctx ends, writes what is known, and requeues the rest without counting an
-// attempt.
+// Stop drains the dispatcher: it stops claiming, lets running attempts finish until
+// shortly before ctx ends, records their outcomes, and requeues all other work without
+// counting an attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
-	attempts, last, cancel := graces(ctx)
+	attempts, last, cancel := splitDrain(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()
 	d.stopClaiming(last)
@@ -223,8 +223,8 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	waitFor(attempts, &d.working)
 	d.endSending(errStopping)
 	clean := waitFor(last, &d.working)
-	if !clean { // Redis takes nothing: let go of what waits for the recorders
-		d.records.giveUp()
+	if !clean { // Redis does not answer: the recorders discard their outcomes
+		d.records.discard()
 		d.working.Wait()
 	}
 	clean = d.records.close(last) && clean
@@ -232,7 +232,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endLoops()
 	d.background.Wait()
 	if !clean {
-		d.opts.Logger.Error("stopped with outcomes that Redis did not take; their attempts will be repeated")
+		d.opts.Logger.Error("outcomes not recorded before shutdown, their attempts will be repeated")
 		last, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 		defer cancel()
 	}
@@ -241,13 +241,13 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 }
 
-// stopClaiming returns when nothing is claimed any more. What was claimed last may
-// wait for recorders that wait for Redis: when ctx ends they give up.
+// stopClaiming returns when no claim is under way. The last claimed work may wait for
+// recorders that wait for Redis. When ctx ends, the recorders discard their outcomes.
 func (d *Dispatcher) stopClaiming(ctx context.Context) {
 	var stopping sync.WaitGroup
 	stopping.Go(func() { d.queue.StopClaiming(ctx) })
 	if !waitFor(ctx, &stopping) {
-		d.records.giveUp()
+		d.records.discard()
 		stopping.Wait()
 	}
 }
@@ -255,15 +255,15 @@ func (d *Dispatcher) stopClaiming(ctx context.Context) {
 const (
 	// lastRecords is how long the last outcomes may take to be written.
 	lastRecords = 3 * time.Second
-	// lastTry is how long a replica whose outcomes Redis did not take tries to
-	// requeue its work.
+	// lastTry bounds the requeue of work in flight after outcomes could not be
+	// recorded.
 	lastTry = 500 * time.Millisecond
 )
 
-// graces splits the time until ctx ends: attempts may finish in the first, the
-// last lastRecords, or a third when there is little, are for their outcomes. A
-// ctx that has ended leaves lastRecords.
-func graces(ctx context.Context) (attempts, last context.Context, cancel func()) {
+// splitDrain splits the time until ctx ends. Attempts may finish until attempts ends.
+// Outcomes may be recorded until last ends, lastRecords later; after a third of the time
+// when that is shorter. When ctx has ended already, last ends after lastRecords.
+func splitDrain(ctx context.Context) (attempts, last context.Context, cancel func()) {
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
 	end, ok := ctx.Deadline()
 	if !ok || ctx.Err() != nil {
@@ -290,8 +290,8 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 }
 
-// leave frees a delivery's place in memory and has more claimed where that was
-// refused before.
+// leave frees a delivery's place in memory and wakes the partitions of companies that
+// were refused a place.
 func (d *Dispatcher) leave(place *endpoint.Delivery, r endpoint.Result) {
 	for _, company := range d.admission.Leave(place, r) {
 		d.queue.Kick(partition.Of(company))

@@ -49,7 +49,7 @@ func TestEventReachesEveryMatchingSubscriber(t *testing.T) {
 	h.settled()
 }
 
-func TestEventThatNobodyWantsIsSettled(t *testing.T) {
+func TestEventWithoutMatchingSubscriberIsSettled(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	ids := h.emit(100)
@@ -61,7 +61,7 @@ func TestEventThatNobodyWantsIsSettled(t *testing.T) {
 	}
 }
 
-// An event that only disabled subscribers were to have is held for them.
+// An event that matches only disabled subscribers is HELD until one is enabled.
 func TestEventOfADisabledSubscriberIsHeld(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -183,11 +183,11 @@ func TestGoneEndpointIsDisabled(t *testing.T) {
 		s, err := h.opts.Subscribers.Get(t.Context(), h.company, sub.UUID)
 		return err == nil && !s.Enabled && s.DisabledReason == subscribers.ReasonGone
 	}, "the subscriber is disabled")
-	eventually(t, func() bool { return watcher.count() == 2 }, "the watcher is told of both")
+	eventually(t, func() bool { return watcher.count() == 2 }, "the watcher receives both notices")
 	h.settled()
 }
 
-func TestGoneFromAnOldAddressDisablesNobody(t *testing.T) {
+func TestGoneFromAFormerURLDoesNotDisableTheSubscriber(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	gate := make(chan struct{})
@@ -202,7 +202,7 @@ func TestGoneFromAnOldAddressDisablesNobody(t *testing.T) {
 	h.update(sub, subscribers.Settings{CallbackURL: &now.URL})
 	close(gate)
 	h.reaches(id, sub, delivery.StatusDead)
-	h.stop(patience) // what the 410 does is done then
+	h.stop(patience) // waits until the 410 has been handled
 	if s, err := h.opts.Subscribers.Get(t.Context(), h.company, sub.UUID); err != nil || !s.Enabled {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -229,7 +229,7 @@ func TestDeletedSubscribersDeliveriesAreCancelled(t *testing.T) {
 	}
 }
 
-// What the cancelling job did not see ends when it comes up.
+// A delivery that the cancelling job missed is cancelled when it is claimed.
 func TestDeliveryOfADeletedSubscriberEndsWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
@@ -248,7 +248,7 @@ func TestDeliveryOfADeletedSubscriberEndsWhenItIsDue(t *testing.T) {
 	}
 }
 
-func TestSubscriberChangeHoldsForTheNextEvent(t *testing.T) {
+func TestSubscriberChangeAppliesToTheNextEvent(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	sub := h.subscribe(receive(t, nil).URL)
@@ -305,8 +305,8 @@ func TestTestDelivery(t *testing.T) {
 	}
 }
 
-// A test is how to find out whether an endpoint that is given no attempts is mended.
-func TestTestDeliveryAsksNoBreaker(t *testing.T) {
+// A test delivery shows whether an endpoint behind an open breaker works again.
+func TestTestDeliveryIgnoresTheBreaker(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	entered, gate := make(chan struct{}), make(chan struct{})
@@ -314,7 +314,7 @@ func TestTestDeliveryAsksNoBreaker(t *testing.T) {
 		entered <- struct{}{}
 		<-gate
 	}).URL)
-	for { // as if it had failed and failed
+	for { // until the breaker is open
 		place := &endpoint.Delivery{Company: h.company, Endpoint: sub.UUID}
 		if decision, _ := h.admission.Enter(place); decision == endpoint.OverflowBreaker || decision == endpoint.OverflowQueue {
 			break
@@ -339,7 +339,7 @@ func TestTestDeliveryAsksNoBreaker(t *testing.T) {
 	}
 }
 
-func TestGraces(t *testing.T) {
+func TestDrainTimeIsSplit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ grace, attempts, last time.Duration }{
 		{30 * time.Minute, 30*time.Minute - lastRecords, 30 * time.Minute},
@@ -347,7 +347,7 @@ func TestGraces(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), c.grace)
 		end, _ := ctx.Deadline()
-		attempts, last, release := graces(ctx)
+		attempts, last, release := splitDrain(ctx)
 		forAttempts, _ := attempts.Deadline()
 		forAll, _ := last.Deadline()
 		if got, want := end.Sub(forAttempts).Round(time.Second), c.grace-c.attempts; got != want {
@@ -361,7 +361,7 @@ func TestGraces(t *testing.T) {
 	}
 	ended, cancel := context.WithTimeout(t.Context(), -time.Second)
 	defer cancel()
-	attempts, last, release := graces(ended)
+	attempts, last, release := splitDrain(ended)
 	defer release()
 	if attempts.Err() == nil || last.Err() != nil {
 		t.Errorf("after the end: attempts %v, records %v", attempts.Err(), last.Err())

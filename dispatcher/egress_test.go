@@ -91,9 +91,9 @@ func proxyTo(t *testing.T, address, except string) *egress.Proxy {
 	return proxy
 }
 
-// The dispatch after the answer uses what was set, and the one after the
-// removal nothing.
-func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
+// Each attempt uses the certificate that is stored at that moment, and none after its
+// removal.
+func TestCertificateAppliesToTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	ca := authority(t)
 	receiver := notingNames(t, ca)
@@ -117,19 +117,20 @@ func TestACertificateHoldsForTheNextDispatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := takenFor(); got != name {
-			t.Errorf("taken for %v, want %q", got, name)
+			t.Errorf("the receiver saw the names %v, want %q", got, name)
 		}
 	}
 	if err := h.opts.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
 	if got := takenFor(); got != "nobody" {
-		t.Errorf("taken for %v after the removal", got)
+		t.Errorf("the receiver saw the names %v after the removal", got)
 	}
 }
 
-// The whole way: accepted, dispatched, refused, recorded as what it is.
-func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
+// A host name that now resolves to a private address: the attempt makes no connection and
+// is recorded as refused_address.
+func TestAttemptToARebindingNameIsRefused(t *testing.T) {
 	t.Parallel()
 	var accepted atomic.Int64
 	inside := httptest.NewUnstartedServer(nil)
@@ -153,7 +154,7 @@ func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
 	}
 }
 
-// A receiver that the proxy cannot reach delays nobody else's deliveries.
+// A receiver that the proxy cannot reach does not delay deliveries to other receivers.
 func TestAProxyKeepsReceiversApart(t *testing.T) {
 	t.Parallel()
 	inbox := receive(t, nil)

@@ -21,7 +21,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// everything is what Redis holds, by key, as text.
+// everything is the content of Redis as text, by key.
 func (h *harness) everything() map[string]string {
 	h.t.Helper()
 	keys, err := keysOf(h.t.Context(), h.client, "sh:*")
@@ -46,7 +46,7 @@ func (h *harness) everything() map[string]string {
 	return all
 }
 
-// emitPrivate accepts n events of a company with a text that is found again.
+// emitPrivate accepts n events of a company that contain a text to search for.
 func (h *harness) emitPrivate(company uuid.UUID, n int, kind, private string) (ids []string) {
 	h.t.Helper()
 	batch := make([]events.Event, n)
@@ -75,8 +75,8 @@ const (
 	answerText  = "thank you, Ann"
 )
 
-// A company in every state is erased: nothing of what it sent, or was answered, is left,
-// none of its subscribers, and no work; ids stay known. Another company keeps all.
+// A company with events in every state is erased. None of its payloads, answers,
+// subscribers and work is left; its event ids stay known. Another company keeps everything.
 func TestEraseCompany(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -154,14 +154,14 @@ func TestEraseCompany(t *testing.T) {
 		t.Errorf("another company's: %+v, %v", e, err)
 	}
 
-	// The company goes on.
+	// The company can subscribe and publish again.
 	again := h.subscribeTo(h.company, good.URL+"/again", "A")
 	h.reachAll(h.emitPrivate(h.company, 1, "A", "more"), again, delivery.StatusDelivered)
 }
 
-// What is in flight ends before it is erased, and a replica that is lost in the middle is
-// followed by another.
-func TestEraseOutlivesAReplica(t *testing.T) {
+// Erasing waits for attempts in flight. When the replica of the job is lost, another replica
+// continues the job.
+func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	h := build(t, client, nil)

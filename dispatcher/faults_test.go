@@ -23,8 +23,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// load emits events through a publisher until stopped, and remembers those that
-// were accepted.
+// load emits events through a publisher until it is stopped, and keeps the ids of the
+// accepted events.
 type load struct {
 	h        *harness
 	mu       sync.Mutex
@@ -93,8 +93,8 @@ func (l *load) grow(n int) {
 	eventually(l.h.t, func() bool { return l.count() >= from+n }, "events are accepted")
 }
 
-// account stops the load and holds every accepted event against what arrived:
-// it is the end that every fault must come to.
+// account stops the load and checks that every accepted event was delivered. Each fault
+// test ends with it.
 func (l *load) account(rc *inbox, sub subscribers.Subscriber) {
 	h := l.h
 	h.t.Helper()
@@ -189,7 +189,7 @@ func TestNothingIsLostWhenWakeupsAreDeletedUnderLoad(t *testing.T) {
 	l.account(rc, sub)
 }
 
-// A backlog needs none of asynq's keys.
+// A backlog is delivered although all keys of asynq are deleted.
 func TestBacklogIsDeliveredThoughAllWakeupsAreLost(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -208,7 +208,7 @@ func TestBacklogIsDeliveredThoughAllWakeupsAreLost(t *testing.T) {
 	rc.once(t, ids)
 }
 
-// deleteWakeups loses all that asynq has.
+// deleteWakeups deletes all keys of asynq.
 func deleteWakeups(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	keys, err := keysOf(t.Context(), client, "asynq:*")
@@ -266,7 +266,7 @@ func TestEverythingWorksInACluster(t *testing.T) {
 	h.settled()
 }
 
-// What was accepted while asynq refused wake-ups is delivered all the same.
+// Events that were accepted while asynq refused wake-ups are delivered.
 func TestWakeupsThatAreRefusedHoldUpNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -291,8 +291,8 @@ type steps struct{ by atomic.Int64 }
 
 func (s *steps) now() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
 
-// The clock is set forward by an hour, back, and forward again, under load:
-// nothing is lost, and nothing is sent that was settled.
+// Under load, the clock is set forward by an hour, back, and forward again. No event is
+// lost, and no settled event is sent again.
 func TestTheClockIsStepped(t *testing.T) {
 	t.Parallel()
 	clock := &steps{}
@@ -313,9 +313,9 @@ func TestTheClockIsStepped(t *testing.T) {
 	l.counted(rc, sub)
 }
 
-// Work that was claimed and cannot be begun, since Redis fails, is begun once
-// Redis is well: also a job, and what is damaged.
-func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
+// Claimed work that cannot be started while Redis fails is started once Redis works again.
+// This includes jobs and damaged work.
+func TestWorkIsStartedOnceRedisWorksAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	proxy, client := throughProxy(t, server, -1)
@@ -349,7 +349,7 @@ func TestWorkThatCannotBeBegunIsBegunLater(t *testing.T) {
 	}
 }
 
-// concerns tells whether a request has one of the texts in one of its commands.
+// concerns reports whether a command of the request contains one of the texts.
 func concerns(request [][]string, texts ...string) bool {
 	for _, command := range request {
 		for _, arg := range command {

@@ -55,8 +55,8 @@ func (h *harness) emitWith(id, kind, amount string) {
 	}
 }
 
-// A feed has what the subscriber matches, in order, whatever its state, and page after
-// page; two readers do not disturb each other.
+// A feed lists the events that match the subscriber, in order and page by page, whatever
+// the subscriber's state. Two readers do not affect each other.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil) // not started: nothing is delivered
@@ -100,11 +100,11 @@ func TestFeed(t *testing.T) {
 		}
 	}
 	if _, err := h.feed.Read(t.Context(), feed.Request{Company: h.company, Subscriber: plain.UUID, Limit: 1, After: 302}); !errors.Is(err, sequence.ErrAhead) {
-		t.Errorf("after what is to come: %v", err)
+		t.Errorf("after a number beyond the last event: %v", err)
 	}
 }
 
-// Items are what a delivery is, in each format, and their signatures hold.
+// Items have the body and the valid signatures of a delivery, in each format.
 func TestFeedIsAsItIsSent(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -138,7 +138,7 @@ func TestFeedIsAsItIsSent(t *testing.T) {
 	}
 }
 
-// A page holds few large events, and one at least.
+// A page is bounded in bytes, but has at least one event.
 func TestFeedPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
@@ -160,7 +160,7 @@ func TestFeedPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// Compacted events are stubs, where their type is wanted.
+// Compacted events are listed as stubs if the subscriber wants their type.
 func TestFeedOfCompactedEvents(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) { o.Policy.KeepDelivered = time.Millisecond })

@@ -113,7 +113,7 @@ func (h *harness) start() {
 	h.t.Cleanup(func() { h.stop(5 * time.Second) })
 }
 
-// stop gives running attempts some grace, once.
+// stop drains the dispatcher for at most the given time. Further calls do nothing.
 func (h *harness) stop(grace time.Duration) {
 	h.stopped.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
@@ -188,7 +188,7 @@ func (h *harness) subscribeTo(company uuid.UUID, callback string, types ...strin
 	return s
 }
 
-// update changes a subscriber with what that means for its deliveries.
+// update changes a subscriber and the state of its deliveries, as the API does.
 func (h *harness) update(s subscribers.Subscriber, u subscribers.Settings) {
 	h.t.Helper()
 	if _, err := h.service.Update(h.t.Context(), s.CompanyUUID, s.UUID, u); err != nil {
@@ -211,7 +211,7 @@ func (h *harness) deliveryOf(event string, sub subscribers.Subscriber) delivery.
 	return d
 }
 
-// becomes waits until the delivery is as wanted.
+// becomes waits until wanted returns true for the delivery; what describes that state.
 func (h *harness) becomes(event string, sub subscribers.Subscriber, what string, wanted func(delivery.Delivery) bool) delivery.Delivery {
 	h.t.Helper()
 	var d delivery.Delivery
@@ -225,13 +225,13 @@ func (h *harness) becomes(event string, sub subscribers.Subscriber, what string,
 	return d
 }
 
-// reaches waits until the delivery stands in status.
+// reaches waits until the delivery has the status.
 func (h *harness) reaches(event string, sub subscribers.Subscriber, status delivery.Status) delivery.Delivery {
 	h.t.Helper()
 	return h.becomes(event, sub, string(status), func(d delivery.Delivery) bool { return d.Status == status })
 }
 
-// reachAll waits until the deliveries of all events stand in status.
+// reachAll waits until the deliveries of all events have the status.
 func (h *harness) reachAll(ids []string, sub subscribers.Subscriber, status delivery.Status) {
 	h.t.Helper()
 	for _, id := range ids {
@@ -248,7 +248,7 @@ func held(d delivery.Delivery) bool {
 // jobs, and what is in flight.
 var workKeys = []string{"q:", "eq:", "dq:", "jq:", "ef:", "n:"}
 
-// work lists the keys that hold work, and what waits for its time.
+// work lists the keys that hold work, and the entries of the due sets.
 func (h *harness) work() []string {
 	h.t.Helper()
 	keys, err := keysOf(h.t.Context(), h.client, "sh:*")
@@ -274,7 +274,7 @@ func (h *harness) work() []string {
 	return found
 }
 
-// onlyNumber reports whether all that a note holds is the number of the last claim.
+// onlyNumber reports whether a note contains only the number of the last claim.
 func (h *harness) onlyNumber(key, kind string) bool {
 	h.t.Helper()
 	if kind != "n:" {
@@ -304,7 +304,7 @@ func keysOf(ctx context.Context, client redis.UniversalClient, pattern string) (
 	return keys, err
 }
 
-// idle waits until no work waits and none is in flight.
+// idle waits until no work is queued or in flight.
 func (h *harness) idle() {
 	h.t.Helper()
 	var left []string
@@ -399,7 +399,7 @@ func (rc *inbox) ids() map[string]int {
 	return ids
 }
 
-// once reports the ids of which not exactly one was received.
+// once fails the test for each id that was not received exactly once.
 func (rc *inbox) once(t *testing.T, ids []string) {
 	t.Helper()
 	got := rc.ids()
@@ -414,11 +414,11 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// patience bounds every wait of the tests; nothing takes that long.
+// patience bounds each wait of the tests. It is far longer than any wait takes.
 const patience = 2 * time.Minute
 
-// eventually waits for a condition. what says what was waited for: a string, or a
-// function that makes one.
+// eventually waits for a condition. what describes the condition: a string, or a function
+// that returns one.
 func eventually(t *testing.T, ok func() bool, what any) {
 	t.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
@@ -431,6 +431,6 @@ func eventually(t *testing.T, ok func() bool, what any) {
 		if say, ok := what.(func() string); ok {
 			what = say()
 		}
-		t.Fatalf("never: %v", what)
+		t.Fatalf("timed out waiting for: %v", what)
 	}
 }

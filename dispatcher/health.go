@@ -19,7 +19,7 @@ import (
 // maxNoted bounds the subscribers whose last outcome is remembered.
 const maxNoted = 1 << 14
 
-// healthQuiet is how long a subscriber that only succeeds goes without a note.
+// healthQuiet is the minimum interval between two samples of a subscriber that succeeds.
 const healthQuiet = time.Second
 
 // healthKeeper turns outcomes into samples of subscribers' health. One
@@ -40,8 +40,8 @@ func newHealthKeeper(now func() time.Time) (*healthKeeper, error) {
 	return &healthKeeper{seen: seen, now: now}, err
 }
 
-// samples makes one sample of each subscriber's outcomes, in order, leaving out
-// those that would say nothing new.
+// samples makes one sample of each subscriber's outcomes, in order. It leaves out
+// successes of a healthy subscriber within healthQuiet of its last sample.
 func (h *healthKeeper) samples(written []*outcome) []subscribers.Sample {
 	index := make(map[uuid.UUID]int)
 	var all []subscribers.Sample
@@ -79,18 +79,18 @@ func (h *healthKeeper) news(s subscribers.Sample) bool {
 	return true
 }
 
-// consequencesQueue bounds the written outcomes whose consequences are not drawn
-// yet. A full queue holds back the recorders.
+// consequencesQueue bounds the batches of written outcomes that wait for consequences.
+// A full queue blocks the recorders.
 const consequencesQueue = 64
 
-// consequences follow what was recorded: metrics, the log, the health of
-// subscribers and what is made of it.
+// consequences publishes metrics, logs, live tails and subscriber health after outcomes
+// were written.
 type consequences struct {
 	d      *Dispatcher
 	health *healthKeeper
 	in     chan []*outcome
 	done   chan struct{}
-	end    context.CancelFunc // gives up what waits for Redis
+	end    context.CancelFunc // cancels calls that wait for Redis
 }
 
 func newConsequences(d *Dispatcher) (*consequences, error) {
@@ -117,8 +117,8 @@ func (c *consequences) add(written []*outcome) {
 	}
 }
 
-// close returns when all consequences are drawn, or Redis took none before ctx
-// ended.
+// close returns when the queue is processed. When ctx ends, calls that wait for Redis are
+// cancelled.
 func (c *consequences) close(ctx context.Context) {
 	close(c.in)
 	defer context.AfterFunc(ctx, c.end)()
@@ -126,8 +126,8 @@ func (c *consequences) close(ctx context.Context) {
 	c.end()
 }
 
-// contained draws consequences. Those that panic are left: nothing that was accepted
-// depends on them.
+// contained processes written outcomes. A panic is logged and the rest of the batch is
+// skipped: no accepted event depends on it.
 func (c *consequences) contained(ctx context.Context, written []*outcome) {
 	defer func() { _ = c.d.recovered(recover(), "draw consequences", written[0].ref) }()
 	c.draw(ctx, written)
@@ -167,7 +167,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	}
 }
 
-// count counts an attempt for the charts.
+// count counts an attempt for the traffic charts of the console.
 func (d *Dispatcher) count(o *outcome) {
 	if o.result == nil || o.result.Aborted() {
 		return
@@ -194,19 +194,19 @@ func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
 	switch t.Kind {
 	case subscribers.TransitionNone:
 	case subscribers.TransitionFailing, subscribers.TransitionRecovered:
-		d.queue.Kick(partition.Of(t.Company)) // it has a notice, perhaps
+		d.queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
 	case subscribers.TransitionExpired:
 		d.disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
 	}
 }
 
-// disable turns a subscriber off. What is pending for it is held when it comes up.
+// disable disables a subscriber. Its pending deliveries are held when they are claimed.
 func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID, reason string) {
 	changed, err := d.opts.Subscribers.Disable(ctx, company, subscriber, reason)
 	d.disabled(company, subscriber, reason, changed, err)
 }
 
-// disabled follows up a try to disable a subscriber.
+// disabled logs the result of disabling a subscriber, and wakes the partition.
 func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
 		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "exception.message", err)
@@ -214,12 +214,12 @@ func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, chan
 	}
 	if changed {
 		d.opts.Logger.Warn("subscriber disabled", "company_uuid", company, "subscriber_uuid", subscriber, "reason", reason)
-		d.queue.Kick(partition.Of(company)) // it has a notice, perhaps
+		d.queue.Kick(partition.Of(company)) // disabling may have made a notice
 	}
 }
 
-// gone disables a subscriber whose endpoint answered 410, unless it was changed
-// since: it may have moved.
+// gone disables a subscriber whose endpoint answered 410, unless the subscriber was
+// changed since the attempt: its URL may be another one.
 func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 	company, subscriber := o.ref.Company, o.ref.Subscriber
 	changed, err := d.opts.Subscribers.DisableGone(ctx, company, subscriber, o.to.Subscriber.CallbackURL, o.result.StartedAt)
@@ -228,10 +228,10 @@ func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 	}
 }
 
-// releaseIfEnabled requeues deliveries that were held just after their
-// subscriber was enabled, so that the release did not see them.
+// releaseIfEnabled requeues deliveries that were held just after their subscriber was
+// enabled. The release job of the change has missed them.
 func (d *Dispatcher) releaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) {
 	if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
-		d.opts.Logger.Error("held deliveries not looked at again", "subscriber_uuid", subscriber, "exception.message", err)
+		d.opts.Logger.Error("held deliveries not checked for release", "subscriber_uuid", subscriber, "exception.message", err)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"spendhook/subscribers"
 )
 
-// latencies is how many first successes were observed, by what held them.
+// latencies counts the first successes that were observed with a held label.
 func (h *harness) latencies(held string) uint64 {
 	h.t.Helper()
 	histogram, ok := h.metrics.latency.WithLabelValues(held).(prometheus.Histogram)
 	if !ok {
-		h.t.Fatal("no histogram")
+		h.t.Fatal("the latency histogram is missing")
 	}
 	var m dto.Metric
 	if err := histogram.Write(&m); err != nil {
@@ -25,9 +25,9 @@ func (h *harness) latencies(held string) uint64 {
 	return m.GetHistogram().GetSampleCount()
 }
 
-// What a receiver, a rate or a pause has held is told apart from what was not held,
-// which alone counts for the delivery objective.
-func TestLatencySaysWhatHeldADelivery(t *testing.T) {
+// The latency metric separates deliveries that waited for their receiver, a rate limit or a
+// pause from those that did not wait. Only the latter count for the delivery objective.
+func TestLatencyIsLabelledByCauseOfDelay(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	well, failing := receive(t, nil), receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {

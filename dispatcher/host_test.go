@@ -13,7 +13,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// crowded answers nobody until it is released, and notes the most requests at once.
+// crowded answers no request until it is released, and notes the most concurrent requests.
 type crowded struct {
 	mu        sync.Mutex
 	now, most int
@@ -40,13 +40,13 @@ func (c *crowded) seen() (now, most int) {
 	return c.now, c.most
 }
 
-// However many subscribers a company has on one host, no more than so many attempts
-// are in flight there; its deliveries elsewhere and other companies' do not wait.
-func TestManySubscribersAreNoWeaponAgainstOneHost(t *testing.T) {
+// The attempts of a company in flight to one host are limited, however many subscribers it
+// has there. Its deliveries to other hosts and other companies' deliveries do not wait.
+func TestAttemptsToOneHostAreLimited(t *testing.T) {
 	t.Parallel()
 	const places, subscribersThere, eventsThere = 5, 12, 6
 	h := build(t, redistest.New(t), func(o *Options) {
-		hasty(o)
+		noTimeout(o)
 		o.EndpointConcurrency, o.HostConcurrency = 2, places
 	})
 	h.start()
@@ -62,7 +62,7 @@ func TestManySubscribersAreNoWeaponAgainstOneHost(t *testing.T) {
 	ids := h.emit(eventsThere)
 	h.reachAll(ids, well, delivery.StatusDelivered)
 	eventually(t, func() bool { now, _ := crowd.seen(); return now == places }, "the places are taken")
-	eventually(t, func() bool { return h.waitForTheirHost(ids, there) }, "a delivery says that it waits for its host")
+	eventually(t, func() bool { return h.anyHostBusy(ids, there) }, "a delivery says that it waits for its host")
 
 	// Another company at the same host has places of its own.
 	crowd.mu.Lock()
@@ -86,8 +86,8 @@ func TestManySubscribersAreNoWeaponAgainstOneHost(t *testing.T) {
 	}
 }
 
-// waitForTheirHost reports whether a delivery waits for a place of its host.
-func (h *harness) waitForTheirHost(ids []string, subs []subscribers.Subscriber) bool {
+// anyHostBusy reports whether a delivery waits for a place of its host.
+func (h *harness) anyHostBusy(ids []string, subs []subscribers.Subscriber) bool {
 	for _, sub := range subs {
 		for _, id := range ids {
 			d, err := h.deliveries.Delivery(h.t.Context(), sub.CompanyUUID, id+"."+sub.UUID.String())

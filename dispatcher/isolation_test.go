@@ -36,12 +36,12 @@ func (s *slowly) answer(_ int, _ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hasty has attempts that are never cut short by time.
-func hasty(o *Options) { o.Sender = testSender(time.Hour) }
+// noTimeout gives attempts a timeout that no test reaches.
+func noTimeout(o *Options) { o.Sender = testSender(time.Hour) }
 
-func TestAHungEndpointHoldsUpNoOther(t *testing.T) {
+func TestHungEndpointDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), hasty)
+	h := build(t, redistest.New(t), noTimeout)
 	h.start()
 	hung, well := newSlowly(0), receive(t, nil)
 	first := h.subscribe(receive(t, hung.answer).URL)
@@ -54,16 +54,16 @@ func TestAHungEndpointHoldsUpNoOther(t *testing.T) {
 	well.once(t, ids)
 }
 
-func TestOneCompanysFloodHoldsUpNoOther(t *testing.T) {
+func TestFloodOfOneCompanyDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	floodHoldsUpNoOther(t, 2000)
+	floodDelaysNoOther(t, 2000)
 }
 
-// floodHoldsUpNoOther: a company that posts many events to a slow receiver holds up no
-// other. The other's are delivered while hundreds still wait.
-func floodHoldsUpNoOther(t *testing.T, flooding int) {
+// floodDelaysNoOther checks that a company that posts many events to a slow receiver does
+// not delay another company: its events are delivered while the flood still waits.
+func floodDelaysNoOther(t *testing.T, flooding int) {
 	t.Helper()
-	h := build(t, redistest.New(t), hasty)
+	h := build(t, redistest.New(t), noTimeout)
 	slow, quick := newSlowly(flooding*2/5), receive(t, nil)
 	flood := receive(t, slow.answer)
 	loud := h.subscribe(flood.URL)
@@ -75,7 +75,7 @@ func floodHoldsUpNoOther(t *testing.T, flooding int) {
 		h.reachAll(h.emitOf(quiet.CompanyUUID, 5), quiet, delivery.StatusDelivered)
 	}
 	if n := int(slow.answered.Load()); n > flooding*2/5+500 {
-		t.Errorf("%d of the flood were answered before", n)
+		t.Errorf("%d events of the flood were answered before", n)
 	}
 	close(slow.release)
 	h.reachAll(ids, loud, delivery.StatusDelivered)
@@ -83,15 +83,15 @@ func floodHoldsUpNoOther(t *testing.T, flooding int) {
 	flood.once(t, ids)
 }
 
-func TestOneEndpointsBacklogHoldsUpNoOther(t *testing.T) {
+func TestBacklogOfOneEndpointDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	backlogHoldsUpNoOther(t, 2000)
+	backlogDelaysNoOther(t, 2000)
 }
 
-// backlogHoldsUpNoOther is the same between the endpoints of one company.
-func backlogHoldsUpNoOther(t *testing.T, backlog int) {
+// backlogDelaysNoOther checks the same between two endpoints of one company.
+func backlogDelaysNoOther(t *testing.T, backlog int) {
 	t.Helper()
-	h := build(t, redistest.New(t), hasty)
+	h := build(t, redistest.New(t), noTimeout)
 	slow, quick := newSlowly(backlog/5), receive(t, nil)
 	x := receive(t, slow.answer)
 	subX, subY := h.subscribe(x.URL), h.subscribe(quick.URL)
@@ -101,7 +101,7 @@ func backlogHoldsUpNoOther(t *testing.T, backlog int) {
 	more := h.emit(100) // while X has a backlog
 	h.reachAll(more, subY, delivery.StatusDelivered)
 	if n := int(slow.answered.Load()); n > backlog/5+500 {
-		t.Errorf("%d were answered by the slow one", n)
+		t.Errorf("the slow receiver has answered %d", n)
 	}
 	close(slow.release)
 	ids = append(ids, more...)
@@ -111,8 +111,8 @@ func backlogHoldsUpNoOther(t *testing.T, backlog int) {
 	quick.once(t, ids)
 }
 
-// failing is a receiver that breaks connections until it is mended, and notes
-// when each came.
+// failing is a receiver that resets connections until it is mended, and notes the time of
+// each.
 type failing struct {
 	mended atomic.Bool
 	mu     sync.Mutex
@@ -157,14 +157,14 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	sub := h.subscribe(rc.URL)
 	ids := h.emit(300)
 	h.start()
-	eventually(t, func() bool { return f.probes(pause) >= 5 }, "there are only probes")
+	eventually(t, func() bool { return f.probes(pause) >= 5 }, "only probes are sent")
 	queue := queues.EndpointQueueKey(h.company, sub.UUID)
 	if n := h.client.ZCard(t.Context(), queue).Val(); n < 299 {
 		t.Errorf("%d wait in the endpoint queue", n)
 	}
 	ids = append(ids, h.emit(100)...)
 	before := f.probes(pause)
-	eventually(t, func() bool { return f.probes(pause) >= before+3 }, "there are only probes, whatever is accepted")
+	eventually(t, func() bool { return f.probes(pause) >= before+3 }, "only probes are sent, also for events accepted meanwhile")
 	f.mended.Store(true)
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	h.settled()

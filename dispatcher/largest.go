@@ -8,8 +8,8 @@ import (
 	"spendhook/dispatcher/workqueue/backlog"
 )
 
-// largest shows the companies with the most pending events. Of a company that is
-// not one of them any more the series ends.
+// largest exports the pending events of the companies that have the most. The series of
+// a company ends when the company is no longer one of them.
 type largest struct {
 	desc *prometheus.Desc
 	last atomic.Pointer[[]backlog.Company]

@@ -22,8 +22,8 @@ import (
 	"spendhook/subscribers/subscriberstest"
 )
 
-// A daemon without the key of a subscriber's secrets sends nothing to it,
-// counts nothing against it, and lets the others be; with the key, it delivers.
+// A daemon without the encryption key of a subscriber's secrets sends it nothing and counts
+// no failed attempt; other subscribers are not affected. With the key, it delivers.
 func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -92,7 +92,7 @@ func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
 	}
 }
 
-func TestV1aWaitsForItsKeyToo(t *testing.T) {
+func TestDeliveriesWaitForALockedV1aKey(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	inbox := receive(t, nil)
@@ -112,7 +112,7 @@ func TestV1aWaitsForItsKeyToo(t *testing.T) {
 	}
 }
 
-func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
+func TestCustomHeadersDoNotReplaceOurs(t *testing.T) {
 	t.Parallel()
 	inbox := receive(t, nil)
 	h := setup(t)
@@ -139,8 +139,8 @@ func TestCustomHeadersAreSentAndOursWin(t *testing.T) {
 	}
 }
 
-// What is pending for a subscriber whose record is damaged waits; it is not
-// cancelled, and the company's other subscribers are served.
+// Pending deliveries of a subscriber with a damaged record wait and are not cancelled. The
+// company's other subscribers are served.
 func TestDeliveriesWaitForADamagedSubscriber(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = slices.Repeat([]time.Duration{200 * time.Millisecond}, 300) })

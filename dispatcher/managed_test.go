@@ -24,13 +24,13 @@ import (
 	"spendhook/subscribers"
 )
 
-// A receiver that answers 429 with Retry-After is left alone for so long: by what waits
-// in memory, and by what comes meanwhile.
+// After a 429 with Retry-After nothing is sent to the receiver for that time: neither
+// deliveries that wait in memory nor new ones.
 func TestRetryAfterPausesTheEndpoint(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	var mu sync.Mutex
-	var asked time.Time // when it asked for the pause
+	var asked time.Time // when the receiver asked for the pause
 	early := 0
 	r := receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
@@ -59,8 +59,8 @@ func TestRetryAfterPausesTheEndpoint(t *testing.T) {
 	}
 }
 
-// What comes while a subscriber is paused waits, as PENDING, and goes out when it is
-// resumed. Others are not held up.
+// Events that arrive while a subscriber is paused wait as PENDING, and are delivered when it
+// is resumed. Other subscribers are not delayed.
 func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -92,7 +92,7 @@ func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 	h.idle()
 }
 
-// What waits for a paused subscriber can be dropped; what comes meanwhile is not.
+// Resume can drop the deliveries that waited. Deliveries that arrive meanwhile are kept.
 func TestResumeDropsWhatWaited(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -121,10 +121,10 @@ func TestResumeDropsWhatWaited(t *testing.T) {
 	h.idle()
 }
 
-// severable is a replica's way to Redis, which can be cut for good.
+// severable is a replica's connection to Redis, which a test can cut permanently.
 type severable struct{ cut atomic.Bool }
 
-var errCut = errors.New("the way to Redis is cut")
+var errCut = errors.New("the connection to Redis is cut")
 
 func (s *severable) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -184,7 +184,8 @@ func (o *inOrder) answer(_ int, w http.ResponseWriter, r *http.Request) {
 	o.done = max(o.done, number)
 }
 
-// cutOne cuts off the replica that has something in flight, if one has.
+// cutOne cuts the connection of a replica with work in flight, and reports whether there
+// is one.
 func cutOne(h *harness, ways map[*harness]*severable) bool {
 	for other, way := range ways {
 		in := "}:n:" + other.opts.Replica + "."
@@ -196,9 +197,8 @@ func cutOne(h *harness, ways map[*harness]*severable) bool {
 	return false
 }
 
-// An ordered subscriber gets its deliveries one at a time and in the order in which
-// their events were accepted, while replicas come, and are lost with what they have in
-// flight.
+// An ordered subscriber gets its deliveries one at a time and in the order in which their
+// events were accepted, while replicas start and are lost with work in flight.
 func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -236,7 +236,8 @@ func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	emitter.settled()
 }
 
-// A rate holds over all replicas. What exceeds it waits, and holds up nobody else.
+// A rate limit holds over all replicas. Deliveries above it wait and delay no other
+// subscriber.
 func TestRateHoldsOverReplicas(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -271,8 +272,7 @@ func TestRateHoldsOverReplicas(t *testing.T) {
 	}
 }
 
-// Events that waited when their subscriber became ordered, or when it is not any more,
-// are delivered once like all others.
+// Deliveries that wait while ordering is turned on or off are delivered exactly once.
 func TestOrderCanBeTurnedOnAndOff(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -31,27 +31,27 @@ type work struct {
 	sequence int64     // the event's number in its company
 	accepted time.Time // when the event was accepted
 	to       *requests.Target
-	replica  string         // under whose name it was claimed
+	replica  string         // the replica id of the claim
 	event    *matching      // nil when it was claimed from its endpoint queue
-	trace    tracing.Parent // what the attempt is part of
+	trace    tracing.Parent // parent of the span of the attempt
 	place    endpoint.Delivery
-	entered  time.Time // when it asked for its place
+	entered  time.Time // when the delivery asked for a place in memory
 	asked    time.Time // when its claim from the endpoint queue was sent
 }
 
-// matching is an event that was claimed, until each of its deliveries has an
-// outcome. All of them go to one recorder, which owns left, wherever the event's
-// partition moves meanwhile.
+// matching is a claimed event. It lives until each of its deliveries has an outcome. All
+// outcomes go to one recorder, also when the partition moves to another shard meanwhile;
+// that recorder alone uses left.
 type matching struct {
 	recorder *recorder
 	left     int         // outcomes still to be written
 	fanout   int         // deliveries in all
 	alone    bool        // the company has one enabled subscriber
 	paused   []uuid.UUID // the company's subscribers that are paused
-	held     bool        // a disabled subscriber was to have it, or one that cannot be read may want it
+	held     bool        // the event matches a disabled subscriber, or may match one that cannot be read
 }
 
-// take starts what was claimed; it is the queue's Take.
+// take starts claimed work. The work queue calls it as its Take option.
 func (d *Dispatcher) take(ctx context.Context, replica string, batches []workqueue.Batch) {
 	wanted := make([]registry.CompanyVersion, len(batches))
 	for i, b := range batches {
@@ -93,13 +93,13 @@ func (d *Dispatcher) take(ctx context.Context, replica string, batches []workque
 	}
 }
 
-// requeuePause is how long work waits that could not be begun.
+// requeuePause is the pause before work that could not be started is requeued.
 const requeuePause = 500 * time.Millisecond
 
-// requeueLater gives up work that could not be begun. It stays noted until then,
-// so that a stop requeues it as well.
+// requeueLater requeues work that could not be started, after requeuePause. Until then
+// the work stays noted as in flight, so that a shutdown requeues it too.
 func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) {
-	d.opts.Logger.Error("work not begun, requeuing it", "company_uuid", b.Company, "exception.message", why)
+	d.opts.Logger.Error("work not started, requeuing it", "company_uuid", b.Company, "exception.message", why)
 	d.working.Go(func() {
 		if !pause.For(d.intake, requeuePause) {
 			return
@@ -112,8 +112,8 @@ func (d *Dispatcher) requeueLater(replica string, b workqueue.Batch, why error) 
 	})
 }
 
-// takeEvent starts a delivery of the event to each enabled subscriber that
-// wants it and has none yet.
+// takeEvent starts a delivery of the event to each enabled subscriber that matches it
+// and has no delivery of it yet.
 func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.Batch, e workqueue.Event, subs []*subscribers.Subscriber) error {
 	ref := events.Ref{Company: b.Company, ID: e.ID}
 	stored, err := layout.Parse(ref, e.Value)
@@ -127,7 +127,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	var todo []*work
 	candidate, bodies := filter.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
 	for _, sub := range subs {
-		if sub.Locked != nil { // its event types cannot be read: the event is kept, for recover
+		if sub.Locked != nil { // its event types cannot be read: keep the event for a recover job
 			ev.held = true
 		}
 		matches, err := sub.Matches(candidate)
@@ -177,7 +177,8 @@ func enabled(subs []*subscribers.Subscriber) (n int) {
 	return n
 }
 
-// takeDelivery attempts a delivery of an endpoint queue, as its subscriber is now.
+// takeDelivery starts a delivery claimed from an endpoint queue. It uses the present
+// settings of the subscriber.
 func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workqueue.Batch, c workqueue.Delivery, subs []*subscribers.Subscriber) error {
 	ref := delivery.Ref{Ref: events.Ref{Company: b.Company, ID: c.EventID}, Subscriber: c.Subscriber}
 	w := &work{ref: ref, replica: replica, asked: b.Asked}
@@ -215,7 +216,7 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 	return nil
 }
 
-// quarantine moves what cannot be read out of the way.
+// quarantine moves an event or delivery that cannot be read to the quarantine.
 func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, why error) {
 	d.metrics.quarantined.Inc()
 	d.opts.Logger.Error("event or delivery quarantined",
@@ -234,10 +235,10 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	})
 }
 
-// startJob does one step of a job on the side.
+// startJob runs one step of a job in a goroutine of its own.
 func (d *Dispatcher) startJob(replica string, company, job uuid.UUID) {
 	slots, run := d.jobs, func() error { return d.redelivery.Run(d.intake, replica, company, job) }
-	if d.noticeStep(job) != nil { // these may wait for another company's shard
+	if d.noticeStep(job) != nil { // a notice job may wait for the shard of the operations company
 		slots, run = d.forwards, func() error { return d.runNotices(d.intake, replica, company, job) }
 	}
 	d.working.Go(func() {

@@ -176,10 +176,10 @@ const (
 )
 
 // placeWait is how long a delivery may wait in memory for a place of its endpoint
-// until the receiver counts as holding it.
+// before the wait counts as caused by the receiver.
 const placeWait = time.Second
 
-// heldBy says what held a delivery whose attempt has succeeded.
+// heldBy returns the cause of the delay of a delivery that has succeeded.
 func (d *Dispatcher) heldBy(o *outcome) string {
 	switch {
 	case len(o.base.Attempts) > 0:

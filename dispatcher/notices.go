@@ -21,8 +21,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// deathNotice is the notice of a dead letter; "" when the outcome is none, or is
-// that of a notice, which could go on for ever.
+// deathNotice is the notice of a dead letter; "" when the delivery is not dead, or is itself
+// of a notice, so that notices make no endless chain.
 func (d *Dispatcher) deathNotice(o *outcome) string {
 	if o.next.Status != delivery.StatusDead || eventtype.IsOperational(o.next.EventType) {
 		return ""
@@ -43,21 +43,21 @@ func (d *Dispatcher) deathNotice(o *outcome) string {
 }
 
 const (
-	// forwardTimeout bounds one try to pass notices on.
+	// forwardTimeout bounds one try to forward notices.
 	forwardTimeout = 5 * time.Second
-	// forwardRetry is when the next try is made after one that failed.
+	// forwardRetry is the pause after a failed try.
 	forwardRetry = 5 * time.Second
-	// maxForwards is how many companies' notices a replica passes on at once.
+	// maxForwards is how many companies a replica forwards notices of at once.
 	maxForwards = 4
 	// done says that a job has no next step.
 	done = time.Duration(-1)
 )
 
-// noticeStep is one step of a company's job of notices. It returns when the next
-// is due. A step that is repeated after a crash finds its work done.
+// noticeStep is one step of a company's notice job. It returns when the next step is due. A
+// step may be repeated after a crash.
 type noticeStep func(ctx context.Context, company uuid.UUID) (again time.Duration, err error)
 
-// noticeStep is nil for any other job.
+// noticeStep returns the step of a notice job; nil for other jobs.
 func (d *Dispatcher) noticeStep(job uuid.UUID) noticeStep {
 	switch job {
 	case operational.ForwardJob:
@@ -68,7 +68,7 @@ func (d *Dispatcher) noticeStep(job uuid.UUID) noticeStep {
 	return nil
 }
 
-// runNotices does one step of a job of notices, and ends the claim.
+// runNotices runs one step of a notice job, and ends its claim.
 func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, job uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
@@ -79,15 +79,15 @@ func (d *Dispatcher) runNotices(ctx context.Context, replica string, company, jo
 	return errors.Join(err, d.queue.EndJob(context.WithoutCancel(ctx), replica, company, job, again))
 }
 
-// forward copies a page of a company's notices to the operations company, those
-// that a subscriber there lists.
+// forward copies one page of a company's notices to the operations company. It skips types
+// that no subscriber of the operations company lists.
 func (d *Dispatcher) forward(ctx context.Context, company uuid.UUID) (time.Duration, error) {
 	page, more, err := d.opts.Operational.Outbox(ctx, company)
 	if err != nil || len(page) == 0 {
 		return done, err
 	}
 	to := d.opts.Operational.Operations()
-	if to == uuid.Nil { // the setting was taken back
+	if to == uuid.Nil { // the operations company is no longer configured
 		return again(more), d.opts.Operational.Sent(ctx, company, page)
 	}
 	subs, err := d.opts.Registry.Current(ctx, to)
@@ -118,8 +118,8 @@ func again(more bool) time.Duration {
 	return done
 }
 
-// publishNotices returns those that are accepted, by this try or an earlier one,
-// or never will be.
+// publishNotices publishes notices. It returns those that are done: accepted, by this try or
+// an earlier one, or refused for good.
 func (d *Dispatcher) publishNotices(ctx context.Context, sending []operational.Outgoing, batch []events.Event) (accepted []operational.Outgoing, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -133,7 +133,7 @@ func (d *Dispatcher) publishNotices(ctx context.Context, sending []operational.O
 		switch {
 		case r.Err == nil:
 		case errors.As(r.Err, &refused), errors.Is(r.Err, publish.ErrConflict):
-			d.opts.Logger.Error("operational event not passed on", "event_id", r.ID, "exception.message", r.Err)
+			d.opts.Logger.Error("operational event not forwarded", "event_id", r.ID, "exception.message", r.Err)
 		default:
 			err = r.Err
 			continue

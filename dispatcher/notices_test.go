@@ -140,7 +140,7 @@ func (b *noticeBench) until(what string, holds func() bool) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not so after 30 s: %s", what)
+			b.t.Fatalf("not within 30 s: %s", what)
 		}
 	}
 }
@@ -201,9 +201,10 @@ func metadata(t *testing.T, all map[string]events.Event) map[string]any {
 	return out
 }
 
-// The process is lost right after the script that writes the death: the notice is
-// there. The same record sent again, as after a lost reply, tells nothing twice.
-func TestADeathIsToldThoughTheProcessIsLost(t *testing.T) {
+// The script that records a dead letter also writes its notice, so that the notice is not
+// lost with the process. The same record sent again, as after a lost reply, makes no second
+// notice.
+func TestDeathNoticeIsWrittenWithTheRecord(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
@@ -241,9 +242,9 @@ func TestADeathIsToldThoughTheProcessIsLost(t *testing.T) {
 	}
 }
 
-// The operations company hears that another's only subscriber was disabled, also
-// when the process that disabled it is lost at once.
-func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
+// The operations company gets a notice when another company's only subscriber is disabled,
+// also when the process that disabled it is lost at once.
+func TestOperationsIsNotifiedOfADisabledSubscriber(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
@@ -255,14 +256,14 @@ func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
 		}
 	}
 	b.start(b.publisher.Accept)
-	b.until("operations is told", func() bool { return len(in.of(eventtype.SubscriberDisabled)) == 1 })
+	b.until("operations gets the notice", func() bool { return len(in.of(eventtype.SubscriberDisabled)) == 1 })
 	b.settled(b.operations)
 	m := metadata(t, in.of(eventtype.SubscriberDisabled))
 	if m["companyUuid"] != b.company.String() || m["subscriberUuid"] != only.UUID.String() || m["reason"] != subscribers.ReasonFailing {
 		t.Errorf("metadata %v", m)
 	}
 	if got := b.types(b.company); got != "" {
-		t.Errorf("the company, where nobody lists it, has %s", got)
+		t.Errorf("the company, which has no subscriber to notices, has %s", got)
 	}
 	b.until("the outbox is empty", func() bool {
 		out, _, err := b.told.Outbox(t.Context(), b.company)
@@ -270,9 +271,9 @@ func TestOperationsHearsOfADisabledOnlySubscriber(t *testing.T) {
 	})
 }
 
-// What cannot be passed on waits; what was passed on and not crossed off is not
-// told twice.
-func TestOperationsIsToldOnceWhateverFails(t *testing.T) {
+// A notice that cannot be forwarded waits. A notice that was forwarded but not removed from
+// the outbox is not delivered twice.
+func TestOperationsIsNotifiedOnceDespiteFailures(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
@@ -304,7 +305,8 @@ func TestOperationsIsToldOnceWhateverFails(t *testing.T) {
 	}
 }
 
-// A receiver that fails is told of itself; that its own notices die makes no more.
+// A failing receiver gets a notice of its dead letter. The death of that notice makes no
+// further notice.
 func TestADeadNoticeMakesNoNotice(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
@@ -314,7 +316,7 @@ func TestADeadNoticeMakesNoNotice(t *testing.T) {
 	b.subscribe(b.operations, operations.URL, eventtype.DeliveryDead)
 	b.start(b.publisher.Accept)
 	b.emit("e1")
-	b.until("operations is told", func() bool { return len(operations.of(eventtype.DeliveryDead)) == 1 })
+	b.until("operations gets the notice", func() bool { return len(operations.of(eventtype.DeliveryDead)) == 1 })
 	b.until("the notice comes", func() bool { return len(in.of(eventtype.DeliveryDead)) == 1 })
 	b.settled(b.company)
 	if got := b.types(b.company); got != "DELIVERY_DEAD PAYMENT_PAID" {
@@ -326,9 +328,9 @@ func TestADeadNoticeMakesNoNotice(t *testing.T) {
 	}
 }
 
-// Failing and recovering are told once for each run of failures, with what the
-// run was.
-func TestFailingAndRecoveringAreTold(t *testing.T) {
+// Each run of failures makes one notice when it starts and one when it ends, with the length
+// of the run.
+func TestFailingAndRecoveryMakeNotices(t *testing.T) {
 	t.Parallel()
 	b := newNoticeBench(t)
 	in := newInbox(t, answer(http.StatusOK))
@@ -342,9 +344,9 @@ func TestFailingAndRecoveringAreTold(t *testing.T) {
 	sub := b.subscribe(b.company, bad.URL, "PAYMENT_PAID")
 	b.start(b.publisher.Accept)
 	b.emit("bad")
-	b.until("failing is told", func() bool { return len(in.of(eventtype.SubscriberFailing)) == 1 })
+	b.until("the failing notice comes", func() bool { return len(in.of(eventtype.SubscriberFailing)) == 1 })
 	b.emit("good")
-	b.until("recovery is told", func() bool { return len(in.of(eventtype.SubscriberRecovered)) == 1 })
+	b.until("the recovery notice comes", func() bool { return len(in.of(eventtype.SubscriberRecovered)) == 1 })
 	b.settled(b.company)
 	m := metadata(t, in.of(eventtype.SubscriberFailing))
 	since, _ := m["failingSince"].(string)

@@ -12,8 +12,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// told counts the company's events of a type.
-func (h *harness) told(kind string) int {
+// countEvents counts the company's events of a type.
+func (h *harness) countEvents(kind string) int {
 	h.t.Helper()
 	n, cursor := 0, ""
 	for {
@@ -28,11 +28,11 @@ func (h *harness) told(kind string) int {
 	}
 }
 
-func mortal(o *Options) { o.Policy.Schedule = nil }
+func noRetries(o *Options) { o.Policy.Schedule = nil }
 
-func TestDeathsDuringAStopAreTold(t *testing.T) {
+func TestDeathsDuringShutdownMakeNotices(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), mortal)
+	h := build(t, redistest.New(t), noRetries)
 	h.start()
 	gate := make(chan struct{})
 	rc := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
@@ -48,8 +48,8 @@ func TestDeathsDuringAStopAreTold(t *testing.T) {
 		close(gate)
 	}()
 	h.stop(patience)
-	if n := h.told(eventtype.DeliveryDead); n != 20 {
-		t.Errorf("%d of 20 deaths were told", n)
+	if n := h.countEvents(eventtype.DeliveryDead); n != 20 {
+		t.Errorf("%d of 20 deaths made a notice", n)
 	}
 }
 

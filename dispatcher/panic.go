@@ -11,9 +11,9 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// recovered logs what a deferred function has recovered, and makes an error of it; nil
-// when nothing panicked. A panic would end this replica, and then whichever takes its
-// work over.
+// recovered logs a recovered panic and returns it as an error; nil when nothing panicked.
+// Without it, a panic would end this replica, and then each replica that takes the work
+// over.
 func (d *Dispatcher) recovered(cause any, doing string, r delivery.Ref) error {
 	if cause == nil {
 		return nil
@@ -24,8 +24,8 @@ func (d *Dispatcher) recovered(cause any, doing string, r delivery.Ref) error {
 	return fmt.Errorf("%s: panic: %v", doing, cause)
 }
 
-// contained begins claimed work. What panics is quarantined: it would panic again,
-// wherever it is claimed.
+// contained starts claimed work and quarantines work that panics: it would panic again on
+// each claim.
 func (d *Dispatcher) contained(ctx context.Context, replica string, r delivery.Ref, subscriber *uuid.UUID, begin func() error) (err error) {
 	defer func() {
 		if why := d.recovered(recover(), "match", r); why != nil {
@@ -46,15 +46,15 @@ func (d *Dispatcher) load(ctx context.Context, wanted []registry.CompanyVersion)
 	return d.opts.Registry.SubscribersOf(ctx, wanted...), nil
 }
 
-// persist writes until Redis has taken it. When that panics, each event is written on
-// its own, and the one that panics is quarantined.
+// persist writes outcomes until Redis accepts them. When that panics, each event is written
+// on its own, and the event that panics is quarantined.
 func (r *recorder) persist(ctx context.Context, todo []*pendingWrite) (written []*outcome) {
 	defer func() {
 		if why := r.d.recovered(recover(), "record", delivery.Ref{Ref: todo[0].event}); why != nil {
 			written = r.apart(ctx, todo, why)
 		}
 	}()
-	return r.untilTaken(ctx, todo)
+	return r.writeAll(ctx, todo)
 }
 
 func (r *recorder) apart(ctx context.Context, todo []*pendingWrite, why error) (written []*outcome) {

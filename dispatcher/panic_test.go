@@ -13,7 +13,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// retryQuarantined has everything in the quarantine tried again.
+// retryQuarantined retries every entry of the quarantine.
 func (h *harness) retryQuarantined() {
 	h.t.Helper()
 	page, err := h.Quarantined(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
@@ -27,7 +27,7 @@ func (h *harness) retryQuarantined() {
 	}
 }
 
-// What panics while it is matched is quarantined, and holds up nothing else.
+// An event that panics during matching is quarantined, and delays no other event.
 func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
@@ -54,8 +54,8 @@ func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	rc.once(t, bad)
 }
 
-// What panics while its outcome is recorded is quarantined alone: the outcomes that are
-// written beside it are kept, and nothing is sent twice but itself.
+// An outcome that panics while it is recorded is quarantined alone. The other outcomes of
+// the batch are recorded, and only the event that panicked is sent again.
 func TestAPanicWhileRecordingIsContained(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool

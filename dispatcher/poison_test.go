@@ -75,7 +75,7 @@ func TestDamagedEventsAreQuarantinedAlone(t *testing.T) {
 	rc.once(t, good)
 }
 
-// So is a damaged delivery.
+// A damaged delivery is quarantined alone: all others are delivered.
 func TestDamagedDeliveriesAreQuarantinedAlone(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
@@ -110,8 +110,8 @@ func TestDamagedDeliveriesAreQuarantinedAlone(t *testing.T) {
 	rc.once(t, good)
 }
 
-// A delivery that is damaged while its attempt is under way holds up no outcome
-// of the others.
+// A delivery that is damaged during its attempt is quarantined. The outcomes of other
+// deliveries are recorded.
 func TestDeliveriesDamagedInFlightAreQuarantinedAlone(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) { o.EndpointConcurrency = 512 })
@@ -141,8 +141,8 @@ func TestDeliveriesDamagedInFlightAreQuarantinedAlone(t *testing.T) {
 	rc.once(t, append(good, more...))
 }
 
-// A job is not held up by what is damaged.
-func TestRecoverIsNotHeldUpByWhatIsDamaged(t *testing.T) {
+// A recover job completes although it meets damaged deliveries.
+func TestRecoverPassesDamagedDeliveries(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
 	rc := receive(t, nil)
@@ -181,7 +181,7 @@ func (h *harness) damage(id, sub, value string) {
 	}
 }
 
-// What is damaged while it is in flight is not forgotten when its replica is lost.
+// An event that is damaged in flight is quarantined when its replica is lost.
 func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -202,8 +202,8 @@ func TestDamagedEventsOfALostReplicaAreQuarantined(t *testing.T) {
 	}
 }
 
-// A delivery whose event is of a wrong Redis type is quarantined, one whose event is gone
-// has expired.
+// A delivery is quarantined when its event has a wrong Redis type, and expires when its
+// event no longer exists.
 func TestAnEventOfAWrongTypeIsNotTakenForExpired(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
@@ -232,8 +232,8 @@ func TestAnEventOfAWrongTypeIsNotTakenForExpired(t *testing.T) {
 	}
 }
 
-// What is dropped from the quarantine counts no more for what its company keeps.
-func TestWhatIsDroppedTakesNoRoom(t *testing.T) {
+// Dropping an event from the quarantine subtracts its bytes from the company's total.
+func TestDroppedEventCountsNoBytes(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
 	sub := h.subscribe(receive(t, nil).URL)

@@ -16,13 +16,13 @@ func (d *Dispatcher) Quarantined(ctx context.Context, f quarantine.Filter) (quar
 	return d.quarantined.List(ctx, f)
 }
 
-// RetryQuarantined has an entry of the quarantine tried again.
+// RetryQuarantined requeues an entry of the quarantine.
 // quarantine.ErrNotFound when there is none.
 func (d *Dispatcher) RetryQuarantined(ctx context.Context, e quarantine.Entry) error {
 	return d.quarantined.Retry(ctx, e)
 }
 
-// DropQuarantined gives up an entry of the quarantine; a subscriber is deleted.
+// DropQuarantined drops an entry of the quarantine; a subscriber is deleted.
 // quarantine.ErrNotFound when there is none.
 func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	if e.EventID != "" {
@@ -42,8 +42,8 @@ func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) er
 	return d.quarantined.Forget(ctx, e)
 }
 
-// quarantineDamaged lists those of a company's subscribers that cannot be read. Work of
-// theirs waits, whether that succeeds or not.
+// quarantineDamaged adds a company's damaged subscribers to the quarantine. Their deliveries
+// wait, also when that fails.
 func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber) {
 	for _, sub := range subs {
 		if sub.Locked == nil {

@@ -29,9 +29,9 @@ func allPartitions() []int {
 	return all
 }
 
-// An event that is matched again, its first claim having been cut off by a crash,
-// goes only to those that have no delivery of it.
-func TestEventMatchedAgainSkipsWhoHasADelivery(t *testing.T) {
+// An event that is matched again after a crash goes only to subscribers without a delivery
+// of it.
+func TestEventMatchedAgainSkipsExistingDeliveries(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	lost := build(t, client, nil) // claims, but begins nothing: as if killed right after the claim
@@ -64,7 +64,7 @@ func (h *harness) writeUnmatched(sub uuid.UUID, id string) {
 	}
 }
 
-// An outcome that meets a record written meanwhile is applied to that record.
+// An outcome is applied to the record that another replica wrote meanwhile.
 func TestConflictingOutcomeIsRebased(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
@@ -83,7 +83,7 @@ func TestConflictingOutcomeIsRebased(t *testing.T) {
 	}
 }
 
-// What is pending has no expiry; what died is kept for as long as dead letters are.
+// Pending deliveries do not expire. Dead deliveries expire after the dead retention.
 func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = []time.Duration{time.Hour} })
@@ -113,7 +113,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 	}
 }
 
-func TestEveryKeyHasAnEndOrAnOwner(t *testing.T) {
+func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	var failed sync.Map // each event fails once

@@ -18,27 +18,27 @@ import (
 	"spendhook/internal/pause"
 )
 
-// Bounds of a recorder. A full queue holds back what makes the outcomes.
+// Bounds of a recorder. A full queue blocks the attempts and claims that make outcomes.
 const (
 	recorderQueue = 256
 	recorderBatch = 512
 	recorderBytes = 4 << 20 // of receivers' answers
 )
 
-// outcome is what became of a delivery, on its way to be written. Without
-// apply only its event is settled.
+// outcome is the new state of a delivery, to be recorded. Without apply, only the matching
+// of its event ends.
 type outcome struct {
 	*work
 	apply   func(delivery.Record, time.Time) delivery.Record
-	next    *delivery.Record // what apply made of base; the recorder's
+	next    *delivery.Record // the result of apply on base; set by the recorder
 	result  *webhook.Result  // nil when nothing was sent
-	backlog bool             // it goes to its endpoint queue, for want of a place
-	open    bool             // since the endpoint's breaker is open
-	pause   time.Duration    // for so long its endpoint queue is not served
-	rebased bool             // it is written again, on what was found
+	backlog bool             // goes to its endpoint queue, because there is no place
+	open    bool             // goes to its endpoint queue, because the breaker is open
+	pause   time.Duration    // how long the endpoint queue must not be served
+	rebased bool             // applied again, to a record that was written meanwhile
 }
 
-// bytes is the size of what a record of it holds of the receiver's answers.
+// bytes is the size of the receiver's answer in the record.
 func (o *outcome) bytes() int {
 	if o.result == nil {
 		return 0
@@ -50,7 +50,7 @@ func (o *outcome) bytes() int {
 // that is down holds up no other.
 type recorders struct {
 	d    *Dispatcher
-	ctx  context.Context //nolint:containedctx // ends when the recorders give up
+	ctx  context.Context //nolint:containedctx // discard and close end it
 	end  context.CancelFunc
 	runs sync.WaitGroup
 
@@ -64,8 +64,8 @@ func newRecorders(d *Dispatcher) *recorders {
 	return r
 }
 
-// record passes an outcome to the recorder of its shard. It waits while that
-// has too many.
+// record passes an outcome to the recorder of its shard. It blocks while the recorder's
+// queue is full.
 func (d *Dispatcher) record(o *outcome) {
 	if o.event != nil {
 		o.event.recorder.in <- o
@@ -96,7 +96,7 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	return r.byShard[shard]
 }
 
-// lag is for how long the slowest recorder has tried to write what it has; 0: none
+// lag is how long the slowest recorder has been writing its present batch; 0: no recorder
 // is writing.
 func (r *recorders) lag() (longest time.Duration) {
 	now := r.d.opts.Now()
@@ -110,8 +110,8 @@ func (r *recorders) lag() (longest time.Duration) {
 	return longest
 }
 
-// close writes what is left and reports whether all of it was taken before ctx
-// ended. Nothing may be recorded any more.
+// close writes the queued outcomes and reports whether Redis accepted all of them before
+// ctx ended. No outcome may be recorded after it.
 func (r *recorders) close(ctx context.Context) bool {
 	r.mu.Lock()
 	for _, one := range r.byShard {
@@ -124,20 +124,20 @@ func (r *recorders) close(ctx context.Context) bool {
 	return clean
 }
 
-// giveUp lets the recorders take outcomes without writing them.
-func (r *recorders) giveUp() { r.end() }
+// discard makes the recorders take outcomes without writing them.
+func (r *recorders) discard() { r.end() }
 
-// recorder gathers outcomes and writes them in one pipeline: whatever came while
-// the last write was under way. Its run method owns it.
+// recorder writes outcomes in batches. A batch has the outcomes that were queued during the
+// previous write. Only the run method uses its fields.
 type recorder struct {
 	d     *Dispatcher
 	in    chan *outcome
 	since atomic.Int64 // unix ns at which the write under way began; 0: none is
 }
 
-// run writes until in is closed. Once ctx has ended it takes what comes but
-// writes no more: what is not written stays noted as in flight, and is attempted
-// again by whoever takes it over.
+// run writes outcomes until in is closed. Once ctx has ended, it discards them: their
+// deliveries stay noted as in flight, and the replica that takes them over repeats the
+// attempts.
 func (r *recorder) run(ctx context.Context) {
 	for o := range r.in {
 		r.since.Store(r.d.opts.Now().UnixNano())
@@ -146,7 +146,7 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// gather takes what has queued, up to a bound, waiting for nothing.
+// gather takes the queued outcomes, up to the bounds, without waiting.
 func (r *recorder) gather(first *outcome) []*outcome {
 	batch, bytes := []*outcome{first}, first.bytes()
 	for len(batch) < recorderBatch && bytes < recorderBytes {
@@ -166,8 +166,8 @@ func (r *recorder) gather(first *outcome) []*outcome {
 // recordRetry is the wait between two tries to record.
 const recordRetry = 250 * time.Millisecond
 
-// write records a batch, again and again until Redis takes it: an outcome that
-// is dropped would be an attempt nobody knows of.
+// write records a batch and retries until Redis accepts it: the attempt of a dropped outcome
+// would not be counted.
 func (r *recorder) write(ctx context.Context, batch []*outcome) {
 	if ctx.Err() != nil {
 		return
@@ -175,8 +175,8 @@ func (r *recorder) write(ctx context.Context, batch []*outcome) {
 	r.d.after.add(r.persist(ctx, r.pending(batch)))
 }
 
-// untilTaken writes until Redis takes it, and returns what was written.
-func (r *recorder) untilTaken(ctx context.Context, todo []*pendingWrite) (written []*outcome) {
+// writeAll retries until Redis accepts all writes, and returns the written outcomes.
+func (r *recorder) writeAll(ctx context.Context, todo []*pendingWrite) (written []*outcome) {
 	for {
 		var done []*outcome
 		var failed error
@@ -204,7 +204,8 @@ type pendingWrite struct {
 	outcomes []*outcome
 }
 
-// pending makes one write of the outcomes of each event, and counts them off it.
+// pending groups a batch into one write per event, and subtracts the outcomes from the
+// event's count of deliveries left.
 func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 	type key struct {
 		event   events.Ref
@@ -232,8 +233,8 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 	return writes
 }
 
-// try writes once. It returns what must be written again: writes that failed, and
-// outcomes whose delivery had changed meanwhile, rebased on what was found.
+// try writes once. again has the writes to repeat: failed ones, and outcomes of deliveries
+// that another replica changed meanwhile, applied to the new record.
 func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pendingWrite, done []*outcome, failed error) {
 	now := r.d.opts.Now()
 	for len(todo) > 0 {
@@ -252,14 +253,14 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 			writes[i] = w.write(r.d, now)
 		}
 		recorded, wakes, err := r.d.deliveries.Record(ctx, now, replica, writes)
-		if err != nil { // one that cannot be encoded, ever
+		if err != nil { // a record cannot be encoded: a retry would fail too
 			r.d.opts.Logger.Error("outcomes dropped", "exception.message", err)
 			continue
 		}
 		r.d.queue.Kick(wakes...)
 		for i, answer := range recorded {
 			if _, ok := errors.AsType[*partition.FormatError](answer.Err); ok {
-				continue // a replica that can read the partition takes it over, and attempts it again
+				continue // a replica that reads the format takes the work over and repeats the attempt
 			}
 			if answer.Err != nil {
 				failed, again = answer.Err, append(again, mine[i])
@@ -276,9 +277,9 @@ func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pend
 	return again, done, failed
 }
 
-// quarantine moves an event to the quarantine whose deliveries cannot be read. One
-// that was claimed from its endpoint queue is there again, and is quarantined when it is
-// claimed.
+// quarantine moves an event with unreadable deliveries to the quarantine. A delivery that
+// was claimed from its endpoint queue is back in that queue, and is quarantined on its next
+// claim.
 func (r *recorder) quarantine(w *pendingWrite, found []*store.Found) {
 	for i, o := range w.outcomes {
 		if f := found[i]; f != nil && f.Damaged && o.event != nil {
@@ -290,14 +291,14 @@ func (r *recorder) quarantine(w *pendingWrite, found []*store.Found) {
 
 var errDamaged = errors.New("the event's deliveries cannot be read")
 
-// write is what the store is to write.
+// write returns the write in the form of the store.
 func (w *pendingWrite) write(d *Dispatcher, now time.Time) store.Write {
 	out := store.Write{
 		Event: w.event, Matched: w.matched, Fanout: w.fanout, Held: w.held,
 		Changes: make([]store.Change, len(w.outcomes)),
 	}
 	for i, o := range w.outcomes {
-		if o.next == nil { // else it is tried again as it was
+		if o.next == nil { // a retry writes the same record again
 			next := o.apply(*o.base, now)
 			next.Version = o.base.Version
 			o.next = &next
@@ -314,22 +315,22 @@ func (w *pendingWrite) write(d *Dispatcher, now time.Time) store.Write {
 	return out
 }
 
-// settle sorts the outcomes of a write that was answered: done ones, and a write
-// of those whose delivery had changed, nil when there are none.
+// settle sorts the outcomes of an answered write: done, and rest with the outcomes whose
+// delivery had changed (nil when there are none).
 func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []*outcome) {
 	for i, o := range w.outcomes {
 		f := found[i]
 		switch {
 		case f != nil && f.Damaged:
 			// It is in the quarantine now, or its next claim puts it there.
-		case f == nil, o.result != nil && f.Record.Has(requests.ResultOf(*o.result)): // the latter: by a try whose answer was lost
+		case f == nil, o.result != nil && f.Record.Has(requests.ResultOf(*o.result)): // has the attempt: an earlier try wrote it, its answer was lost
 			done = append(done, o)
 		case f.Compacted:
-			// It was settled long ago: there is nothing left to add this to.
+			// The event was compacted: there is no record to add the outcome to.
 		case f.Record.Status == delivery.StatusDelivered, f.Record.Status == delivery.StatusCancelled:
-			// Another replica brought it to its end: it stays there.
+			// Another replica has ended the delivery: its status stays.
 		case o.result == nil && f.Record.Version > 0:
-			// Nothing was sent, and another replica knows better.
+			// Nothing was sent, and the record of another replica is newer.
 		default:
 			base := f.Record
 			if base.Version == 0 {

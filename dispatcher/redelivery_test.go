@@ -20,8 +20,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// write stores deliveries as matching their events would have, all of the same
-// moment.
+// write stores deliveries with one creation time, as if their events had been matched.
 func (h *harness) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
 	h.t.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
@@ -184,8 +183,8 @@ func TestRecoverDeliversWhatFailedAndWhatWasMissed(t *testing.T) {
 	}
 }
 
-// However many jobs there are, deliveries and retries go on.
-func TestJobsHoldUpNoDelivery(t *testing.T) {
+// Many jobs do not delay deliveries and retries.
+func TestJobsDoNotDelayDeliveries(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	for range maxJobs {
@@ -293,15 +292,15 @@ func TestDeletingThatFailedCancelsNothing(t *testing.T) {
 	}
 	eventually(t, func() bool {
 		left := h.work()
-		return len(left) == 2 // the delivery's endpoint queue and when it is due
+		return len(left) == 2 // the endpoint queue of the delivery, and its entry in the due set
 	}, "the job ends")
 	if d := h.deliveryOf(id, sub); d.Status != delivery.StatusPending {
 		t.Errorf("the delivery is %s", d.Status)
 	}
 }
 
-// A subscriber may be enabled between an attempt's look at it and the hold that
-// follows: the release has then not seen the delivery, and it must not stay held.
+// A subscriber may be enabled after a delivery has seen it disabled and before the delivery
+// is held. The release job misses that delivery; it must not stay held.
 func TestHoldThatRacesWithEnablingIsUndone(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

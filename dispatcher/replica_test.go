@@ -25,8 +25,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// claimAndForget claims all events of the company under the harness's replica and
-// begins nothing, as a process does that is killed right after its claim.
+// claimAndForget claims all events of the company for the replica of the harness and starts
+// none, like a process that is killed right after its claim.
 func (h *harness) claimAndForget() {
 	h.t.Helper()
 	options := *h.client.(*redis.Client).Options()
@@ -80,8 +80,8 @@ func TestWorkOfALostReplicaIsTakenOver(t *testing.T) {
 	eventually(t, func() bool { return !slices.Contains(h.replicas(), names[0]) }, "the lost replica is forgotten")
 }
 
-// A restarted replica requeues what it left in flight before anybody could find
-// it lost.
+// A restarted replica requeues the work of its former run before other replicas find that
+// run lost.
 func TestRestartedReplicaTakesItsOwnWorkAtOnce(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -102,9 +102,9 @@ func TestRestartedReplicaTakesItsOwnWorkAtOnce(t *testing.T) {
 	rc.once(t, ids)
 }
 
-// The names of replicas may have dots: what stands before the last one is the
-// process, and no other process is taken for its former run.
-func TestReplicasWithSimilarNamesLeaveEachOtherAlone(t *testing.T) {
+// Replica names may have dots. The part before the last dot names the process, and only the
+// same process counts as a former run.
+func TestReplicasWithSimilarNamesAreDistinct(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	gate := make(chan struct{})
@@ -125,8 +125,8 @@ func TestReplicasWithSimilarNamesLeaveEachOtherAlone(t *testing.T) {
 	rc.once(t, ids)
 }
 
-// A stop while 2,000 events are in flight and wait, in memory, in endpoint queues
-// and in the ready queue: what is in flight ends, and nothing is sent twice.
+// A shutdown while 2,000 events are in flight or wait in memory, in endpoint queues and in
+// the ready queue: attempts in flight end, and no event is sent twice.
 func TestStoppingSendsNothingTwice(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]bool{"slow receivers": true, "fast receivers": false} {
@@ -140,7 +140,7 @@ func TestStoppingSendsNothingTwice(t *testing.T) {
 func stopAmidst(t *testing.T, hold bool) {
 	t.Helper()
 	client := redistest.New(t)
-	h := build(t, client, hasty)
+	h := build(t, client, noTimeout)
 	gate := make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
 	answer := func(int, http.ResponseWriter, *http.Request) {
@@ -182,7 +182,7 @@ func stopAmidst(t *testing.T, hold bool) {
 	c.once(t, others)
 }
 
-func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
+func TestStopDoesNotCountCancelledAttempts(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	h := build(t, client, func(o *Options) { o.Sender = testSender(time.Hour) })
@@ -209,7 +209,7 @@ func TestStopCountsNoAttemptThatItCutShort(t *testing.T) {
 	next.settled()
 }
 
-// A stop while Redis hangs ends all the same; what is in flight is taken over.
+// A shutdown ends although Redis hangs. Another replica takes over the work in flight.
 func TestStopEndsThoughRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -233,8 +233,8 @@ func TestStopEndsThoughRedisHangs(t *testing.T) {
 	next.settled()
 }
 
-// A replica that stands still for so long that its work is taken over is fenced:
-// it goes on under a new id, nothing is lost, and nothing is settled twice.
+// A replica that is suspended until its work is taken over is fenced. It continues under a
+// new id; no event is lost, and none is settled twice.
 func TestReplicaThatWasTakenOverIsFenced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -283,7 +283,7 @@ func TestReplicaThatWasTakenOverIsFenced(t *testing.T) {
 	}
 }
 
-// delivered is how many deliveries this replica says it brought to their end.
+// delivered is the number of ended deliveries in the metrics of this replica.
 func (h *harness) delivered() float64 {
 	return testutil.ToFloat64(h.metrics.ended.WithLabelValues(string(delivery.StatusDelivered)))
 }
@@ -319,8 +319,7 @@ func (h *harness) queueCounter(name string) float64 {
 	return 0
 }
 
-// A stop ends also when what was claimed last waits for a recorder that waits for
-// Redis.
+// A shutdown ends although the last claimed work waits for a recorder that waits for Redis.
 func TestStopEndsThoughTheRecorderIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

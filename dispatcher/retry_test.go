@@ -26,8 +26,8 @@ func (h *harness) retryAll(r redelivery.RetryRequest) redelivery.Job {
 	return h.completes(j.UUID)
 }
 
-// What a retry is about is what the list shows under the same filter, but for those to
-// whom nothing can be sent, and what comes later.
+// A retry covers the deliveries that the list shows under the same filter, except those of
+// disabled or deleted subscribers and those created later.
 func TestRetryOfAllThatMatches(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
@@ -101,8 +101,8 @@ func TestRetryOfAllThatMatches(t *testing.T) {
 	h.settled()
 }
 
-// A retry of many makes a bounded number of them due, and may be cancelled: what it made
-// due is delivered, the rest stays as it is.
+// A retry job makes a bounded number of deliveries due at a time. After it is cancelled, the
+// deliveries that it made due are delivered; the others do not change.
 func TestRetryIsPacedAndCancelled(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) { o.Sender = testSender(10 * time.Minute) }) // no attempt times out

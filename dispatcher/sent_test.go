@@ -12,8 +12,8 @@ import (
 	"spendhook/subscribers"
 )
 
-// The log shows the headers that each attempt was made with, also after the subscriber
-// has others.
+// The attempt log shows the headers that each attempt sent, also after the subscriber's
+// headers have changed.
 func TestTheLogShowsTheHeadersThatWereSent(t *testing.T) {
 	t.Parallel()
 	h := setup(t)

@@ -17,8 +17,8 @@ import (
 // noSpan does nothing.
 var noSpan = trace.SpanFromContext(context.Background())
 
-// span begins a span that is part of parent, if that is recorded. It allocates nothing
-// otherwise.
+// span starts a span under parent if parent is recorded. Otherwise it returns noSpan and
+// allocates nothing.
 func (d *Dispatcher) span(parent tracing.Parent, name string, kind trace.SpanKind) trace.Span {
 	if d.opts.Tracer == nil || !parent.Recorded {
 		return noSpan
@@ -27,7 +27,7 @@ func (d *Dispatcher) span(parent tracing.Parent, name string, kind trace.SpanKin
 	return span
 }
 
-// partOf is the span when that is recorded, else what it would have been part of.
+// partOf is the parent for the next span: span if it is recorded, else parent.
 func partOf(span trace.Span, parent tracing.Parent) tracing.Parent {
 	if own := tracing.OfSpan(span); own.Recorded {
 		return own
@@ -35,7 +35,7 @@ func partOf(span trace.Span, parent tracing.Parent) tracing.Parent {
 	return parent
 }
 
-// dispatchSpan is of an event that is matched with the subscribers of its company.
+// dispatchSpan starts the span of matching an event with the subscribers of its company.
 func (d *Dispatcher) dispatchSpan(e *events.Stored) trace.Span {
 	span := d.span(e.Trace, "dispatch event", trace.SpanKindConsumer)
 	if span.IsRecording() {
@@ -48,8 +48,8 @@ func (d *Dispatcher) dispatchSpan(e *events.Stored) trace.Span {
 	return span
 }
 
-// attemptSpan is of one POST to a receiver. Path and query of its URL are left out: they
-// may hold what only the receiver is to know.
+// attemptSpan starts the span of one POST to a receiver. It leaves out path and query of the
+// URL: they may contain secrets of the receiver.
 func (d *Dispatcher) attemptSpan(w *work) trace.Span {
 	span := d.span(w.trace, "POST", trace.SpanKindClient)
 	if !span.IsRecording() {
@@ -67,7 +67,7 @@ func (d *Dispatcher) attemptSpan(w *work) trace.Span {
 	return span
 }
 
-// endAttempt ends the span of an attempt with what came of it.
+// endAttempt ends the span of an attempt with its result.
 func endAttempt(span trace.Span, res *webhook.Result) {
 	if span.IsRecording() {
 		if res.StatusCode != 0 {

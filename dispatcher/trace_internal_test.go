@@ -14,7 +14,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// spans begins and ends what an event and one attempt of it have.
+// spans starts and ends the spans of an event and of one attempt.
 func spans(d *Dispatcher, e *events.Stored, w *work, res *webhook.Result) tracing.Parent {
 	dispatch := d.dispatchSpan(e)
 	w.trace = partOf(dispatch, e.Trace)
@@ -25,8 +25,8 @@ func spans(d *Dispatcher, e *events.Stored, w *work, res *webhook.Result) tracin
 	return of
 }
 
-// unrecorded is an event that was sent in a trace that is not recorded here, and the ways
-// to have none of its spans.
+// unrecorded is an event of a trace that is not recorded, with dispatchers that record no
+// spans: tracing off, and a tracer that drops all spans.
 func unrecorded() (map[string]*Dispatcher, *events.Stored, *work) {
 	caller := tracing.Parent{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Flags: trace.FlagsSampled}
 	return map[string]*Dispatcher{
@@ -34,8 +34,8 @@ func unrecorded() (map[string]*Dispatcher, *events.Stored, *work) {
 	}, &events.Stored{Event: events.Event{Trace: caller}}, &work{to: &requests.Target{Subscriber: &subscribers.Subscriber{}, URL: &url.URL{}}}
 }
 
-// An event that is not recorded costs nothing more than it would without tracing.
-func TestWhatIsNotRecordedIsFree(t *testing.T) {
+// An event without recorded spans allocates nothing for tracing.
+func TestUnrecordedSpansAllocateNothing(t *testing.T) {
 	dispatchers, e, w := unrecorded()
 	for name, d := range dispatchers {
 		if n := testing.AllocsPerRun(100, func() { spans(d, e, w, &webhook.Result{}) }); n != 0 {

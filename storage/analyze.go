@@ -7,12 +7,11 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// analyzeTimeout bounds what Analyze does for one table.
+// analyzeTimeout bounds the work of Analyze on one table.
 const analyzeTimeout = 10 * time.Minute
 
-// Analyze lets the planner know what the tables hold now, and PostgreSQL which
-// of their pages everybody sees: until it has noted that, it reads the row for
-// every entry of an index that it counts.
+// Analyze updates the planner's statistics of the tables. In PostgreSQL it also vacuums the
+// tables: without that, counting the entries of an index reads every row.
 func (db *DB) Analyze(ctx context.Context, tables ...string) error {
 	statement := "ANALYZE ?"
 	if db.postgres() {

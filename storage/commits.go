@@ -24,10 +24,10 @@ type commits struct {
 
 // write is a Write that waits for its commit.
 type write struct {
-	ctx      context.Context //nolint:containedctx // that of a caller who waits, for its turn
+	ctx      context.Context //nolint:containedctx // the context of the waiting caller
 	fn       func(context.Context, bun.Tx) error
 	err      error
-	panicked error         // what fn panicked with; its caller is to see it
+	panicked error         // the panic of fn, raised again in the caller
 	done     chan struct{} // closed when it has ended
 }
 
@@ -35,7 +35,7 @@ type write struct {
 func (db *DB) writeTogether(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
 	w := &write{ctx: ctx, fn: fn, done: make(chan struct{})}
 	if db.commits.add(w) {
-		go db.commitAll() //nolint:contextcheck // it is for all who wait
+		go db.commitAll() //nolint:contextcheck // it serves all waiting callers
 	}
 	select {
 	case <-w.done:
@@ -43,7 +43,7 @@ func (db *DB) writeTogether(ctx context.Context, fn func(context.Context, bun.Tx
 		if db.commits.remove(w) {
 			return ctx.Err()
 		}
-		<-w.done // fn runs, with what is the caller's
+		<-w.done // fn is running and may use the caller's variables
 	}
 	if w.panicked != nil {
 		panic(w.panicked)
@@ -51,7 +51,7 @@ func (db *DB) writeTogether(ctx context.Context, fn func(context.Context, bun.Tx
 	return w.err
 }
 
-// add reports whether no commit is under way.
+// add queues a write and reports whether the caller must start commitAll.
 func (c *commits) add(w *write) (first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *commits) add(w *write) (first bool) {
 	return first
 }
 
-// remove reports whether w had not begun.
+// remove removes a write that has not begun, and reports whether it did so.
 func (c *commits) remove(w *write) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *commits) remove(w *write) bool {
 	return true
 }
 
-// next is empty when no write waits.
+// next returns the writes of the next commit. It is empty when no write waits.
 func (c *commits) next() []*write {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *commits) next() []*write {
 func (db *DB) commitAll() {
 	for batch := db.commits.next(); len(batch) > 0; batch = db.commits.next() {
 		if len(batch) == 1 || db.commitTogether(batch) != nil {
-			for _, w := range batch { // one may have spoiled it for the others
+			for _, w := range batch { // one write may have failed the commit of all
 				w.panicked = nil
 				w.err = w.run(func() error { return db.transaction(w.ctx, w.fn) })
 			}
@@ -97,11 +97,11 @@ func (db *DB) commitAll() {
 	}
 }
 
-// commitTogether runs each write in a savepoint of one transaction. What one of
-// them returns is its own affair, unless the transaction cannot go on. That one
-// caller goes away does not interrupt it: SQLite would undo all.
+// commitTogether runs each write in a savepoint of one transaction. An error of
+// a write rolls back only that write, unless the transaction itself has failed. The context
+// of one caller does not interrupt the transaction, since SQLite would roll back all writes.
 func (db *DB) commitTogether(batch []*write) error {
-	deadline, _ := batch[0].ctx.Deadline()                                         // of who has waited for longest
+	deadline, _ := batch[0].ctx.Deadline()                                         // of the write that has waited longest
 	ctx, cancel := context.WithTimeout(context.Background(), time.Until(deadline)) //nolint:forbidigo // a context's clock is the real one
 	defer cancel()
 	return db.transaction(ctx, func(ctx context.Context, tx bun.Tx) error {

@@ -65,8 +65,8 @@ func commitsIn(t *testing.T, dir string) (count int) {
 	return count
 }
 
-// atOnce begins a write that waits, then calls each of the others until they
-// wait for it, and lets all go. It returns what became of the others.
+// atOnce holds a first write until all other calls wait for it, and then releases it. It
+// returns the errors of the other calls.
 func atOnce(t *testing.T, db *storage.DB, calls ...func() error) []error {
 	t.Helper()
 	began, release := make(chan struct{}), make(chan struct{})
@@ -109,8 +109,8 @@ func TestConcurrentWritesShareACommit(t *testing.T) {
 	}
 }
 
-// What one writer does wrong undoes nothing of the others.
-func TestWritersOfOneCommitAreApart(t *testing.T) {
+// An error or panic of one write does not roll back the other writes of its commit.
+func TestWritesOfOneCommitAreIndependent(t *testing.T) {
 	t.Parallel()
 	db, _ := ledger(t, storage.Options{})
 	refused := errors.New("refused")
@@ -146,15 +146,15 @@ func TestWritersOfOneCommitAreApart(t *testing.T) {
 		t.Errorf("the others: %v", results)
 	}
 	if panicked == nil {
-		t.Error("who panics does not hear of it")
+		t.Error("the panic did not reach the caller")
 	}
 	if got := lines(t, db); len(got) != 3 || got[0] != "good" || got[1] != "last" || got[2] != "while going" {
 		t.Errorf("%q", got)
 	}
 }
 
-// Who goes away before its turn is let go at once, and has written nothing.
-func TestAWriterThatLeavesBeforeItsTurn(t *testing.T) {
+// A write that is cancelled while it waits returns at once and writes nothing.
+func TestACancelledWaitingWriteReturns(t *testing.T) {
 	t.Parallel()
 	db, _ := ledger(t, storage.Options{})
 	ctx, leave := context.WithCancel(t.Context())
@@ -177,8 +177,8 @@ func TestAWriterThatLeavesBeforeItsTurn(t *testing.T) {
 	}
 }
 
-// A transaction that SQLite gives up is made again, one by one.
-func TestASpoiledCommitIsMadeAgain(t *testing.T) {
+// After a failed transaction, each write is repeated in a transaction of its own.
+func TestAFailedCommitIsRepeatedWriteByWrite(t *testing.T) {
 	t.Parallel()
 	db, _ := ledger(t, storage.Options{})
 	results := atOnce(t, db,

@@ -27,7 +27,7 @@ type Options struct {
 	DataDir                   string // must be there
 	// MustExist refuses to make an SQLite database where there is none.
 	MustExist bool
-	// Timeout bounds every call, waiting for a connection included: 1.5 db.
+	// Timeout bounds every call, including the wait for a connection. 0 means 1.5 s.
 	Timeout time.Duration
 	// MaxConns bounds the connections that read (SQLite: one per CPU, at most
 	// 4, beside the one that writes) or all connections (PostgreSQL: 16).
@@ -39,12 +39,12 @@ type Options struct {
 	// yet written back, up to about half a minute of them on Linux. PostgreSQL
 	// syncs as its server is configured.
 	FullSync bool
-	// Logger hears of migrations. Nil discards.
+	// Logger logs migrations. Nil discards the messages.
 	Logger *slog.Logger
 }
 
 // DB is the database. It is safe for concurrent use. Every method returns
-// ErrUnavailable, wrapped, when the database is away or too slow.
+// ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type DB struct {
 	opts     Options
 	w, r     *bun.DB // the same pool in PostgreSQL
@@ -52,8 +52,8 @@ type DB struct {
 	commits  commits // of SQLite
 }
 
-// Open prepares a DB without reaching for the database: it errs only on
-// options that cannot be right. Call Migrate before anything else.
+// Open returns a DB without connecting to the database. It fails only for invalid options.
+// Call Migrate before any other method.
 func Open(opts Options) (*DB, error) {
 	db := &DB{opts: withDefaults(opts)}
 	var err error
@@ -103,8 +103,8 @@ func (db *DB) Ping(ctx context.Context) error {
 
 func (db *DB) postgres() bool { return IsPostgres(db.w) }
 
-// Query runs fn without a transaction, for a single statement that reads. op says
-// in the error what was attempted; sql.ErrNoRows becomes ErrNotFound.
+// Query runs fn without a transaction, for a single statement that reads. op names
+// the operation in the error; sql.ErrNoRows becomes ErrNotFound.
 func (db *DB) Query(ctx context.Context, op string, fn func(context.Context, bun.IDB) error) error {
 	if !db.migrated.Load() {
 		return failed(op, errNotMigrated)
@@ -156,7 +156,7 @@ func (db *DB) WriteWithin(ctx context.Context, limit time.Duration, op string, f
 }
 
 func (db *DB) transaction(ctx context.Context, fn func(context.Context, bun.Tx) error) error {
-	conn, err := db.w.Conn(ctx) // one for all tries, so that in SQLite only one of us waits for other processes
+	conn, err := db.w.Conn(ctx) // the same for all tries, so that in SQLite only one goroutine waits for other processes
 	if err != nil {
 		return err
 	}

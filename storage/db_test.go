@@ -34,7 +34,7 @@ func create(t *testing.T, s *store.Store) cards.Card {
 	return storagetest.Must(s.CreateCard(t.Context(), acme, request, creations.Once{}))(t)
 }
 
-func TestDatabaseAwayAndBackAgain(t *testing.T) {
+func TestDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
 	db := storagetest.Open(t, storage.Options{URL: server.URL()})
@@ -72,8 +72,8 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 	}
 }
 
-// A server that takes connections and then says nothing is away as well.
-func TestSilentDatabaseIsAway(t *testing.T) {
+// A server that accepts connections and does not answer is unavailable.
+func TestHangingDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var lc net.ListenConfig
@@ -141,7 +141,7 @@ func TestManyProcessesMigrateAtOnce(t *testing.T) {
 	storagetest.Race(run...)
 }
 
-func TestOptionsThatCannotBeRight(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, o := range []storage.Options{{}, {URL: "postgres://%zz"}, {DataDir: "/dev/null/x"}} {
 		if s, err := storage.Open(o); err == nil {

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the database is away, full or too slow: the
-	// same call may succeed later.
+	// ErrUnavailable means that the database is unreachable, full or too slow.
+	// The same call may succeed later.
 	ErrUnavailable = errors.New("the database is unavailable")
 	// ErrNotFound means that the company has nothing of that id, whether or not
 	// another company does.
@@ -25,8 +25,8 @@ var (
 
 var errNotMigrated = fmt.Errorf("%w: it has not been migrated yet", ErrUnavailable)
 
-// failed says what was attempted, and turns the drivers' many errors into the
-// few that callers tell apart.
+// failed adds op to an error, and maps the errors of the drivers to ErrUnavailable and
+// ErrNotFound.
 func failed(op string, err error) error {
 	switch {
 	case err == nil:
@@ -40,7 +40,7 @@ func failed(op string, err error) error {
 	}
 }
 
-// inTime lets an error that a cut-off transaction ended with show its cause.
+// inTime adds the context's error to the error of an interrupted transaction.
 func inTime(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
 		return err
@@ -55,7 +55,7 @@ func isUnavailable(err error) bool {
 	var local *sqlite.Error
 	switch {
 	case errors.Is(err, context.Canceled):
-		return false // the caller went away, not the database
+		return false // the caller cancelled the call
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return true
@@ -94,9 +94,8 @@ func localUnavailable(code int) bool {
 	}
 }
 
-// isRetryable: PostgreSQL ended the transaction for a deadlock or because
-// another one came first, or in SQLite another process is writing; and nothing
-// of it remains.
+// isRetryable reports whether a transaction was rolled back and may be repeated: after a
+// deadlock or a serialization failure in PostgreSQL, or while another process writes to SQLite.
 func isRetryable(err error) bool {
 	var server *pgconn.PgError
 	var local *sqlite.Error

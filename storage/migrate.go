@@ -55,7 +55,7 @@ func (db *DB) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Outdated reports whether the schema is to be migrated. It changes nothing, and works
+// Outdated reports whether the schema needs a migration. It changes nothing, and works
 // before Migrate.
 func (db *DB) Outdated(ctx context.Context) (bool, error) {
 	if err := db.w.PingContext(ctx); err != nil {
@@ -114,5 +114,5 @@ func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
 	}
 }
 
-// SessionUnlock lets the next one migrate.
+// SessionUnlock releases the lock.
 func (l *fileLock) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Close() }

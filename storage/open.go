@@ -22,11 +22,10 @@ import (
 
 const databaseFile = "spend.db"
 
-// openSQLite opens one connection that writes, so that writers queue in this
-// process and not in SQLite's busy handler, and a few that read beside it. A
-// cached page of 4 KiB lies in an allocation of 8 KiB, so caches cost twice
-// their size. What undoes a statement stays in memory: written to a file, it was
-// a third of the work of an import.
+// openSQLite opens one connection for writes, so that writers queue in this process and not
+// in SQLite's busy handler, and a few for reads. A cached page of 4 KiB takes an allocation
+// of 8 KiB, so caches take twice their size. Statement journals are kept in memory: in files,
+// they took a third of the time of an import.
 func (db *DB) openSQLite() error {
 	if db.opts.DataDir == "" {
 		return fmt.Errorf("open storage: neither a URL nor a data directory")
@@ -50,8 +49,8 @@ func (db *DB) openSQLite() error {
 	return nil
 }
 
-// claimFile makes the file, since SQLite would make it readable by all, or
-// refuses one that is not ours; SQLite's other files have its mode.
+// claimFile creates the file with mode 0600, or refuses a file of another user. SQLite itself
+// would create a file that all users can read. SQLite's other files get the mode of this one.
 func (db *DB) claimFile() error {
 	flag := os.O_RDWR
 	if !db.opts.MustExist {

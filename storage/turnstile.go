@@ -62,8 +62,7 @@ func (t turnstile) lock(try func(*os.File) error) (*os.File, error) {
 	return f, nil
 }
 
-// untilItsTurn runs fn again while the database lets another go first, until ctx
-// ends.
+// untilItsTurn repeats fn while it fails because of other writers, until ctx ends.
 func (db *DB) untilItsTurn(ctx context.Context, fn func() error) error {
 	var standing *os.File
 	defer func() { _ = standing.Close() }() // nothing was written, if it is there at all

@@ -37,11 +37,11 @@ type Options struct {
 	// Transport carries the requests, with the client's certificate for instance; nil
 	// means http.DefaultTransport.
 	Transport http.RoundTripper
-	// Timeout bounds one attempt, the reading of its answer included. 0 means 30 s,
-	// less than 0 no bound.
+	// Timeout bounds one attempt, including the reading of its answer. 0 means 30 s; a
+	// negative value means no bound.
 	Timeout time.Duration
-	// RetryFor bounds the time in which a request is tried again. 0 means 30 s, less
-	// than 0 that nothing is.
+	// RetryFor bounds the time in which a request is retried. 0 means 30 s; a negative
+	// value disables retries.
 	RetryFor time.Duration
 	// Retrying is called before each wait; attempts says how many attempts failed, err how
 	// the last one did. It must be safe for concurrent use. nil: nobody is told.

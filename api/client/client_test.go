@@ -126,7 +126,7 @@ func TestRetries(t *testing.T) {
 		"GET":                             {get, []string{"503", "502", "cut"}, time.Minute, 4, false},
 		"POST":                            {post, []string{"503", "cut", "409"}, time.Minute, 4, false},
 		"PATCH is not safe":               {patch, []string{"503"}, time.Minute, 1, true},
-		"PATCH that was not looked at":    {patch, []string{"429"}, time.Minute, 2, false},
+		"PATCH that was rate-limited":     {patch, []string{"429"}, time.Minute, 2, false},
 		"Retry-After":                     {get, []string{"429 Retry-After: 1"}, time.Minute, 2, false},
 		"Retry-After beyond what is left": {get, []string{"429 Retry-After: 3600"}, time.Minute, 1, true},
 		"none":                            {get, []string{"503"}, -1, 1, true},
@@ -149,7 +149,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsTold(t *testing.T) {
+func TestRetryAfterIsInTheError(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 19, 0, 0, 0, time.UTC)
 	for header, want := range map[string]time.Duration{
@@ -205,7 +205,7 @@ func TestTokens(t *testing.T) {
 	ask(4, "token-IIII")
 }
 
-// What else answers at an address is never taken for a success.
+// An answer that is not from a Spendhook daemon is an error.
 func TestAnotherServer(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }))

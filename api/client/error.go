@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// maxProblem bounds what is read of an answer that is not a success, in bytes.
+// maxProblem bounds the read part of an error answer, in bytes.
 const maxProblem = 1 << 20
 
-// Error is an answer that is not a success, from the problem document or the OAuth
-// error that it carries.
+// Error is an error answer. Its fields come from the problem document or from the OAuth error.
 type Error struct {
 	Status    int    `json:"status"`
 	Code      string `json:"code"` // stable; HTTP_ERROR when the answer has none, as a proxy's

@@ -20,8 +20,8 @@ const (
 	maxAnswer = 16 << 20
 )
 
-// sender carries requests out: with a token, again where that is safe, and with an
-// error for all but 2xx. It is safe for concurrent use.
+// sender sends requests with a token and retries them where that is safe. An answer other
+// than 2xx is an error. It is safe for concurrent use.
 type sender struct {
 	http     *http.Client
 	tokens   tokenSource // nil: none
@@ -89,7 +89,7 @@ func (s *sender) once(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// wait pauses before the next attempt. It is false when there is to be none.
+// wait pauses before the next attempt. It returns false when the request is not retried.
 func (s *sender) wait(req *http.Request, attempt int, deadline time.Time, err error) bool {
 	if !mayRetry(req, err) || !rewindable(req) {
 		return false
@@ -109,8 +109,8 @@ func (s *sender) wait(req *http.Request, attempt int, deadline time.Time, err er
 	return pause.For(req.Context(), wait)
 }
 
-// mayRetry reports whether what failed may succeed later, and does no harm when the
-// attempt that failed was carried out after all.
+// mayRetry reports whether a retry may succeed and is safe even if the failed attempt was
+// carried out.
 func mayRetry(req *http.Request, err error) bool {
 	safe := true
 	switch req.Method {

@@ -14,8 +14,8 @@ type Credentials struct {
 	Secret string // "" for a client that authenticates by its certificate alone
 	Scope  string // separated by spaces; "" asks for all that the client has
 
-	// Token is one of an earlier run, to begin with; Keep is told of each new one, by
-	// one goroutine at a time. Both may be left out.
+	// Token is the token of an earlier run and is used first. Keep is called with each new
+	// token, by one goroutine at a time. Both are optional.
 	Token Token
 	Keep  func(Token)
 }
@@ -29,8 +29,8 @@ type Token struct {
 // tokenSource gives the token of a request.
 type tokenSource interface {
 	token(ctx context.Context) (string, error)
-	// renew has the next token be another one than the one that was refused. It is
-	// false when there is no other.
+	// renew discards the refused token, so that the next call of token gets another one.
+	// It returns false when no other token can be had.
 	renew(refused string) bool
 }
 
@@ -40,8 +40,8 @@ func (f fixed) token(context.Context) (string, error) { return string(f), nil }
 
 func (fixed) renew(string) bool { return false }
 
-// tokens keeps one token, and gets the next one shortly before it expires. It is safe
-// for concurrent use: one caller asks, the others wait.
+// tokens caches one token and requests the next one shortly before it expires. It is safe
+// for concurrent use: one caller sends the request, the others wait.
 type tokens struct {
 	credentials Credentials
 	issuer      *ClientWithResponses
@@ -58,7 +58,8 @@ func newTokens(c Credentials, issuer *ClientWithResponses, now func() time.Time)
 	return t
 }
 
-// set keeps a token until a minute before its end, or a tenth of what is left of it.
+// set caches a token. The token is renewed one minute before it expires, or when a tenth of
+// its lifetime is left, whichever is later.
 func (t *tokens) set(token Token) {
 	left := max(token.Expires.Sub(t.now()), 0)
 	t.current, t.renewAt = token, token.Expires.Add(-min(time.Minute, left/10))

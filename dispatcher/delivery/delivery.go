@@ -1,5 +1,5 @@
-// Package delivery is what a delivery is: its name, its record and its status. The
-// packages below move it from status to status, keep it and read it.
+// Package delivery defines a delivery: its name, its record and its status. The packages
+// below it change its status, store it and read it.
 package delivery
 
 import (
@@ -13,8 +13,8 @@ import (
 	"spendhook/events"
 )
 
-// Status is where a delivery stands. docs/delivery-states.md draws every move
-// between them; a status that is not there does not exist.
+// Status is the status of a delivery. docs/delivery-states.md draws all statuses and all
+// transitions between them.
 type Status string
 
 // The delivery statuses.
@@ -23,7 +23,7 @@ const (
 	StatusDelivering Status = "DELIVERING" // an attempt is under way; derived, never stored
 	StatusRetrying   Status = "RETRYING"   // failed at least once, waiting for its next attempt
 	StatusDelivered  Status = "DELIVERED"  // acknowledged with a 2xx
-	StatusDead       Status = "DEAD"       // the schedule is used up, kept as a dead letter
+	StatusDead       Status = "DEAD"       // no more attempts: the schedule is used up, or 410; kept as a dead letter
 	StatusCancelled  Status = "CANCELLED"  // its subscriber was deleted before it was delivered
 )
 
@@ -53,7 +53,7 @@ const (
 	ReasonRecover            = "RECOVER"
 )
 
-// Errors a caller branches on.
+// Errors that callers check for.
 var (
 	// ErrNotFound says that no such delivery, event or job exists in the company.
 	ErrNotFound = errors.New("delivery not found")

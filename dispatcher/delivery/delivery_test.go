@@ -10,7 +10,7 @@ import (
 	"spendhook/events"
 )
 
-// What becomes part of a Redis key has the alphabet of event ids.
+// Delivery ids become part of Redis keys, so only valid event ids and UUIDs are accepted.
 func TestDeliveryIDsAreCheckedWhole(t *testing.T) {
 	t.Parallel()
 	company, sub := uuid.New(), uuid.New()

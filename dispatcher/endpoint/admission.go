@@ -1,11 +1,11 @@
-// Package endpoint is what one replica knows of receivers: their in-flight
-// limits, latencies and breakers, and which of them have an endpoint queue. It
-// decides which deliveries the replica takes into its memory, when each may
-// start, and which are appended to an endpoint queue instead.
+// Package endpoint keeps one replica's state of receivers: in-flight limits,
+// latencies, breakers, and which of them have an endpoint queue. It decides which
+// deliveries the replica takes into its memory, when each may start, and which are
+// appended to an endpoint queue instead.
 //
-// One rule holds for every share: a holder of more than what is left free
-// gets no more (dynamic thresholds, Choudhury and Hahne 1998). The last eighth
-// is assigned one by one, and not to those that were just out of reach.
+// One rule applies to every share: a holder of more than what is left free gets no
+// more (dynamic thresholds, Choudhury and Hahne 1998). The last eighth is assigned one
+// by one, and not to holders whose receiver was unreachable at the last attempt.
 package endpoint
 
 import (
@@ -28,9 +28,9 @@ const (
 	defaultBreakerPause    = 10 * time.Second
 	defaultMaxWait         = 250 * time.Millisecond
 
-	freePerAttempt = 32 // an endpoint may have one attempt in flight for so many free places
+	freePerAttempt = 32 // free places per attempt in flight that an endpoint may have
 	reservedShare  = 8  // the last 1/8 of all places is assigned one by one
-	worthClaiming  = 25 // a refused company is named when it may claim so many
+	worthClaiming  = 25 // a refused company is named once it may claim this many
 )
 
 // Options configure an Admission; zero values mean the defaults.
@@ -39,7 +39,7 @@ type Options struct {
 	PerEndpoint     int              // in flight to one endpoint; 64
 	PerHost         int              // of one company in flight to one host; 256
 	MaxWait         time.Duration    // in memory, unless the company has no other endpoint; 250 ms
-	MaxEndpoints    int              // remembered while idle, and as many companies; 65,536
+	MaxEndpoints    int              // idle endpoints kept, and as many companies; 65,536
 	BreakerFailures int              // unreachable in a row, that open the breaker; 10
 	BreakerPause    time.Duration    // until the next probe; 10 s
 	Now             func() time.Time // nil: time.Now
@@ -51,46 +51,46 @@ type Delivery struct {
 	Company  uuid.UUID
 	Endpoint uuid.UUID // of one company only
 	Host     string    // and port that it goes to; "": not known, and not limited
-	// Alone: the company has no other endpoint that it could hold up. Waiting in
+	// Alone: the company has no other endpoint that this one could delay. Waiting in
 	// memory, and then in the ready queue, costs less than an endpoint queue.
 	Alone bool
-	// Queued: claimed from the endpoint's queue, whose limits are enforced
-	// where it is claimed. It starts as soon as its host has a place, and counts
-	// like any other.
+	// Queued: claimed from the endpoint queue, where the endpoint's limits are enforced.
+	// The delivery starts as soon as its host has a place, and counts like any other.
 	Queued bool
-	// Decided is called once for a delivery that waits, never with Wait: by
-	// Enter of another one, Leave or Stop, on their caller's goroutine, without a lock held, perhaps
-	// before Enter has returned. The time is that of Enter.
+	// Decided is called once for a delivery that waits, with the final decision (never
+	// Wait) and the time as from Enter. Leave, Stop or the Enter of another delivery call
+	// it, on the goroutine of their caller and without a lock, perhaps before Enter has
+	// returned.
 	Decided func(Decision, time.Time)
 }
 
-// Decision is what becomes of a delivery. Only one that starts or waits holds
-// a place in memory, and only one that started is passed to Leave.
+// Decision is what to do with a delivery. Only deliveries that start or wait hold a place in
+// memory. Only those that started are passed to Leave.
 type Decision int
 
 // The decisions. The first overflow of an endpoint marks it as having a queue.
 const (
 	Start           Decision = iota // the attempt starts now
 	Wait                            // Decided is called later
-	OverflowQueue                   // append to the endpoint queue: that has work already
+	OverflowQueue                   // append to the endpoint queue: the queue is not empty
 	OverflowBreaker                 // append to the endpoint queue: the breaker is open
-	OverflowPause                   // append to the endpoint queue: its receiver asked for a pause
+	OverflowPause                   // append to the endpoint queue: the receiver asked for a pause
 	OverflowHost                    // append to the endpoint queue: the company has no place at the host
-	OverflowShare                   // append to the endpoint queue: no memory, or it would hold up the company's others
-	Stopped                         // requeue: the replica shuts down
+	OverflowShare                   // append to the endpoint queue: no memory, or the wait would delay the company's other endpoints
+	Stopped                         // requeue: the replica is shutting down
 )
 
-// Result is what one attempt says of its endpoint.
+// Result is the result of one attempt, as far as it concerns its endpoint.
 type Result struct {
 	Latency     time.Duration
-	Unreachable bool // timed out, or got no answer of the endpoint's own
-	NotCounted  bool // aborted, or locked: says nothing
-	// Pause is how long the receiver asked for nothing to be sent; 0: it did not.
+	Unreachable bool // timed out, or no answer came from the endpoint itself
+	NotCounted  bool // aborted or locked: says nothing about the endpoint
+	// Pause is the pause that the receiver asked for; 0: none.
 	Pause time.Duration
 }
 
-// Counts are the numbers of remembered endpoints by breaker state, and of
-// deliveries in memory. An open breaker counts as open until its probe starts.
+// Counts has the numbers of known endpoints by breaker state, and of deliveries in memory. An
+// open breaker counts as open until its probe starts.
 type Counts struct {
 	Closed, HalfOpen, Open  int // endpoints
 	InFlight, Waiting, Held int // deliveries; Held is the sum
@@ -211,7 +211,7 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 		return Start
 	case e.state != closed:
 		return OverflowBreaker
-	case e.inFlight == 0, // nothing would start it later
+	case e.inFlight == 0, // no attempt ends that would start it later
 		!d.Alone && a.expectedWait(e) > a.o.MaxWait:
 		return OverflowShare
 	default:
@@ -219,9 +219,9 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 	}
 }
 
-// expectedWait is how long one more delivery to the endpoint is likely to wait:
-// nothing while an attempt may start. An endpoint that has not answered for long
-// counts as that slow.
+// expectedWait is how long one more delivery to the endpoint is likely to wait; 0 while an
+// attempt may start. If the endpoint has not answered for longer than its latency, that time
+// counts instead.
 func (a *Admission) expectedWait(e *endpoint) time.Duration {
 	limit := a.limit(e)
 	if e.inFlight < limit || e.inFlight == 0 {
@@ -267,15 +267,14 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 	a.startAtHost(d)
 	if e.state != closed && !d.Queued {
 		e.probe = d
-		e.probeAt = a.o.Now().Add(a.o.BreakerPause) // the next, should this one fail at once
+		e.probeAt = a.o.Now().Add(a.o.BreakerPause) // when the next probe may start if this one fails at once
 		a.setState(e)
 	}
 }
 
-// Leave records the result of an attempt that Enter or Decided started, once,
-// and frees its place. It calls Decided for the deliveries that start now, or
-// that overflow since the breaker opened. The companies returned were Refused
-// and may now claim again.
+// Leave records the result of a started attempt and frees its place. Call it once. It calls
+// Decided for the deliveries that start now, or that overflow because the breaker opened. The
+// returned companies were Refused and may now claim again.
 func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
 	decided, again := a.leave(d, r)
 	for _, w := range decided {
@@ -301,7 +300,7 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	return next, a.recovered()
 }
 
-// decided are deliveries that waited, and what became of them.
+// decided are deliveries that waited, and the decision on them.
 type decided struct {
 	deliveries []*Delivery
 	decision   Decision
@@ -314,8 +313,8 @@ func (w decided) call() {
 	}
 }
 
-// next takes the waiting deliveries that start now. When none can, and no
-// attempt is left whose end would start them, all overflow.
+// next takes the waiting deliveries that start now. When none can start and no attempt is in
+// flight, all overflow: the end of an attempt is what would start them.
 func (a *Admission) next(c *company, e *endpoint) decided {
 	if len(e.waiting) == 0 {
 		return decided{}
@@ -343,7 +342,7 @@ func (a *Admission) next(c *company, e *endpoint) decided {
 	return decided{deliveries: started, decision: Start}
 }
 
-// overflowAll takes all that waits for the endpoint out of memory.
+// overflowAll removes all deliveries that wait for the endpoint from memory.
 func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	w.deliveries, e.waiting = e.waiting, nil
 	for range w.deliveries {
@@ -353,7 +352,7 @@ func (a *Admission) overflowAll(c *company, e *endpoint, w decided) decided {
 	return w
 }
 
-// Stop calls Decided with Stopped for all that waits. Nothing starts any more
+// Stop calls Decided with Stopped for all waiting deliveries. After Stop no delivery starts
 // and no company may claim; Leave still works.
 func (a *Admission) Stop() {
 	a.stop().call()
@@ -366,7 +365,7 @@ func (a *Admission) stop() decided {
 	w := decided{decision: Stopped}
 	for _, e := range a.endpoints {
 		for _, d := range e.waiting {
-			a.release(a.companies[d.Company]) // it still holds what is in flight there
+			a.release(a.companies[d.Company]) // the company still exists: it has an attempt in flight there
 		}
 		w.deliveries = append(w.deliveries, e.waiting...)
 		e.waiting = nil

@@ -35,8 +35,7 @@ func setup(t *testing.T, o Options) *fixture {
 	return f
 }
 
-// enter lets one direct delivery in; the decision of one that waits is sent on
-// the channel.
+// enter enters one direct delivery. If it waits, its later decision is sent on the channel.
 func (f *fixture) enter(company, endpoint int, want Decision) (*Delivery, <-chan Decision) {
 	f.t.Helper()
 	later := make(chan Decision, 2)
@@ -50,7 +49,7 @@ func (f *fixture) enter(company, endpoint int, want Decision) (*Delivery, <-chan
 	return d, later
 }
 
-// hold lets in n deliveries whatever the limits are.
+// hold enters n queued deliveries, which no limit applies to.
 func (f *fixture) hold(company, endpoint, n int) (held []*Delivery) {
 	f.t.Helper()
 	for range n {
@@ -223,8 +222,9 @@ func TestAllThatMayStartWhenTheLimitHasGrown(t *testing.T) {
 	}
 }
 
-// What waits long for one endpoint leaves memory to the company's others.
-func TestAnEndpointThatWouldHoldUpOthersOverflows(t *testing.T) {
+// Deliveries that would wait long for one endpoint overflow, and leave memory to the company's
+// other endpoints.
+func TestDeliveriesToASlowEndpointOverflow(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 65, PerEndpoint: 1})
 	f.enter(1, 1, Start)                      // the other one has nothing yet
@@ -248,7 +248,7 @@ func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 		waiting = append(waiting, later)
 	}
 	f.enter(1, 1, OverflowShare)
-	for _, later := range waiting { // what is claimed from the queue would always start before them
+	for _, later := range waiting { // deliveries claimed from the queue would always start before them
 		f.wantLater(later, OverflowShare)
 	}
 	if c := f.Counts(); c.Held != 1 {
@@ -256,8 +256,8 @@ func TestACompanyWithOneEndpointOverflowsOnlyWhenMemoryIsFull(t *testing.T) {
 	}
 }
 
-// What waits does not wait for a queue that others fill: it goes there, too.
-func TestWhatWaitsGoesToTheQueue(t *testing.T) {
+// Once the endpoint has a queue, waiting deliveries go to the queue too.
+func TestWaitingDeliveriesFollowIntoTheQueue(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 1})
 	f.enter(1, 1, Start)
@@ -267,7 +267,7 @@ func TestWhatWaitsGoesToTheQueue(t *testing.T) {
 	f.wantLater(later, OverflowQueue)
 }
 
-// What waits would wait forever when nothing is in flight that starts it.
+// Without an attempt in flight, no event would start a waiting delivery.
 func TestNothingWaitsForAFailingEndpointInTheLastEighth(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
@@ -332,9 +332,8 @@ func TestTheBreakerOpensAndProbes(t *testing.T) {
 	f.enter(1, 1, Start)
 }
 
-// A receiver that asks for a pause gets nothing until it has ended: neither what waits
-// for it in memory nor what comes meanwhile.
-func TestAReceiverIsLeftAloneForItsPause(t *testing.T) {
+// Until the pause of a receiver ends, deliveries that wait in memory and new ones overflow.
+func TestDeliveriesOverflowDuringAPause(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 2})
 	d, _ := f.enter(1, 1, Start)
@@ -405,7 +404,7 @@ func TestWaitingOnesOverflowWhenTheBreakerOpens(t *testing.T) {
 	}
 }
 
-func TestAnAbortedAttemptTeachesNothing(t *testing.T) {
+func TestAbortedAttemptIsNotCounted(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	f.attempt(1, 1, unreachable)
@@ -511,7 +510,7 @@ func TestARefusedCompanyIsNamedOnce(t *testing.T) {
 	}
 }
 
-// Else a company that holds nothing would wait for a Leave that never comes.
+// A refused company waits for a Leave: when memory is empty, no further Leave would name it.
 func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 8})
@@ -536,8 +535,8 @@ func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
 	f.wantForgotten(1)
 }
 
-// One that holds its share does not stand before others.
-func TestRefusedCompaniesAreLookedAtInTurns(t *testing.T) {
+// A refused company that still holds its share does not block those behind it.
+func TestRefusedCompaniesAreCheckedInTurn(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{Places: 64})
 	f.hold(1, 1, 40)
@@ -553,7 +552,7 @@ func TestRefusedCompaniesAreLookedAtInTurns(t *testing.T) {
 	}
 }
 
-// wantForgotten fails when more is remembered than so many endpoints.
+// wantForgotten checks that no company, and at most so many endpoints, are kept.
 func (f *fixture) wantForgotten(endpoints int) {
 	f.t.Helper()
 	if len(f.companies) != 0 || f.holding.Len()+f.idle.Len()+f.refused.Len() != 0 {

@@ -6,11 +6,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// maxExceptions bounds what a claim is told.
+// maxExceptions bounds the companies that Holding lists.
 const maxExceptions = 4096
 
-// company is what is known of one company: nothing, once it holds no place
-// and there is nothing to remember.
+// company is the state of one company. It is dropped once the company holds no place and has
+// no other state.
 type company struct {
 	id   uuid.UUID
 	in   *list.List    // Admission.holding or idle; nil: new
@@ -18,26 +18,24 @@ type company struct {
 	held int           // its deliveries in memory
 	// failing: its last attempt found the endpoint out of reach.
 	failing bool
-	// queued marks the endpoints that have a queue: those with the same mark.
-	// 0: none. So the whole set is replaced at once, and is bounded by the
-	// endpoints that are remembered.
+	// queued is the mark of the company's endpoints that have a queue; 0: none has. A new
+	// mark replaces the whole set at once, and the known endpoints bound its size.
 	queued  uint64
 	refused *list.Element // in Admission.refused; nil: it is not
 }
 
-// free returns how many more deliveries may be claimed for the company; 0 when
-// it holds its share: two fifths of what is free and its own, so that what it
-// takes leaves more free than it then holds, even if that is a few too many.
+// free returns how many more deliveries the company may claim; 0 when it holds its share. The
+// share is two fifths of the free places and its own, so that more stays free than the
+// company then holds, even after claiming a few too many.
 func (a *Admission) free(company uuid.UUID) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freeFor(a.companies[company])
 }
 
-// Holding returns the free share of each company whose share is not that of
-// the others, which hold nothing. It takes time for each company that holds
-// places and, in the last eighth, for each idle one that is remembered; those
-// that fail are listed up to 4,096 companies in all.
+// Holding returns the free share of each company that holds places, and of all others. In the
+// last eighth, shares also lists failing companies that hold nothing, up to 4,096 companies in
+// all. Its time is linear in the holding companies and, in the last eighth, in the idle ones.
 func (a *Admission) Holding() (shares map[uuid.UUID]int, others int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,8 +98,8 @@ func (a *Admission) worthClaiming(c *company) bool {
 	return a.freeFor(c) >= max(1, min(worthClaiming, a.o.Places/reservedShare))
 }
 
-// recovered takes one refused company that may claim again; all of them when
-// nothing is in memory, since no other Leave would name them.
+// recovered returns one refused company that may claim again; all of them when memory is
+// empty, because no later Leave would name them.
 func (a *Admission) recovered() (again []uuid.UUID) {
 	for at := a.refused.Front(); at != nil && (len(again) == 0 || a.held == 0); at = a.refused.Front() {
 		c := at.Value.(*company)
@@ -123,9 +121,9 @@ func (a *Admission) unrefuse(c *company) {
 	}
 }
 
-// SetQueued replaces the set of the company's endpoints that have a queue:
-// direct deliveries to them overflow. A claim tells it, before its deliveries
-// Enter; an overflow adds its endpoint.
+// SetQueued replaces the set of the company's endpoints that have a queue: direct deliveries to
+// them overflow. Call it with the result of a claim, before its deliveries Enter. An overflow
+// adds its endpoint to the set.
 func (a *Admission) SetQueued(company uuid.UUID, endpoints []uuid.UUID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

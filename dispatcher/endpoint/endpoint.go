@@ -9,13 +9,13 @@ import (
 
 const ewmaWeight = 8 // the newest latency counts for one in so many
 
-// endpoint is what is known of one receiver.
+// endpoint is the state of one receiver.
 type endpoint struct {
 	id       uuid.UUID
 	at       *list.Element // in Admission.lru
 	inFlight int
 	waiting  []*Delivery // first come, first served; none while the breaker is not closed
-	parked   int         // of its Queued deliveries, that wait for a place of their host
+	parked   int         // Queued deliveries that wait for a place of their host
 	failing  bool        // out of reach at the last attempt
 	latency  time.Duration
 	queued   uint64 // see company.queued
@@ -30,7 +30,7 @@ type endpoint struct {
 	probeAt  time.Time // when an open breaker lets the next attempt through
 }
 
-// notBefore is when what overflows may be attempted, as far as it is known.
+// notBefore is when a delivery that overflows may be attempted; zero: not known.
 func (e *endpoint) notBefore(d Decision) time.Time {
 	switch d {
 	case OverflowBreaker:
@@ -66,8 +66,8 @@ func (a *Admission) latency(endpoint uuid.UUID) time.Duration {
 	return 0
 }
 
-// learn takes in the result of an attempt, be it the probe or any other: an
-// answer closes the breaker, a failure keeps an open one open for another pause.
+// learn applies the result of an attempt to latency and breaker. An answer closes the
+// breaker; a failure keeps an open breaker open for another pause.
 func (a *Admission) learn(d *Delivery, e *endpoint, r Result) {
 	defer a.setState(e)
 	if e.probe == d {
@@ -131,8 +131,8 @@ func (a *Admission) endpoint(id uuid.UUID) *endpoint {
 	return e
 }
 
-// evict forgets the longest unused endpoints beyond the bound, but none that
-// is in use, nor the newest.
+// evict drops the longest unused endpoints beyond the bound, except endpoints in use and the
+// newest one.
 func (a *Admission) evict() {
 	for n := a.lru.Len() - 1; n > 0 && a.lru.Len() > a.o.MaxEndpoints; n-- {
 		e := a.lru.Back().Value.(*endpoint)

@@ -2,13 +2,13 @@ package endpoint
 
 import "github.com/google/uuid"
 
-// hostKey names one company's share of a host: no company takes another's places.
+// hostKey identifies the places of one company at a host. Each company has its own.
 type hostKey struct {
 	company uuid.UUID
 	host    string
 }
 
-// host is what one company has in flight at one host. It is forgotten with the last
+// host counts the attempts of one company in flight to one host. It is dropped with the last
 // attempt.
 type host struct {
 	inFlight int
@@ -36,7 +36,7 @@ func (a *Admission) startAtHost(d *Delivery) {
 	h.inFlight++
 }
 
-// park has a Queued delivery wait for a place of its host, which is full.
+// park makes a Queued delivery wait for a place of its full host.
 func (a *Admission) park(d *Delivery, e *endpoint) {
 	h := a.hosts[keyOf(d)]
 	h.waiting = append(h.waiting, d)

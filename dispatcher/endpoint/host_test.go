@@ -45,9 +45,9 @@ func TestACompanysPlacesAtAHost(t *testing.T) {
 	f.wantLater(second, Stopped)
 }
 
-// What waits for an endpoint whose attempts have all ended goes to its queue, if its
-// host has no place.
-func TestWhatWaitsBesideAFullHost(t *testing.T) {
+// When all attempts of an endpoint have ended and its host is full, the waiting deliveries go
+// to the endpoint queue.
+func TestWaitingDeliveriesOverflowAtAFullHost(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 1, PerHost: 2})
 	inFlight, _ := f.enterAt("h:443", 1, 1, false, Start)

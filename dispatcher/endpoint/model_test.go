@@ -11,7 +11,7 @@ import (
 
 const modelEndpoints, modelCompanies = 12, 4 // company 0 has one endpoint
 
-// modelCompany is whose endpoint that is.
+// modelCompany is the company of an endpoint.
 func modelCompany(endpoint int) int {
 	if endpoint == 0 {
 		return 0
@@ -23,7 +23,7 @@ func modelCompany(endpoint int) int {
 // that is not known.
 func modelHost(endpoint int) string { return []string{"a:443", "b:443", ""}[endpoint/3%3] }
 
-// modelDelivery is a delivery and what was said of it last.
+// modelDelivery is a delivery and the last decision on it.
 type modelDelivery struct {
 	*Delivery
 	endpoint int
@@ -152,7 +152,7 @@ func (m *model) enter(t *rapid.T, endpoint int, queued bool) Decision {
 	return decision
 }
 
-// decided is told what became of a delivery that waited.
+// decided checks the decision on a delivery that waited.
 func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time.Time) {
 	queue := m.waiting[d.endpoint]
 	if d.Queued {
@@ -174,7 +174,7 @@ func (m *model) decided(t *rapid.T, d *modelDelivery, decision Decision, at time
 	}
 }
 
-// unparked is told what became of a queued delivery that waited for its host.
+// unparked checks the decision on a queued delivery that waited for its host.
 func (m *model) unparked(t *rapid.T, d *modelDelivery, decision Decision) {
 	first := m.parked[slices.IndexFunc(m.parked, at(d.endpoint))]
 	if d.decision != Wait || decision != Start && decision != Stopped || first != d {
@@ -264,7 +264,7 @@ func (m *model) setQueued(t *rapid.T) {
 	}
 }
 
-// check compares what both know.
+// check compares the states of the Admission and the model.
 func (m *model) check(t *rapid.T) {
 	inFlight, waiting := m.count(all)
 	c := m.Counts()
@@ -304,7 +304,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// drain ends all attempts: nothing is forgotten, and nobody waits in vain.
+// drain ends all attempts and checks that no delivery waits and no company stays refused.
 func (m *model) drain(t *rapid.T) {
 	for len(m.started) > 0 {
 		m.leaveAt(t, 0, answered)

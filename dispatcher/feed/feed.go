@@ -73,16 +73,16 @@ type Page struct {
 
 // What one page of a feed may cost.
 const (
-	maxEvents   = 1000     // that are looked at, nearly
-	maxRead     = 16 << 20 // bytes of events that are read, nearly
+	maxEvents   = 1000     // events that a page covers, approximately
+	maxRead     = 16 << 20 // bytes of events that are read, approximately
 	batchEvents = 100      // events that are read together, of batchBytes at most
 	batchBytes  = 1 << 20
 )
 
 // Read reads the events of a company in the order of their numbers, as the subscriber
-// gets them: those that it matches as it is now, also when it is paused or disabled. A
-// compacted event is among them when its type is wanted, since its filter cannot be
-// asked any more. A page may be short, even empty, and still have More.
+// gets them: those that match its present settings, even while it is paused or disabled.
+// A compacted event matches by its type alone, because the filter needs the content. A
+// page may be short, even empty, and still have More.
 // subscribers.ErrNotFound; sequence.ErrAhead when After is beyond the last event.
 func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	all, err := r.opts.Registry.Current(ctx, q.Company)
@@ -143,8 +143,8 @@ type page struct {
 	full    bool
 }
 
-// take moves on over a part of the events. It stops early when the page is full, and
-// at an event that was compacted just now, which is then to be read again.
+// take adds a part of the events to the page. It stops early when the page is full, and
+// at an event that was compacted since the part was read: the next round reads it again.
 func (f *page) take(ctx context.Context, part sequence.Page) error {
 	for len(part.Events) > 0 {
 		n := f.batch(part.Events)
@@ -229,7 +229,7 @@ func (f *page) add(e sequence.Event, stored *events.Stored) error {
 	return nil
 }
 
-// encode gives an item what a delivery of it would have.
+// encode sets the body and headers that a delivery of the event would have.
 func (f *page) encode(item *Item, stored *events.Stored) error {
 	p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)
 	if err != nil {
@@ -245,8 +245,8 @@ func (f *page) encode(item *Item, stored *events.Stored) error {
 	return nil
 }
 
-// pass moves on to a number. Those before it that were not among the events are not
-// kept, and it may not be itself.
+// pass advances the page to a number. The numbers skipped before it belong to events that
+// are no longer stored; kept says whether the event of this number is stored.
 func (f *page) pass(number int64, kept bool) {
 	if number <= f.Next {
 		return

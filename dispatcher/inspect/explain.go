@@ -20,11 +20,11 @@ const (
 	VerdictPending       Verdict = "PENDING"
 	VerdictDead          Verdict = "DEAD"
 	VerdictCancelled     Verdict = "CANCELLED"
-	VerdictNotSubscribed Verdict = "NOT_SUBSCRIBED" // its events do not include this type
+	VerdictNotSubscribed Verdict = "NOT_SUBSCRIBED" // the subscriber's event types do not include this one
 	VerdictFiltered      Verdict = "FILTERED"       // its filter does not match
-	VerdictDisabled      Verdict = "DISABLED"       // it is disabled; recover sends what it missed
-	VerdictCreatedLater  Verdict = "CREATED_LATER"  // it was registered after the event
-	VerdictNotMatched    Verdict = "NOT_MATCHED"    // it wants the event now, but did not when it was matched
+	VerdictDisabled      Verdict = "DISABLED"       // the subscriber is disabled; a recover job sends the event
+	VerdictCreatedLater  Verdict = "CREATED_LATER"  // the subscriber was registered after the event
+	VerdictNotMatched    Verdict = "NOT_MATCHED"    // the subscriber matches the event now, but did not at matching time
 )
 
 // Explanation is the outcome of an event for one subscriber of its company, and why.

@@ -13,15 +13,15 @@ import (
 	"spendhook/events"
 )
 
-// Sent is what every attempt of a delivery sends to its subscriber as it is now, but for
-// the signature.
+// Sent is the request of a delivery with the present settings of its subscriber, without
+// signatures.
 type Sent struct {
 	URL, ContentType, EventID string
 	Sequence                  int64 // of the event in its company; 0: not sent
 	Body                      []byte
 }
 
-// Sent reads what the attempts of a delivery send. delivery.ErrNotFound,
+// Sent returns the request that an attempt of a delivery would send. delivery.ErrNotFound,
 // delivery.ErrSubscriberGone, events.ErrNotFound or events.ErrCompacted.
 func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sent, error) {
 	r, err := i.requestOf(ctx, company, id)
@@ -38,9 +38,9 @@ func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sen
 	return sent, nil
 }
 
-// VerifySignature reports whether one of the signatures in a webhook-signature header is
-// one that this daemon would make now of the delivery, with that webhook-timestamp. The
-// errors are those of Sent, or why the subscriber's secrets do not open.
+// VerifySignature reports whether a webhook-signature header contains a signature that this
+// daemon would make for the delivery now, with the given webhook-timestamp. The errors are
+// those of Sent, or the reason why the subscriber's secrets do not open.
 func (i *Inspector) VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error) {
 	r, err := i.requestOf(ctx, company, id)
 	if err != nil {
@@ -59,7 +59,7 @@ func (i *Inspector) VerifySignature(ctx context.Context, company uuid.UUID, id s
 	return false, nil
 }
 
-// requestOf is the attempt of a delivery that would be made now.
+// requestOf is the request of an attempt that would be made now.
 func (i *Inspector) requestOf(ctx context.Context, company uuid.UUID, id string) (r webhook.Request, err error) {
 	found, err := i.opts.Deliveries.Delivery(ctx, company, id)
 	if err != nil {

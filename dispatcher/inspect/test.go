@@ -29,11 +29,11 @@ type TestResult struct {
 	Attempt   attempt.Attempt
 }
 
-// Test sends one signed test event to a subscriber, enabled or not, waits for
-// the answer, at most the attempt's time-out, and keeps nothing of it. It asks
-// neither the endpoint's limit nor its breaker, being how to find out whether a
-// failing endpoint is mended. delivery.ErrSubscriberGone when there is no such
-// subscriber; ErrTesting while this replica runs another test of it.
+// Test sends one signed test event to a subscriber, enabled or not, waits for the answer
+// (at most the attempt's timeout) and stores nothing. It ignores the endpoint's limit and
+// breaker, because it shows whether a failing endpoint works again.
+// delivery.ErrSubscriberGone when the subscriber does not exist; ErrTesting while this
+// replica runs another test of the subscriber.
 func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
 	sub, err := i.subscriber(ctx, company, subscriber)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"spendhook/subscribers"
 )
 
-// Erase starts a job that removes what a company had until now: its subscribers with
-// their secrets, its egress certificate, what is pending, the payloads of its events with
-// what receivers answered, and its other jobs. Ids, digests and numbers of events stay,
-// and what the company does from now on. ErrTooManyJobs.
+// Erase starts a job that erases the present data of a company: its subscribers with their
+// secrets, its egress certificate, its pending deliveries, the payloads of its events with the
+// receivers' answers, and its other jobs. Ids, digests and numbers of events stay, and so does
+// data that the company adds later. ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
 	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Until: s.Now().UTC().Truncate(time.Millisecond)})
 }
 
-// eraseSubscribers removes the subscribers, each with a job of its own that cancels what
-// is pending for it. Other jobs would make deliveries again: they end first.
+// eraseSubscribers deletes the subscribers, each with a job that cancels its pending
+// deliveries. Other jobs end first, because they would create deliveries again.
 func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
 	if err := s.cancelOthers(ctx, j); err != nil {
 		return "", err
@@ -61,13 +61,13 @@ func (s *Service) cancelOthers(ctx context.Context, j *Job) error {
 	return err
 }
 
-// forceAfter is when what cannot be read is erased that is not in quarantine: until then
-// it may come there, where it is counted.
+// forceAfter is how long the job waits until unreadable events are quarantined, where they are
+// counted. After that it erases them all the same.
 const forceAfter = time.Minute
 
-// eraseEvents erases a page of events, the oldest first. While one of them is open it
-// stays at the page: what is pending ends first, by the jobs of the subscribers, by the
-// attempts under way, or by being matched with no subscriber.
+// eraseEvents erases a page of events, the oldest first. It waits at a page while one of its
+// events is open: pending deliveries end through the jobs of the subscribers, through attempts
+// under way, or when the event is matched with no subscriber.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
 	if err := s.dropQuarantined(ctx, j); err != nil {
 		return "", err
@@ -94,8 +94,8 @@ func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error
 	return err
 }
 
-// dropQuarantined gives up what of the company could not be read; subscribers of it are
-// removed already.
+// dropQuarantined drops the company's entries from the quarantine. Its subscribers are deleted
+// already.
 func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
 	page, err := s.Quarantine.List(ctx, quarantine.Filter{Company: &j.CompanyUUID, Size: 100})
 	if err != nil {
@@ -114,8 +114,8 @@ func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// eraseDead erases the events of dead letters, which are kept for longer than the index
-// has the events.
+// eraseDead erases the events of dead letters. They are kept longer than the index of events
+// lists them.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 	page, err := s.Deliveries.List(ctx, query.Filter{
 		Company: &j.CompanyUUID, Statuses: []delivery.Status{delivery.StatusDead}, To: &j.Until, Cursor: j.Cursor, Size: jobPage,
@@ -130,7 +130,7 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 	return page.Next, s.eraseAll(ctx, j, refs)
 }
 
-// eraseJobs waits for the end of the company's other jobs, and forgets them.
+// eraseJobs waits for the company's other jobs to end, and deletes them.
 func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
 	others, err := s.others(ctx, j)
 	if err != nil {

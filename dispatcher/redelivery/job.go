@@ -24,15 +24,15 @@ type JobKind string
 
 // The kinds of job.
 const (
-	JobRecover JobKind = "RECOVER" // deliver again what failed, and what was never delivered
-	JobRelease JobKind = "RELEASE" // let go of what was held while it was disabled
-	JobCancel  JobKind = "CANCEL"  // end what is pending, its subscriber being deleted
-	JobDrop    JobKind = "DROP"    // end what a paused subscriber is owed, then resume it
-	JobRetry   JobKind = "RETRY"   // deliver again what a filter of deliveries lets through
-	JobErase   JobKind = "ERASE"   // remove what a company had
+	JobRecover JobKind = "RECOVER" // send failed and missed deliveries again
+	JobRelease JobKind = "RELEASE" // release deliveries that were held while the subscriber was disabled
+	JobCancel  JobKind = "CANCEL"  // cancel pending deliveries of a deleted subscriber
+	JobDrop    JobKind = "DROP"    // drop the deliveries that wait for a paused subscriber, then resume it
+	JobRetry   JobKind = "RETRY"   // send the deliveries that match a filter again
+	JobErase   JobKind = "ERASE"   // erase the data of a company
 )
 
-// JobStatus is where a job stands.
+// JobStatus is the status of a job.
 type JobStatus string
 
 // The job statuses.
@@ -43,8 +43,8 @@ const (
 	JobCancelled JobStatus = "CANCELLED"
 )
 
-// Job walks many deliveries of one subscriber, or of a company, in the background, a
-// page at a time; after a crash it goes on from its last page.
+// Job changes many deliveries of one subscriber or company in the background, a page at a
+// time. After a crash it continues from its last page.
 type Job struct {
 	UUID           uuid.UUID         `json:"uuid"`
 	CompanyUUID    uuid.UUID         `json:"company"`
@@ -55,9 +55,9 @@ type Job struct {
 	Since          time.Time         `json:"since,omitzero"`
 	Until          time.Time         `json:"until,omitzero"`
 	Statuses       []delivery.Status `json:"statuses,omitempty"`
-	Retry          *query.Filter     `json:"retry,omitempty"` // what a RETRY is about
-	Examined       int64             `json:"examined"`        // deliveries and events looked at
-	Redelivered    int64             `json:"redelivered"`     // deliveries changed, or that would be in a dry run; of an ERASE, payloads erased
+	Retry          *query.Filter     `json:"retry,omitempty"` // filter of a RETRY
+	Examined       int64             `json:"examined"`        // deliveries and events examined
+	Redelivered    int64             `json:"redelivered"`     // deliveries changed (in a dry run: that would change); of an ERASE, payloads erased
 	CreatedAt      time.Time         `json:"createdAt"`
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	FinishedAt     *time.Time        `json:"finishedAt,omitempty"`
@@ -65,7 +65,7 @@ type Job struct {
 	Phase  int    `json:"phase"`            // index into phases(Kind)
 	Cursor string `json:"cursor,omitempty"` // where the phase goes on
 
-	HeldSince time.Time `json:"heldSince,omitzero"` // it waits for endpoint queues to get shorter
+	HeldSince time.Time `json:"heldSince,omitzero"` // since when the job waits for endpoint queues to get shorter
 
 	text string // as it was read
 
@@ -85,12 +85,12 @@ type RecoverRequest struct {
 	Company, Subscriber uuid.UUID
 	Since               time.Time         // events accepted from here on
 	Until               time.Time         // to here, inclusive; zero: now
-	Statuses            []delivery.Status // of existing deliveries; empty: DEAD. What was never sent is always included
+	Statuses            []delivery.Status // of existing deliveries; empty: DEAD. Missed events are always included
 	DryRun              bool              // only count
 }
 
-// Recover starts a job that delivers again what failed in a span of time, and
-// what was never sent because the subscriber was disabled.
+// Recover starts a job that sends the failed deliveries of a time span again, and the events
+// that the subscriber missed while it was disabled.
 // delivery.ErrSubscriberGone, delivery.ErrSubscriberDisabled or ErrTooManyJobs.
 func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	if _, err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
@@ -109,15 +109,14 @@ func (s *Service) Recover(ctx context.Context, r RecoverRequest) (Job, error) {
 	})
 }
 
-// SubscriberEnabled lets go of the deliveries that were held while the
-// subscriber was disabled. Call it when one was enabled.
+// SubscriberEnabled starts a job that releases the deliveries held while the subscriber was
+// disabled. Call it after a subscriber was enabled.
 func (s *Service) SubscriberEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
 	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobRelease})
 	return err
 }
 
-// ReleaseIfEnabled is SubscriberEnabled for a subscriber that is enabled now, and
-// nothing for any other.
+// ReleaseIfEnabled calls SubscriberEnabled if the subscriber is enabled; else it does nothing.
 func (s *Service) ReleaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) error {
 	switch _, err := s.reachable(ctx, company, subscriber); {
 	case err == nil:
@@ -129,18 +128,18 @@ func (s *Service) ReleaseIfEnabled(ctx context.Context, company, subscriber uuid
 	}
 }
 
-// SubscriberDeleting cancels what is pending for a subscriber that is about to
-// be deleted. Call it before: the job looks a moment later whether that has
-// happened, so that neither a crash in between nor a lost answer leaves
-// deliveries pending for nobody. ErrTooManyJobs while too many are being deleted.
+// SubscriberDeleting starts a job that cancels the pending deliveries of a subscriber. Call it
+// before the deletion: the job starts after cancelAfter and does nothing if the subscriber
+// still exists. So neither a crash nor a lost answer leaves pending deliveries behind.
+// ErrTooManyJobs while too many subscribers are being deleted.
 func (s *Service) SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error {
 	_, err := s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobCancel})
 	return err
 }
 
-// Drop starts a job that cancels what waits for a paused subscriber, and then resumes
-// it. What is accepted from this millisecond on is kept. subscribers.ErrNotFound or
-// ErrTooManyJobs.
+// Drop starts a job that cancels the deliveries that wait for a paused subscriber, and then
+// resumes it. Deliveries of events accepted from this millisecond on are kept.
+// subscribers.ErrNotFound or ErrTooManyJobs.
 func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job, error) {
 	if err := s.Subscribers.Pause(ctx, company, subscriber); err != nil {
 		return Job{}, err
@@ -148,7 +147,7 @@ func (s *Service) Drop(ctx context.Context, company, subscriber uuid.UUID) (Job,
 	return s.startJob(ctx, Job{CompanyUUID: company, SubscriberUUID: subscriber, Kind: JobDrop, Until: s.Now().UTC().Truncate(time.Millisecond).Add(-time.Millisecond)})
 }
 
-// cancelAfter is longer than a deletion takes, or is waited for.
+// cancelAfter is the delay of a CANCEL job: longer than the longest deletion of a subscriber.
 const cancelAfter = 3 * time.Second
 
 func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
@@ -160,8 +159,8 @@ func (s *Service) startJob(ctx context.Context, j Job) (Job, error) {
 	return j, s.add(ctx, j, after)
 }
 
-// name gives a job its identity. The release of a subscriber has the same each time, so
-// that there is one at most: it starts again.
+// name sets the job's UUID. All release jobs of a subscriber have the same UUID, so that there
+// is one at most; adding it again restarts it.
 func (s *Service) name(j *Job) {
 	now := s.Now().UTC()
 	j.UUID, j.Status, j.CreatedAt, j.UpdatedAt = s.NewID(), JobQueued, now, now
@@ -171,18 +170,18 @@ func (s *Service) name(j *Job) {
 }
 
 const (
-	// jobRetry is when a job is served again whose step failed.
+	// jobRetry is the delay of the next step after a step failed.
 	jobRetry = time.Second
-	// jobPace is when a job goes on whose subscriber has many deliveries due. So
-	// what it restarts does not stand before new deliveries for long.
+	// jobPace is the delay of the next step while the subscriber has many deliveries
+	// due, so that restarted deliveries do not delay new ones for long.
 	jobPace = time.Second
-	// paceAbove is how many of a subscriber's deliveries may be due by a job.
+	// paceAbove is how many due deliveries of a subscriber pause its jobs.
 	paceAbove = 1000
 )
 
-// Run does one step of a job that was claimed under the name replica, and ends
-// the claim, which it tries until ctx ends. After a crash the step runs again:
-// every change is a compare-and-set that finds its work done.
+// Run runs one step of a job that replica has claimed, and then ends the claim; it retries
+// that until ctx ends. After a crash the step runs again: its changes are compare-and-set and
+// recognise what is done already.
 func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID) error {
 	again, err := s.run(ctx, company, id)
 	if err != nil {
@@ -191,7 +190,7 @@ func (s *Service) Run(ctx context.Context, replica string, company, id uuid.UUID
 	return errors.Join(err, pause.Until(ctx, jobRetry, func() error {
 		return s.Queue.EndJob(context.WithoutCancel(ctx), replica, company, id, again)
 	}, func(failed error) {
-		s.Logger.Error("job not put back, trying again", "job_uuid", id, "exception.message", failed)
+		s.Logger.Error("claim of job not ended, trying again", "job_uuid", id, "exception.message", failed)
 	}))
 }
 
@@ -231,8 +230,8 @@ func (s *Service) run(ctx context.Context, company, id uuid.UUID) (again time.Du
 	return 0, nil
 }
 
-// overtaken adds what a step did to a job that was cancelled meanwhile. One that was
-// started again meanwhile begins with its next step.
+// overtaken handles a job that was changed during a step. A cancelled job keeps the counts of
+// the step. A restarted job begins again with its next step.
 func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, err error) {
 	now, err := s.Job(ctx, j.CompanyUUID, j.UUID)
 	if err != nil {
@@ -246,17 +245,17 @@ func (s *Service) overtaken(ctx context.Context, j Job) (again time.Duration, er
 	return -1, err
 }
 
-// crowded reports whether a job is not to make more deliveries to one of the subscribers
-// due.
+// crowded reports whether one of the subscribers has so many due deliveries that a job must
+// wait.
 func (s *Service) crowded(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (bool, error) {
 	waiting, err := s.Deliveries.Waiting(ctx, company, subscribers...)
 	return waiting > paceAbove, err
 }
 
-// jobPage is how many deliveries or events one step of a job looks at.
+// jobPage is how many deliveries or events one step of a job examines.
 const jobPage = 500
 
-// phase looks at one page and says where the next begins, "" when there is none.
+// phase processes one page and returns where the next begins, "" after the last.
 type phase func(context.Context, *Job) (next string, err error)
 
 func (s *Service) phases(k JobKind) []phase {
@@ -277,8 +276,8 @@ func (s *Service) phases(k JobKind) []phase {
 	return nil
 }
 
-// step does one page of a job. It may run twice after a crash: every change is
-// a compare-and-set that finds its work done.
+// step processes one page of a job. It may run twice after a crash: its changes are
+// compare-and-set.
 func (s *Service) step(ctx context.Context, j *Job) error {
 	phases := s.phases(j.Kind)
 	j.Status, j.UpdatedAt = JobRunning, s.Now().UTC()
@@ -337,7 +336,7 @@ func (s *Service) releaseHeld(ctx context.Context, j *Job) (string, error) {
 func (s *Service) cancelLive(ctx context.Context, j *Job) (string, error) {
 	_, err := s.reachable(ctx, j.CompanyUUID, j.SubscriberUUID)
 	if err == nil || errors.Is(err, delivery.ErrSubscriberDisabled) {
-		return "", nil // it was not deleted after all
+		return "", nil // the deletion failed: the subscriber exists
 	}
 	if !errors.Is(err, delivery.ErrSubscriberGone) {
 		return "", err
@@ -364,9 +363,8 @@ func (s *Service) resume(ctx context.Context, j *Job) (string, error) {
 	return "", err
 }
 
-// walk looks at a page of one of the subscriber's indexes, newest first, and
-// writes what change makes of each delivery. One that changes meanwhile is left
-// to whoever changed it.
+// walk applies change to a page of one of the subscriber's indexes, newest first. A delivery
+// that changes meanwhile is skipped.
 func (s *Service) walk(ctx context.Context, j *Job, index query.Index, change func(delivery.Record) (delivery.Record, bool)) (string, error) {
 	refs, records, next, err := s.Deliveries.Walk(ctx, j.CompanyUUID, j.SubscriberUUID, index, j.Cursor, jobPage)
 	if err != nil {
@@ -374,7 +372,7 @@ func (s *Service) walk(ctx context.Context, j *Job, index query.Index, change fu
 	}
 	var writes []store.Write
 	for i, rec := range records {
-		// One may have ended since the index was read: it stays ended.
+		// A delivery may have ended since the index was read: it stays ended.
 		if rec == nil || index == query.Live && !rec.Status.Live() {
 			continue
 		}
@@ -406,8 +404,8 @@ func (s *Service) redeliver(ctx context.Context, j *Job, writes []store.Write) e
 	return nil
 }
 
-// recoverMissed creates deliveries of the events of the span that the
-// subscriber wants and never had one of.
+// recoverMissed creates deliveries of the events of the time span that match the subscriber and
+// have no delivery to it.
 func (s *Service) recoverMissed(ctx context.Context, j *Job) (string, error) {
 	sub, err := s.reachable(ctx, j.CompanyUUID, j.SubscriberUUID)
 	if errors.Is(err, delivery.ErrSubscriberGone) {

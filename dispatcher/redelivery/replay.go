@@ -15,7 +15,7 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// casTries is how often a change is tried again when the delivery changes meanwhile.
+// casTries bounds the retries of a change while the delivery changes meanwhile.
 const casTries = 5
 
 var errContended = errors.New("the delivery keeps changing")

@@ -18,11 +18,11 @@ import (
 // RetryRequest says which deliveries of a company to attempt again.
 type RetryRequest struct {
 	Company uuid.UUID
-	Filter  query.Filter // of what exists now; no status: DEAD
+	Filter  query.Filter // applies to present deliveries; no status: DEAD
 	DryRun  bool         // only count
 }
 
-// Matching lists the deliveries that a request is about.
+// Matching is the filter of the deliveries to retry.
 func (r *RetryRequest) Matching() query.Filter {
 	f := r.Filter
 	f.Company = &r.Company
@@ -72,10 +72,10 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 }
 
 // errHeld says that a step waits for endpoint queues to get shorter.
-var errHeld = errors.New("held")
+var errHeld = errors.New("too many deliveries of the subscriber are due")
 
-// maxHeld is how long a job over several subscribers waits for the queue of one. Then
-// it makes one more step: an endpoint that is down must not hold up the others.
+// maxHeld is how long a job over several subscribers waits for one full endpoint queue. Then it
+// makes another step, so that one endpoint that is down does not block the others.
 const maxHeld = 30 * time.Second
 
 // retryMatching attempts a page of deliveries again.

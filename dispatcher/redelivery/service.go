@@ -1,5 +1,5 @@
-// Package redelivery makes deliveries happen again, or no more: it retries one,
-// replays an event, and walks those of a subscriber in jobs that can be watched.
+// Package redelivery repeats and cancels deliveries: it retries one delivery, replays an event,
+// and runs jobs over many deliveries.
 package redelivery
 
 import (
@@ -18,9 +18,9 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Queue is what of *workqueue.Queue a Service needs.
+// Queue has the methods of *workqueue.Queue that a Service uses.
 type Queue interface {
-	// Wake has partitions served.
+	// Wake wakes partitions that have work.
 	Wake(ctx context.Context, partitions []int)
 	// EndJob ends a replica's work on a job, which is served again after a delay
 	// unless that is negative.

@@ -31,13 +31,13 @@ var (
 )
 
 const (
-	// jobRetention is how long a job can be watched after its last step.
+	// jobRetention is how long a job can be read after its last step.
 	jobRetention = 7 * 24 * time.Hour
 	// keptJobs is how many jobs of a company are kept, the newest.
 	keptJobs = 2000
-	// maxWaiting is how many unfinished jobs of a company keep another from being
-	// started, and maxDeleting how many keep a subscriber from being deleted. A
-	// subscriber has one release at most.
+	// maxWaiting bounds the unfinished jobs of a company; further ones are refused.
+	// maxDeleting is the higher bound for the jobs of deletions. A subscriber has at
+	// most one release job.
 	maxWaiting  = 100
 	maxDeleting = 1000
 )
@@ -50,7 +50,7 @@ var (
 	ErrFinished = errors.New("the job has completed")
 	// ErrNotCancellable says that a job is part of a change of a subscriber, or erases a
 	// company.
-	ErrNotCancellable = errors.New("the job is part of a change that was answered")
+	ErrNotCancellable = errors.New("the job belongs to a change of a subscriber or company and cannot be cancelled")
 )
 
 // docs/redis.md lists type, writer and time to live of each key.
@@ -121,7 +121,7 @@ func decodeJob(text string) (Job, error) {
 	return j, nil
 }
 
-// save keeps a job's progress, and reports false when the job is another one by now.
+// save stores a job's progress. It reports false when the stored job has changed meanwhile.
 func (s *Service) save(ctx context.Context, j *Job) (saved bool, err error) {
 	text, err := json.Marshal(*j)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Service) save(ctx context.Context, j *Job) (saved bool, err error) {
 	return true, nil
 }
 
-// forget drops what is left of a job that is not kept any more.
+// forget removes the index entries of a job that has expired.
 func (s *Service) forget(ctx context.Context, company, id uuid.UUID) error {
 	pipe := s.Client.Pipeline()
 	pipe.SRem(ctx, activeKey(company), id.String())
@@ -285,12 +285,12 @@ func (s *Service) readJobs(ctx context.Context, company uuid.UUID, index []redis
 	return jobs, nil
 }
 
-// cancelTries is how often a job is read again that makes a step meanwhile.
+// cancelTries bounds the retries of Cancel while the job makes steps meanwhile.
 const cancelTries = 10
 
-// Cancel ends a job before it is done; what it did stays, and a step that is under way
-// is finished. A DROP leaves its subscriber paused. One that is cancelled already stays
-// so. delivery.ErrNotFound, ErrFinished, or ErrNotCancellable.
+// Cancel ends a job early. Its changes stay, and a running step is finished. A cancelled DROP
+// leaves its subscriber paused. Cancelling a job again does nothing. delivery.ErrNotFound,
+// ErrFinished, or ErrNotCancellable.
 func (s *Service) Cancel(ctx context.Context, company, id uuid.UUID) (Job, error) {
 	for range cancelTries {
 		j, err := s.Job(ctx, company, id)

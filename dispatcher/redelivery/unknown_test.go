@@ -9,7 +9,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// What a newer release has added to a job is still there after a step of this one.
+// A step of this release keeps the fields that a newer release has added to a job.
 func TestUnknownFieldsOfAJobStay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -23,7 +23,7 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// maxTargets bounds the subscribers whose keys are held ready.
+// maxTargets bounds the subscribers whose keys are kept decoded.
 const maxTargets = 1 << 14
 
 // Maker makes requests. It holds subscribers ready with what attempts need of them, and

@@ -18,7 +18,7 @@ import (
 type Target struct {
 	Subscriber *subscribers.Subscriber
 	URL        *url.URL // nil while it cannot be read
-	Locked     error    // why nothing can be sent to it; else nil
+	Locked     error    // why no attempt is possible; else nil
 
 	signer  *signature.Signer
 	headers http.Header

@@ -16,7 +16,7 @@ import (
 // docs/redis.md lists type, writer and time to live of each key.
 const watchedKey = "sh:{tail}:watched"
 
-// streamKey: stream of what is shown of a company, or of all.
+// streamKey: stream of the attempts shown of a company, or of all.
 func streamKey(of uuid.UUID) string {
 	if of == uuid.Nil {
 		return "sh:{tail}:all"
@@ -29,7 +29,7 @@ const (
 	streamLength = 100
 	// readMost is how many batches are read at a time.
 	readMost = 100
-	// redisPatience bounds one step: a look must not wait for long.
+	// redisPatience bounds each call of Redis, so that viewers do not wait for long.
 	redisPatience = 2 * time.Second
 )
 

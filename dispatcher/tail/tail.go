@@ -1,7 +1,6 @@
 // Package tail is the live tail: it shows delivery attempts of all replicas as they are
-// recorded. An expiring key tells all replicas which companies have viewers; without viewers
-// nothing is written. It is not a log: entries
-// are dropped, and counted, rather than waited for.
+// recorded. A key that expires lists the companies with viewers; without viewers nothing is
+// written. It is not a log: when viewers or Redis are slow, entries are dropped and counted.
 package tail
 
 import (
@@ -33,12 +32,12 @@ type Entry struct {
 	Status     string    `json:"z"` // of the delivery, after it
 }
 
-// ErrTooMany says that as many look as may, of the company or in all.
-var ErrTooMany = errors.New("too many look at the live tail")
+// ErrTooMany means that the company, or the replica, has as many viewers as allowed.
+var ErrTooMany = errors.New("too many viewers of the live tail")
 
 const (
-	// writeEvery is how often what is looked at is written, and readEvery how often it
-	// is read.
+	// writeEvery is how often watched attempts are written, readEvery how often viewers
+	// read them.
 	writeEvery = 250 * time.Millisecond
 	readEvery  = 500 * time.Millisecond
 	// maxWritten bounds the entries of a company that a replica writes at a time.
@@ -54,7 +53,7 @@ const (
 	watchLife    = 5 * time.Second
 )
 
-// Tail is safe for concurrent use. Call Run; Close lets viewers go.
+// Tail is safe for concurrent use. Call Run; Close ends all views.
 type Tail struct {
 	client redis.UniversalClient
 	logger *slog.Logger
@@ -65,7 +64,7 @@ type Tail struct {
 	gathered map[uuid.UUID]*batch
 
 	viewing  sync.Mutex
-	channels map[uuid.UUID]*channel // that are looked at here
+	channels map[uuid.UUID]*channel // with viewers at this replica
 	viewers  int
 	closed   context.Context //nolint:containedctx // ends with Close
 	close    context.CancelFunc
@@ -91,7 +90,7 @@ func (t *Tail) Close() {
 	t.loops.Wait()
 }
 
-// Watched reports whether any viewer looks at the attempts of a company.
+// Watched reports whether a company has a viewer.
 func (t *Tail) Watched(company uuid.UUID) bool {
 	watched := t.watched.Load()
 	return watched != nil && ((*watched)[company] || (*watched)[uuid.Nil])
@@ -122,7 +121,7 @@ func (t *Tail) Add(e Entry) {
 	}
 }
 
-// Run learns what is looked at and writes it, until ctx ends.
+// Run reads which companies have viewers and writes their attempts, until ctx ends.
 func (t *Tail) Run(ctx context.Context) {
 	for n := 0; pause.For(ctx, writeEvery); n++ {
 		if n%int(refreshEvery/writeEvery) == 0 {
@@ -135,7 +134,7 @@ func (t *Tail) Run(ctx context.Context) {
 func (t *Tail) learn(ctx context.Context) {
 	watched, err := t.readWatched(ctx)
 	if err != nil || len(watched) == 0 {
-		t.watched.Store(nil) // who looks sees a gap, and loses nothing else
+		t.watched.Store(nil) // viewers miss entries for a moment
 		return
 	}
 	t.watched.Store(&watched)
@@ -173,8 +172,8 @@ type Viewer struct {
 	dropped int
 }
 
-// Watch begins a view of a company, or of all for nil, of those entries that keep lets
-// through. Leave it. ErrTooMany.
+// Watch starts a view of a company, or of all companies for nil. The view has the entries for
+// which keep returns true. Call Leave at the end. ErrTooMany.
 func (t *Tail) Watch(company *uuid.UUID, keep func(Entry) bool) (*Viewer, error) {
 	v := &Viewer{tail: t, keep: keep, ready: make(chan struct{}, 1)}
 	if company != nil {
@@ -231,7 +230,7 @@ func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err er
 	return entries, dropped, nil
 }
 
-// offer gives a viewer what it wants of a batch.
+// offer adds the matching entries of a batch to a viewer.
 func (v *Viewer) offer(b batch) {
 	v.mu.Lock()
 	v.dropped += b.Dropped
@@ -254,7 +253,7 @@ func (v *Viewer) offer(b batch) {
 	}
 }
 
-// follow publishes this replica's viewers, and hands them the entries of all replicas.
+// follow publishes that this replica has viewers, and passes them the entries of all replicas.
 func (t *Tail) follow(ctx context.Context, of uuid.UUID, c *channel) {
 	last := ""
 	for n := 0; ; n++ {

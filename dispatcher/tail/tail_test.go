@@ -36,7 +36,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !so(); {
 		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -68,15 +68,15 @@ func next(t *testing.T, v *Viewer) ([]Entry, int) {
 	return entries, dropped
 }
 
-// TestWhatOneReplicaDoesAnotherShows: to whoever looks at the company, and at all; and
-// when nobody looks any more, nothing is written.
-func TestWhatOneReplicaDoesAnotherShows(t *testing.T) {
+// TestAttemptsAreShownAtOtherReplicas to viewers of the company and of all companies. Without
+// viewers nothing is written.
+func TestAttemptsAreShownAtOtherReplicas(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	a, b := replica(t, client), replica(t, client)
 	company, other := uuid.New(), uuid.New()
 	if a.Watched(company) {
-		t.Error("somebody looks already")
+		t.Error("a company has a viewer before Watch")
 	}
 	failures := watch(t, b, &company, func(e Entry) bool { return e.Error != "" })
 	all := watch(t, b, nil, everything)
@@ -100,12 +100,12 @@ func TestWhatOneReplicaDoesAnotherShows(t *testing.T) {
 	})
 	failures.Leave()
 	all.Leave()
-	eventually(t, "nobody looks", func() bool { return !a.Watched(company) && !a.Watched(other) })
+	eventually(t, "no company has viewers", func() bool { return !a.Watched(company) && !a.Watched(other) })
 	a.Add(Entry{Company: company})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.gathered) != 0 {
-		t.Error("it is gathered for nobody")
+		t.Error("entries are gathered without viewers")
 	}
 }
 

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// writeEvery is how often what was gathered is written.
+	// writeEvery is how often the gathered counts are written.
 	writeEvery = 10 * time.Second
 	// maxGathered bounds the subscribers, and the companies, that are counted between
 	// two writes: some 3 MB. A company has at most as many of them as are left free.
 	maxGathered = 20_000
-	// latencySteps is how many latencies are told apart while they are gathered.
+	// latencySteps is the number of latency buckets of the gathered counts.
 	latencySteps = 64
 )
 
 // Options configures a Counter; Store is required.
 type Options struct {
 	Store *Store
-	// Pending counts the pending events of all companies; nil, or an error, leaves
-	// that out.
+	// Pending counts the pending events of all companies. If it is nil or fails, they
+	// are not recorded.
 	Pending    func(context.Context) (int64, error)
 	Registerer prometheus.Registerer // nil: not counted
 	Now        func() time.Time      // nil: time.Now
@@ -108,7 +108,7 @@ func (c *Counter) Attempted(a Attempt) {
 	s.add(a)
 }
 
-// of is what is gathered of a company; nil when there are too many.
+// of returns the gathered counts of a company; nil when too many companies have counts.
 func (c *Counter) of(company uuid.UUID) *gathered {
 	g := c.companies[company]
 	if g == nil {
@@ -138,7 +138,7 @@ func (s *counts) add(a Attempt) {
 
 func (s *counts) failed() int64 { return s.refused + s.erred + s.silent }
 
-// latency is the one, as it is kept, that a part of the attempts did not exceed.
+// latency is the encoded latency that a part (0..1) of the attempts did not exceed.
 func (s *counts) latency(part float64) int {
 	all := float64(s.delivered + s.failed())
 	passed := 0.0

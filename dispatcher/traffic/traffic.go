@@ -1,8 +1,7 @@
-// Package traffic counts what is accepted and delivered, for charts: by minute for
-// three hours and by hour for seven days, of each company, of each subscriber that has
-// traffic, and of all. Longer history is that of the metrics. The counts are gathered in
-// memory and written seldom: what a crash, a Redis that is away or an overload loses of
-// them is lost, and never holds up a delivery.
+// Package traffic counts accepted events and delivery attempts for charts: by minute for three
+// hours and by hour for seven days, for each company, for each subscriber with traffic, and in
+// total. Metrics have a longer history. Counts are gathered in memory and written seldom. A
+// crash, an unavailable Redis or an overload loses counts, but never delays a delivery.
 package traffic
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Attempt is what is counted of a delivery attempt.
+// Attempt is one delivery attempt to be counted.
 type Attempt struct {
 	Company, Subscriber uuid.UUID
 	StatusCode          int // 0: no answer
@@ -21,7 +20,7 @@ type Attempt struct {
 	Duration            time.Duration
 }
 
-// Series is what was counted, the oldest first.
+// Series has the counts over time, the oldest first.
 type Series struct {
 	Minutes []Point // 180, the last of which has not ended
 	Hours   []Point // 168, the same
@@ -37,13 +36,13 @@ type Point struct {
 	Refused   int64     // answered 3xx or 4xx; of a subscriber alone
 	Erred     int64     // answered 5xx, or by no proper answer; of a subscriber alone
 	Silent    int64     // not answered; of a subscriber alone
-	Dead      int64     // deliveries that were given up; of a subscriber 0
-	Pending   int64     // events at its end, or at the end of the last one before it that is known; of a subscriber 0
+	Dead      int64     // deliveries that became DEAD; of a subscriber 0
+	Pending   int64     // pending events at its end, or at the last known earlier end; of a subscriber 0
 
 	P50, P95 time.Duration // of its attempts, estimated; of a subscriber alone, 0: it had none
 }
 
-// Attempts are those that succeeded, and those that failed.
+// Attempts is the number of attempts, succeeded and failed.
 func (p Point) Attempts() int64 { return p.Delivered + p.Failed }
 
 // Sum adds points up; its latencies are the means, weighted by attempts.

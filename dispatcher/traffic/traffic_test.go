@@ -25,8 +25,8 @@ type bench struct {
 	now    time.Time
 }
 
-// newBench starts 8 days ago, at the beginning of an hour: a clock that is ahead of
-// Redis's own is not believed.
+// newBench starts its clock 8 days ago, at the start of an hour: counts that are ahead of
+// Redis's clock are ignored.
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	h := &bench{t: t, client: redistest.New(t), now: time.Now().Add(-8 * 24 * time.Hour).Truncate(time.Hour)}
@@ -220,8 +220,8 @@ func TestACompanyLeavesPlacesForOthers(t *testing.T) {
 	}
 }
 
-// TestRedisAwayLosesCountsAlone: writing ends, and says so.
-func TestRedisAwayLosesCountsAlone(t *testing.T) {
+// TestCountsAreDroppedWhileRedisIsDown: writing ends, and the dropped counts are counted.
+func TestCountsAreDroppedWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	h := newBench(t)
 	h.a.Accepted(uuid.New(), 1)

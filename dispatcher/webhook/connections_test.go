@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// crowd is the in-flight limits of ten subscribers behind one host. Its tests
-// are not parallel: so many handshakes would time out those beside them.
+// crowd is the sum of the in-flight limits of ten subscribers at one host. Tests with so many
+// handshakes are not parallel: they would make other tests time out.
 const crowd = 10 * 64
 
 // countingReceiver speaks TLS and counts the connections opened to it.
@@ -158,8 +158,8 @@ func dialFor(t *testing.T, d *dials) dialing {
 	return w
 }
 
-// queued is an attempt whose dial waits for one of another attempt, that has a
-// connection by now.
+// queued returns an attempt whose dial waits for the dial of another attempt, which already
+// has a connection.
 func queued(t *testing.T, d *dials) (other func(error), w dialing) {
 	t.Helper()
 	first := dialFor(t, d)
@@ -167,7 +167,7 @@ func queued(t *testing.T, d *dials) (other func(error), w dialing) {
 	first.connected()
 	w = dialFor(t, d)
 	if len(w.begun) != 0 {
-		t.Fatal("a dial has begun that another one makes needless")
+		t.Fatal("a needless dial has begun")
 	}
 	return other, w
 }
@@ -199,7 +199,7 @@ func TestAQueuedDial(t *testing.T) {
 	}
 }
 
-func TestHostsThatNobodyDialsAreForgotten(t *testing.T) {
+func TestHostsWithoutDialsAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDials()

@@ -9,22 +9,20 @@ import (
 	"time"
 )
 
-// dialPatience is how long an attempt relies on the dials of other attempts:
-// one of those may hang where its own would not.
+// dialPatience is how long an attempt waits for the dials of other attempts before it dials
+// itself: another attempt's dial may hang.
 const dialPatience = time.Second
 
 // errNotNeeded ends a dial that was not begun. net/http drops the error, since
 // the attempt that asked for the dial has a connection or has ended.
 var errNotNeeded = errors.New("dial: the attempt needs no connection any more")
 
-// dials bounds the dials under way to each host by the attempts that wait for a
-// connection to it. net/http dials for every attempt that finds no idle
-// connection. If a connection becomes idle first, the attempt uses that one, and
-// the dial goes on without a use. While handshakes take longer than requests, such
-// dials would multiply: each request that ends during the handshakes begins
-// another. Here they count for the attempts that come later, so that a host has
-// fewer than twice as many connections as attempts were ever in flight to it.
-// Safe for concurrent use.
+// dials bounds the running dials to each host by the number of attempts that wait for a
+// connection to it. net/http dials for every attempt that finds no idle connection. If
+// another connection becomes idle first, the attempt uses it, and the dial continues unused.
+// While handshakes take longer than requests, such dials would multiply. Here, unused dials
+// count for later attempts, so that a host has fewer than twice as many connections as the
+// most attempts in flight to it. Safe for concurrent use.
 type dials struct {
 	patience time.Duration // dialPatience, but for tests
 
@@ -32,7 +30,7 @@ type dials struct {
 	hosts map[dialHost]*hostDials
 }
 
-// dialHost is a host as net/http tells connections apart.
+// dialHost identifies a host as the connection pool of net/http does.
 type dialHost struct {
 	address string // host:port
 	tls     bool
@@ -46,10 +44,10 @@ type hostDials struct {
 	queue   list.List // of *dialWait: those whose dial has not begun
 }
 
-// dialWait is the need of one attempt for a connection.
+// dialWait is one attempt that needs a connection.
 type dialWait struct {
 	connected bool
-	host      *hostDials    // which counts it as waiting; else nil
+	host      *hostDials    // counts this attempt as waiting; nil: it is not counted
 	queued    *list.Element // in host.queue; nil: not there
 	turn      chan bool     // of the queued dial: true begins it, false drops it
 }
@@ -60,9 +58,9 @@ func newDials() *dials {
 	return &dials{patience: dialPatience, hosts: map[dialHost]*hostDials{}}
 }
 
-// track returns the context for one attempt, and what is to be called once
-// RoundTrip has returned. It adds to the hooks of the attempt's trace: net/http joins two
-// traces by reflection, which costs 5 % of a delivery.
+// track returns the context for one attempt, and a function to call once RoundTrip has
+// returned. It extends the hooks of the attempt's trace instead of adding a second trace:
+// net/http joins traces by reflection, which costs 5 % of a delivery.
 func (d *dials) track(ctx context.Context, hooks *httptrace.ClientTrace) (context.Context, func()) {
 	w := &dialWait{}
 	ctx = context.WithValue(ctx, dialWaitKey{}, w)
@@ -77,8 +75,8 @@ func (d *dials) track(ctx context.Context, hooks *httptrace.ClientTrace) (contex
 	return httptrace.WithClientTrace(ctx, hooks), func() { d.set(w, true) }
 }
 
-// set notes whether an attempt has what it needs. A dial that was queued for it
-// belongs to an earlier need and is dropped.
+// set notes whether an attempt has a connection. A dial that is still queued for it is
+// dropped.
 func (d *dials) set(w *dialWait, connected bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,8 +150,8 @@ func (d *dials) await(ctx context.Context, w *dialWait, h *hostDials, turn chan 
 	return <-turn
 }
 
-// end notes that a dial has ended. Its connection serves the attempt, or the
-// one that waits longest; after a failure a queued dial may begin instead.
+// end notes that a dial has ended. Its attempt, or the one that has waited longest, gets the
+// connection. After a failure a queued dial may begin.
 func (d *dials) end(w *dialWait, h *hostDials, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -31,8 +31,7 @@ var insiders = map[string]string{
 	"224.0.0.1": "multicast", "ff02::1": "IPv6 multicast", "255.255.255.255": "broadcast", "198.18.0.1": "benchmarking",
 }
 
-// insideListener accepts on every loopback address there is, on one port, and
-// counts: whatever connects to this machine is seen.
+// insideListener listens on all loopback addresses, on one port, and counts connections.
 func insideListener(t *testing.T) (port string, accepted *atomic.Int64) {
 	t.Helper()
 	accepted = new(atomic.Int64)
@@ -63,8 +62,8 @@ func insideListener(t *testing.T) (port string, accepted *atomic.Int64) {
 	return port, accepted
 }
 
-// A name that was public when it was registered, and then is an address inside:
-// no attempt and no test delivery makes a connection, whatever the family.
+// A name that resolved to a public address at registration and now resolves to an internal
+// one: no attempt connects, whatever the address family.
 func TestRebindingReachesNothingInside(t *testing.T) {
 	t.Parallel()
 	port, accepted := insideListener(t)
@@ -97,7 +96,8 @@ func TestRebindingReachesNothingInside(t *testing.T) {
 	}
 }
 
-// Whatever stands in a subscriber's URL already, as after a change of settings.
+// A literal internal address in a URL is refused at the connection, for example after a
+// change of settings.
 func TestLiteralAddressesInsideAreRefusedAtTheConnection(t *testing.T) {
 	t.Parallel()
 	port, accepted := insideListener(t)
@@ -143,7 +143,7 @@ func TestRedirectsInsideReachNothing(t *testing.T) {
 	}
 }
 
-// tunnel is a proxy whose own resolver knows every name as the receiver.
+// tunnel is a proxy that resolves every name to the receiver.
 func tunnel(t *testing.T, to string, answer func(host string) int) *egress.Proxy {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,7 +178,7 @@ func tunnel(t *testing.T, to string, answer func(host string) int) *egress.Proxy
 	return p
 }
 
-// By a proxy, TLS and the client certificate reach from us to the receiver.
+// Through a proxy, TLS and the client certificate work end to end.
 func TestAProxyCarriesTLSFromEndToEnd(t *testing.T) {
 	t.Parallel()
 	receiver, trust := newStrict(t, tls.RequireAndVerifyClientCert)

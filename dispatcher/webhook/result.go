@@ -36,9 +36,9 @@ const (
 	ClassTLS            ErrorClass = "tls"             // handshake failed or took too long, or a bad certificate
 	ClassReset          ErrorClass = "reset"           // the connection ended before the answer
 	ClassRefusedAddress ErrorClass = "refused_address" // the egress guard refused the address
-	ClassProxy          ErrorClass = "proxy"           // the egress proxy was out of reach, or makes no sense
-	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy made no connection: it may not, could not, or wants other credentials
-	ClassAborted        ErrorClass = "aborted"         // we stopped it ourselves: counts as no attempt
+	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
+	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy refused to connect, failed to connect, or rejected the credentials
+	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
 	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber does not open: nothing was sent, counts as no attempt
 	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in our code
 )
@@ -63,8 +63,8 @@ func (c ErrorClass) Outcome() string {
 	return string(c)
 }
 
-// Unreachable reports whether no HTTP answer came because of the endpoint or
-// the way to it: what a circuit breaker counts. A bad status is an answer.
+// Unreachable reports whether no HTTP answer came because of the endpoint or the network. The
+// circuit breaker counts these. An error status is an answer.
 func (c ErrorClass) Unreachable() bool {
 	switch c {
 	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
@@ -75,7 +75,7 @@ func (c ErrorClass) Unreachable() bool {
 	return false
 }
 
-// Result is what came of one attempt.
+// Result is the result of one attempt.
 type Result struct {
 	StartedAt    time.Time
 	Duration     time.Duration // until the answer was read, or the failure
@@ -83,7 +83,7 @@ type Result struct {
 	StatusCode   int // 0 when no answer came
 	Class        ErrorClass
 	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
-	Sent         http.Header   // what the request was made with, secrets included; nil when none was
+	Sent         http.Header   // headers of the request, secrets included; nil when no request was sent
 	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
 	Err          error         // what happened below HTTP, for logs only: it may name internal addresses
 }
@@ -91,8 +91,8 @@ type Result struct {
 // Success reports whether the receiver acknowledged with a 2xx.
 func (r Result) Success() bool { return r.Class == ClassNone || r.Class == ClassOversized }
 
-// Aborted reports whether the attempt was stopped by its own caller, or not even
-// begun, and so counts for nothing.
+// Aborted reports whether the caller cancelled the attempt or the attempt never started. Such
+// an attempt is not counted.
 func (r Result) Aborted() bool { return r.Class == ClassAborted || r.Class == ClassLocked }
 
 // classifyStatus is the class of an answer by its status code.
@@ -118,9 +118,9 @@ func classifyStatus(code int) ErrorClass {
 // errAttemptTimeout is the cancel cause of an attempt that used up its time.
 var errAttemptTimeout = errors.New("attempt timed out")
 
-// classifyError is the class of a transport error; ctx is the attempt's own.
-// What has no type, from a peer that did connect, is a breach of the protocol:
-// net/http reports malformed answers with plain errors.
+// classifyError is the class of a transport error; ctx is the attempt's context. Errors
+// without a known type are protocol errors: net/http reports malformed answers as plain
+// errors.
 func classifyError(ctx context.Context, err error) ErrorClass {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, errAttemptTimeout) {
@@ -150,8 +150,8 @@ func classifyError(ctx context.Context, err error) ErrorClass {
 	}
 }
 
-// classifyProxy takes a proxy that answers in no time for a receiver that does
-// not: the proxy is there, and is still trying.
+// classifyProxy is the class of a proxy error. A proxy that accepts the connection but does
+// not answer in time is probably still connecting: the receiver gets the timeout class.
 func classifyProxy(err *egress.ProxyError) ErrorClass {
 	switch {
 	case err.Status != 0:
@@ -180,7 +180,7 @@ func classifyOp(op *net.OpError) ErrorClass {
 	}
 }
 
-// isReset tells connections that ended early, by TCP, TLS or an HTTP/2 stream.
+// isReset reports whether the connection ended early, by TCP, TLS or an HTTP/2 stream reset.
 func isReset(err error) bool {
 	var stream streamError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||

@@ -22,7 +22,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// The most that is taken from an answer, and the most that is kept of one, in bytes.
+// Bounds of an answer, in bytes: read, and kept.
 const (
 	maxResponseBody   = 16 << 10
 	maxResponseHeader = 64 << 10
@@ -32,7 +32,7 @@ const (
 // SenderOptions configures a Sender; zero values mean the defaults.
 type SenderOptions struct {
 	Guard          *egress.Guard    // which addresses may be reached; nil: public ones only
-	Proxy          *egress.Proxy    // makes the connections, and then does the guarding; nil: none
+	Proxy          *egress.Proxy    // makes the connections and guards addresses itself; nil: none
 	Version        string           // for the User-Agent
 	Timeout        time.Duration    // of a whole attempt, the body of the answer included; 15 s
 	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake; 5 s
@@ -57,8 +57,8 @@ type Request struct {
 	Locked      error                    // why nothing may be sent; else nil
 }
 
-// Signed are the headers that an attempt at a time has to tell and to prove what it
-// sends, in the spelling of Standard Webhooks.
+// Signed returns the Standard Webhooks headers of an attempt at a time: id, timestamp,
+// signature and sequence.
 func (r Request) Signed(at time.Time) map[string]string {
 	values := r.signed(at.Unix())
 	headers := map[string]string{signature.HeaderID: values[0], signature.HeaderTimestamp: values[1], signature.HeaderSignature: values[2]}
@@ -126,9 +126,9 @@ func (s *Sender) Timeout() time.Duration { return s.timeout }
 // Close closes the idle connections. Attempts under way are not touched.
 func (s *Sender) Close() { s.transports.close() }
 
-// Send makes one attempt and tells what came of it; it never returns later
-// than the attempt's timeout. Cancelling ctx gives ClassAborted, unless the
-// answer's status was already there. A Locked request is not made.
+// Send makes one attempt and returns its result, at the latest after the attempt's timeout. If
+// ctx is cancelled before the status of the answer came, the class is ClassAborted. A Locked
+// request is not sent.
 func (s *Sender) Send(ctx context.Context, r Request) Result {
 	started := s.now()
 	res := Result{StartedAt: started}
@@ -158,7 +158,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Result {
 
 var contentType = []string{"application/json"}
 
-// request builds by hand what http.NewRequest would parse and copy each time.
+// request builds the request itself: http.NewRequest would parse and copy each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
 	values := r.signed(ts)
 	header := make(http.Header, len(r.Headers)+8)
@@ -177,9 +177,8 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	if r.Traceparent != "" {
 		header[tracing.Header] = []string{r.Traceparent}
 	}
-	// Not sent, but net/http reads it as leave to repeat the request at once when
-	// a kept-alive connection turns out to be closed: the receiver tells
-	// duplicates by webhook-id.
+	// Not sent. It allows net/http to repeat the request at once when a kept-alive
+	// connection turns out to be closed. Receivers recognise duplicates by webhook-id.
 	header["Idempotency-Key"] = nil
 	req := &http.Request{
 		Method: http.MethodPost, URL: r.URL, Host: r.URL.Host,
@@ -192,11 +191,10 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 	return req.WithContext(ctx)
 }
 
-// readAnswer decides by the status. The body is only for the attempt log: that
-// of a failure is kept, without the values of sent headers that it repeats. A
-// body that is still coming when the attempt's time is up makes the attempt a
-// timeout all the same; one that is too long is cut, and with it the
-// connection; one that breaks off changes nothing.
+// readAnswer sets the result by the status. It keeps the body of a failure for the attempt
+// log, with the values of sent headers redacted. A body that is incomplete at the attempt's
+// timeout makes the attempt a timeout. A body that is too long is cut, and its connection
+// closed. A body that breaks off changes nothing.
 func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.Header, res *Result) {
 	defer resp.Body.Close()
 	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
@@ -221,12 +219,12 @@ func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.
 	}
 }
 
-// minHiddenValue is the length from which a header's value is looked for in an
-// answer: shorter ones are no secrets, and stand in every text.
+// minHiddenValue is the minimum length of a header value that is redacted in answers. Shorter
+// values are no secrets and occur in any text.
 const minHiddenValue = 6
 
-// withoutValues blots out the values of headers, and the credentials after an
-// authentication scheme (RFC 9110, 11.4), wherever they stand as they are.
+// withoutValues replaces the values of headers, and the credentials after an authentication
+// scheme (RFC 9110, 11.4), wherever they occur literally.
 func withoutValues(body []byte, headers http.Header) []byte {
 	for _, values := range headers {
 		for _, value := range values {

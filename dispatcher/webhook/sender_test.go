@@ -28,10 +28,10 @@ import (
 	"spendhook/subscribers"
 )
 
-// quiet takes what servers of net/http say of clients that holdOpen up.
+// quiet discards what net/http servers log of clients that holdOpen keeps waiting.
 var quiet = log.New(io.Discard, "", 0)
 
-// newTestSender may reach loopback and gives up after a moment.
+// newTestSender may reach loopback and has short timeouts.
 func newTestSender(tb testing.TB, change func(*SenderOptions)) *Sender {
 	tb.Helper()
 	o := SenderOptions{
@@ -87,7 +87,7 @@ func secureReceiver(t *testing.T, h http.HandlerFunc, change func(*httptest.Serv
 	return srv.URL, func(o *SenderOptions) { o.TLS = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12} }
 }
 
-// rawReceiver talks to each connection as the test likes.
+// rawReceiver calls talk for each connection.
 func rawReceiver(t *testing.T, talk func(net.Conn)) string {
 	t.Helper()
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
@@ -483,8 +483,8 @@ func TestACancelledAttemptIsAborted(t *testing.T) {
 	}
 }
 
-// What the receiver acknowledged stays so, even if we stop during its body.
-func TestAnAnswerOutlivesTheAbort(t *testing.T) {
+// An attempt succeeds if the status came before the attempt was cancelled.
+func TestStatusBeforeTheAbortCounts(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	address := listening(t, func(w http.ResponseWriter, r *http.Request) {
@@ -532,8 +532,8 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// A kept-alive connection that the receiver closes as the next request comes
-// in is no failure of the endpoint.
+// A request on a kept-alive connection that the receiver closes at that moment is repeated,
+// and does not count as a failure.
 func TestAStaleConnectionIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
@@ -589,7 +589,7 @@ func TestOneSenderServesManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestTheDefaultsAreTheContracts(t *testing.T) {
+func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	t.Parallel()
 	o := SenderOptions{}.withDefaults()
 	if o.Timeout != 15*time.Second || o.ConnectTimeout != 5*time.Second || o.Guard == nil {

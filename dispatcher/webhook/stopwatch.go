@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Timing is how long the parts of an attempt took; what did not happen took 0. What is
-// left of the attempt's duration was spent waiting for a connection.
+// Timing is the duration of each part of an attempt; 0 for a part that did not happen. The rest
+// of the attempt's duration is the wait for a connection.
 type Timing struct {
 	DNS       time.Duration // name resolution
 	Connect   time.Duration // TCP
@@ -17,8 +17,8 @@ type Timing struct {
 	Body      time.Duration // from there to the end of the answer
 }
 
-// stopwatch times one attempt. A dial that net/http began for it may go on when it has
-// ended, so its methods are safe for concurrent use, and stop keeps what was seen.
+// stopwatch times one attempt. A dial that net/http began for the attempt may continue after
+// its end, so that the methods are safe for concurrent use, and stop freezes the times.
 type stopwatch struct {
 	now func() time.Time
 
@@ -36,7 +36,7 @@ func (s *stopwatch) trace(ctx context.Context) (context.Context, *httptrace.Clie
 		GotConn: func(info httptrace.GotConnInfo) {
 			s.note(func(now time.Time) {
 				s.began, s.first = now, time.Time{}
-				if info.Reused { // a dial that was begun is for others
+				if info.Reused { // a dial that was begun is not for this attempt
 					s.resolved, s.connected, s.shaken = 0, 0, 0
 				}
 			})
@@ -69,8 +69,8 @@ func (s *stopwatch) note(change func(now time.Time)) {
 	}
 }
 
-// shook notes a TLS handshake for the attempt that a dial is for, if there is one.
-func shook(ctx context.Context, took time.Duration) {
+// noteHandshake notes the duration of a TLS handshake for the attempt of a dial, if any.
+func noteHandshake(ctx context.Context, took time.Duration) {
 	if s, ok := ctx.Value(stopwatchKey{}).(*stopwatch); ok {
 		s.note(func(time.Time) { s.shaken = took })
 	}

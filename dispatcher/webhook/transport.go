@@ -21,8 +21,8 @@ const (
 )
 
 // transports are the connection pools of a Sender: one without client certificate, and one
-// for each certificate of each company, since a connection and a resumed TLS session keep
-// the certificate that they began with. Safe for concurrent use.
+// for each certificate of each company, because a connection or a resumed TLS session keeps
+// its certificate. Safe for concurrent use.
 type transports struct {
 	options   SenderOptions
 	plain     *pool
@@ -69,9 +69,8 @@ func (t *transports) close() {
 	t.certified.Purge()
 }
 
-// newPool bounds idle connections over all hosts only: net/http closes the one
-// that was used longest ago. A bound for each host would close connections that
-// the subscribers behind a busy one need again at once.
+// newPool bounds the idle connections over all hosts: net/http closes the least recently used
+// one. A bound per host would close connections that a busy host needs again at once.
 func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 	d := newDialer(o, certificate)
 	idle := o.MaxIdleConns
@@ -91,7 +90,7 @@ func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 	}}
 }
 
-// dialer opens guarded connections, no more at once than are waited for.
+// dialer opens guarded connections. Running dials are bounded by waiting attempts.
 type dialer struct {
 	egress.Dialer
 	tls   *tls.Config
@@ -108,8 +107,8 @@ func newDialer(o SenderOptions, certificate *tls.Certificate) *dialer {
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(plainSessions)
 	if certificate != nil {
 		config.ClientSessionCache = tls.NewLRUClientSessionCache(certifiedSessions)
-		// Whatever issuers the receiver names: another certificate there is not,
-		// and the receiver says best what it wants.
+		// Show the only certificate, whatever issuers the receiver names. A receiver
+		// that refuses it says why.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil }
 	}
 	return &dialer{
@@ -140,8 +139,7 @@ func (d *dialer) dialTLS(ctx context.Context, network, address string) (net.Conn
 	return conn, err
 }
 
-// handshake does what net/http would, but gives the errors of the handshake a
-// type of their own.
+// handshake connects like net/http, but marks errors of the TLS handshake as handshakeError.
 func (d *dialer) handshake(ctx context.Context, network, address string) (net.Conn, error) {
 	raw, err := d.DialContext(ctx, network, address)
 	if err != nil {
@@ -154,7 +152,7 @@ func (d *dialer) handshake(ctx context.Context, network, address string) (net.Co
 	defer cancel()
 	began := d.now()
 	err = conn.HandshakeContext(ctx)
-	shook(ctx, d.now().Sub(began))
+	noteHandshake(ctx, d.now().Sub(began))
 	if err != nil {
 		raw.Close()
 		return nil, &handshakeError{err}

@@ -28,25 +28,25 @@ const (
 // Event is a claimed event that is to be matched with subscribers.
 type Event struct {
 	ID    string
-	Value string      // as package events keeps it; "" when it is gone or cannot be read
-	Known []uuid.UUID // subscribers that have a delivery of it already
+	Value string      // as package events stores it; "" when the event is gone or cannot be read
+	Known []uuid.UUID // subscribers that have a delivery of the event already
 }
 
 // Delivery is a claimed delivery of an endpoint queue.
 type Delivery struct {
 	Subscriber uuid.UUID
 	EventID    string
-	Record     string // as package delivery keeps it; "" when there is none
-	Value      string // the event; "" when it is gone or cannot be read
+	Record     string // as package delivery stores it; "" when there is none
+	Value      string // the event, as package events stores it; "" when the event is gone or cannot be read
 }
 
-// Batch is what one claim gave of one company. Each of its items is noted as in
-// flight by this replica until it is recorded or given up.
+// Batch is the work of one company that one claim returned. Each item is noted as in
+// flight by this replica until it is recorded or requeued.
 type Batch struct {
 	Company    uuid.UUID
 	Version    int64       // of the company's subscribers
-	Backlogged []uuid.UUID // subscribers all of whose deliveries go by their endpoint queue
-	Paused     []uuid.UUID // those of them that are paused
+	Backlogged []uuid.UUID // subscribers whose deliveries must go through their endpoint queue
+	Paused     []uuid.UUID // the paused ones among Backlogged
 	Asked      time.Time   // when the claim was sent to Redis
 	Events     []Event
 	Deliveries []Delivery
@@ -55,7 +55,7 @@ type Batch struct {
 
 var (
 	errFenced     = errors.New("the replica is fenced: its work was taken over")
-	errRanAlready = errors.New("a claim was sent again, the first answer is lost")
+	errRanAlready = errors.New("the claim has run already, its first answer was lost")
 	errReply      = errors.New("unexpected reply of the claim script")
 )
 
@@ -64,13 +64,13 @@ type claimed struct {
 	partition int
 	wake      bool          // work remains: a wake-up must be enqueued
 	passed    []uuid.UUID   // companies that hold their share of this replica
-	next      time.Duration // until an endpoint queue may be served that its rate holds; negative: none
+	next      time.Duration // until the rate limit of an endpoint queue allows a delivery; negative: none waits
 	batches   []Batch
 	err       error
 }
 
-// claim claims at most so many deliveries of each partition, in one pipeline.
-// Each answer has its own error; number is of this call alone.
+// claim claims at most `most` deliveries of each partition, in one pipeline. Each answer
+// has its own error. number is unique to this call.
 func (q *Queue) claim(ctx context.Context, replica string, number uint64, partitions []int, most int, shares map[uuid.UUID]int, others int) []claimed {
 	listed := make(map[int][]any)
 	for company, share := range shares {
@@ -89,7 +89,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 		}
 	}
 	asked := time.Now()                               //nolint:forbidigo // how old a claim is
-	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call tells its own error
+	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call keeps its own error
 	out := make([]claimed, len(calls))
 	for i, p := range partitions {
 		c := calls[i]
@@ -103,8 +103,8 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 	return out
 }
 
-// claimSize is how many deliveries one of several calls may claim. Shorter
-// calls let the next partition come sooner; longer ones cost less.
+// claimSize is how many deliveries one call may claim. Small claims serve the next
+// partition sooner; large claims cost less per delivery.
 func (q *Queue) claimSize(partitions []int, share int) int {
 	most := claimLong
 	if len(partitions) > 1 || q.othersServed(partitions[0]) {
@@ -113,14 +113,13 @@ func (q *Queue) claimSize(partitions []int, share int) int {
 	return max(1, min(most, 2*share/len(partitions)))
 }
 
-// recoverPause is the wait between two tries to recover a claim, and before its
-// partition is claimed from again: a claim that always fails must not be repeated without
-// a pause.
+// recoverPause is the pause after each try to recover a failed claim. It also delays the
+// next claim of that partition, so that a claim that always fails causes no busy loop.
 const recoverPause = 250 * time.Millisecond
 
-// recoverClaim requeues what a claim took whose answer did not come, and then has the
-// partition served. It goes on in the background until that is done or claiming
-// stops: Release requeues all there is.
+// recoverClaim requeues the work of a claim whose answer was lost, then serves the
+// partition again. It retries in the background until it succeeds or claiming stops;
+// Release requeues the rest.
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	q.claiming.Go(func() {
 		for {

@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// taker is a replica's admission and what it was given to do.
+// taker is the admission of a replica, and records the claimed batches.
 type taker struct {
 	mu      sync.Mutex
 	shares  map[uuid.UUID]int
@@ -89,8 +89,8 @@ func start(t *testing.T, client redis.UniversalClient, k *taker, change func(*wo
 	return q
 }
 
-// proxied is a client through a proxy that tries each command again as often as
-// told.
+// proxied is a client that connects through a proxy and retries each command as often as
+// retries says.
 func proxied(t *testing.T, p *redistest.Proxy, retries int) redis.UniversalClient {
 	t.Helper()
 	o, err := redis.ParseURL(p.URL())
@@ -103,7 +103,7 @@ func proxied(t *testing.T, p *redistest.Proxy, retries int) redis.UniversalClien
 	return c
 }
 
-// What a claim took whose answer was lost is claimed again soon.
+// Work is claimed again when the answer of its claim was lost.
 func TestAnswerOfAClaimIsLost(t *testing.T) {
 	t.Parallel()
 	for name, retries := range map[string]int{"sent again": 1, "not sent again": -1} {
@@ -133,8 +133,8 @@ func TestAnswerOfAClaimIsLost(t *testing.T) {
 	}
 }
 
-// A claim that Redis runs after its caller has given up claims nothing.
-func TestClaimComesLate(t *testing.T) {
+// A claim that Redis runs after its recovery claims nothing.
+func TestLateClaimClaimsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	q, company := b.queue("r"), companies(testPartition, 1)[0]

@@ -8,7 +8,7 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 )
 
-// What is damaged fails no call, which would fail what is well beside it.
+// Damaged work does not fail a call, so the sound work of that call is processed.
 func TestDamagedWorkFailsNoCall(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -26,7 +26,7 @@ func TestDamagedWorkFailsNoCall(t *testing.T) {
 		t.Errorf("%d notes were requeued", n)
 	}
 	q.Rename()
-	readable := func(value string) bool { return value != "" && value != "?" } // the latter: it is of a wrong type
+	readable := func(value string) bool { return value != "" && value != "?" } // "?": the key has a wrong type
 	seen := map[string]bool{}
 	for range 3 {
 		for _, batch := range b.claim(q) {

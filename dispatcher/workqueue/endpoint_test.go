@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/partition"
 )
 
-// overflowed makes a backlog without ever claiming from it.
+// overflowed fills an endpoint queue with n deliveries, none of them claimed yet.
 func (b *bench) overflowed(q *workqueue.Queue, company uuid.UUID, n int) {
 	b.tb.Helper()
 	b.accept(company, ids("e", n)...)
@@ -27,8 +27,8 @@ func (b *bench) overflowed(q *workqueue.Queue, company uuid.UUID, n int) {
 	b.record(q.Name(), writes...)
 }
 
-// An endpoint queue's limit holds over all replicas, and whoever frees a place
-// has the queue served again.
+// The in-flight limit of an endpoint queue holds over all replicas. Recording an outcome
+// frees a place and makes the queue claimable again.
 func TestEndpointLimitHoldsOverReplicas(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -57,8 +57,8 @@ func TestEndpointLimitHoldsOverReplicas(t *testing.T) {
 	}
 }
 
-// The endpoint queues of a company on one host share the host's limit evenly, those
-// that have work; another host's are not concerned.
+// The endpoint queues of a company on one host share the host's limit evenly. Empty queues
+// and queues of other hosts do not count.
 func TestEndpointQueuesShareTheirHost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -104,8 +104,9 @@ func TestEndpointQueuesShareTheirHost(t *testing.T) {
 	b.mustBeRight()
 }
 
-// The count in flight is kept for an hour. Without it nothing holds the queue.
-func TestEndpointQueueOutlivesItsCount(t *testing.T) {
+// The hash of deliveries in flight expires after an hour. The queue is then served as if
+// nothing were in flight.
+func TestEndpointQueueIsServedAfterItsInFlightHashExpired(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	q, company := b.queue("a"), companies(testPartition, 1)[0]
@@ -136,7 +137,7 @@ func TestTakeoverFreesPlaces(t *testing.T) {
 	if len(got) != testLimit {
 		t.Fatalf("%d were claimed after the takeover", len(got))
 	}
-	for _, d := range late { // its late outcomes free nothing of its successor's
+	for _, d := range late { // late outcomes of the lost replica free no place of its successor
 		b.record(lost.Name(), b.attempted(company, d, attempt.Failed, store.Unreachable))
 	}
 	s := b.mustBeRight()
@@ -149,8 +150,8 @@ func TestTakeoverFreesPlaces(t *testing.T) {
 	}
 }
 
-// An open breaker lets one delivery through for each pause. What waits behind
-// it is one entry of the due set, whatever its number.
+// An open breaker lets one delivery through for each pause. All deliveries behind the
+// breaker are one entry of the due set.
 func TestBreakerOfAnEndpointQueue(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -193,7 +194,7 @@ func TestBreakerOfAnEndpointQueue(t *testing.T) {
 	}
 }
 
-// A replica that finds the breaker open says how long.
+// A replica with an open breaker sets its pause on the endpoint queue.
 func TestBreakerOpensByAnOverflow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -212,7 +213,7 @@ func TestBreakerOpensByAnOverflow(t *testing.T) {
 	}
 }
 
-// The mark of a backlog lasts as long as there is work that is due.
+// The backlog mark of a company lasts until its endpoint queue is empty.
 func TestBacklogMark(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -238,7 +239,7 @@ func TestBacklogMark(t *testing.T) {
 	}
 }
 
-// A page of what is due is promoted in one call, and the rest by the next.
+// Each promote call promotes one page of due queues.
 func TestPromotePages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))

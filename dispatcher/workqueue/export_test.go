@@ -33,7 +33,7 @@ func exported(c claimed) Claimed {
 	return Claimed{Wake: c.wake, Fenced: errors.Is(c.err, errFenced), Passed: c.passed, Next: c.next, Batches: c.batches, Err: c.err}
 }
 
-// Name is what claims are noted under now.
+// Name is the replica id that claims are noted under now.
 func (q *Queue) Name() string { return *q.replica.Load() }
 
 // Rename takes a new name, as a restarted process does.
@@ -51,10 +51,10 @@ func (q *Queue) TakeOver(ctx context.Context, p int, replica string) (int, error
 	return q.requeue(ctx, []int{p}, replica)
 }
 
-// ClaimHash names claim.lua to Redis.
+// ClaimHash is the SHA-1 by which Redis knows claim.lua.
 func ClaimHash() string { return claimScript.Hash() }
 
-// Recover requeues what the claim with a number took, and Repeat claims under it.
+// Recover requeues the work of the claim with this number.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
 	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, q.Name(), "0", number)}
 	return script.Run(ctx, q.opts.Client, nil, call)
@@ -65,7 +65,7 @@ func (q *Queue) Repeat(ctx context.Context, p int, number uint64) Claimed {
 	return exported(q.claim(ctx, q.Name(), number, []int{p}, 400, nil, 400)[0])
 }
 
-// RequeueHash names requeue.lua to Redis.
+// RequeueHash is the SHA-1 by which Redis knows requeue.lua.
 func RequeueHash() string { return requeueScript.Hash() }
 
 // ReplicasKey is the heartbeats of a Redis that is no Cluster.

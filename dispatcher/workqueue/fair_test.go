@@ -38,8 +38,8 @@ func (b *bench) count(q *workqueue.Queue, claims, most int) map[uuid.UUID]int {
 	return out
 }
 
-// One company's backlog does not stand before the few events of others.
-func TestBacklogHoldsUpNobody(t *testing.T) {
+// The few events of one company do not wait behind the backlog of another.
+func TestBacklogDoesNotDelayOtherCompanies(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	q, all := b.queue("r"), companies(testPartition, 21)
@@ -62,7 +62,7 @@ func TestBacklogHoldsUpNobody(t *testing.T) {
 	b.mustBeRight()
 }
 
-// Companies that all have a backlog are given the same, one quantum in turn.
+// Companies with a backlog get equal turns of one quantum each.
 func TestTurnsAreEqual(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -80,8 +80,8 @@ func TestTurnsAreEqual(t *testing.T) {
 	}
 }
 
-// A company that was idle, or passed by since it held its share, is served at
-// once but saves up no turns.
+// A company that was idle, or passed by because it held its share, is served at once,
+// but gets no extra turns.
 func TestNoTurnsAreSaved(t *testing.T) {
 	t.Parallel()
 	for name, passed := range map[string]bool{"idle": false, "passed by": true} {
@@ -117,7 +117,7 @@ func TestNoTurnsAreSaved(t *testing.T) {
 	}
 }
 
-// A company that comes back at once goes on at its finish tag.
+// A company that is idle for a moment continues at its finish tag.
 func TestIdlingGivesNoTurns(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -209,7 +209,7 @@ func (b *bench) cost(company uuid.UUID) float64 {
 	return cost
 }
 
-// A fraction of the budget that is left is neither claimed nor a refusal.
+// The remaining fraction of a budget claims no event, and does not count as a refusal.
 func TestFractionsOfABudget(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -248,8 +248,8 @@ func TestManyArePassedBy(t *testing.T) {
 	b.mustBeRight()
 }
 
-// Replayed work has every eighth turn of a company that has new work, and each
-// of one that has none.
+// Jobs get every eighth turn of a company that has new work, and every turn of a company
+// that has none.
 func TestJobsHaveEveryEighthTurn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -325,7 +325,7 @@ func TestJobsOfACompanyRunOneAtATime(t *testing.T) {
 	}
 }
 
-// The endpoint queues of a company and its ready queue come first in turn.
+// Claims alternate between the ready queue of a company and its endpoint queues.
 func TestQueuesOfACompanyAlternate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))

@@ -28,8 +28,8 @@ func deleteAsynq(ctx context.Context, client redis.UniversalClient) error {
 	return err
 }
 
-// A wake-up is lost at each step of its way. The partition's owner serves it, with
-// the intervals that a daemon has, and no event is claimed twice.
+// A wake-up is lost at each step. The partition's owner serves the partition, with the
+// default intervals, and no event is claimed twice.
 func TestWakeUpIsLostAtEachStep(t *testing.T) {
 	t.Parallel()
 	company := companies(testPartition, 1)[0]
@@ -68,7 +68,7 @@ func TestWakeUpIsLostAtEachStep(t *testing.T) {
 				}
 			})
 			n := 0
-			for ; !deleted.Load(); n++ { // until the owner was not there first
+			for ; !deleted.Load(); n++ { // until a task is served before the owner serves the partition
 				b.accept(company, ids("e"+strconv.Itoa(n), 1000)...)
 				q.Wake(t.Context(), []int{testPartition})
 				eventually(t, "the events are claimed", func() bool { return deleted.Load() || len(k.events()) == 1000*(n+1) })
@@ -79,14 +79,14 @@ func TestWakeUpIsLostAtEachStep(t *testing.T) {
 			t.Helper()
 			lost := b.queue("lost")
 			b.accept(company, ids("e", 300)...)
-			b.beat(lost.Name())
+			b.heartbeat(lost.Name())
 			if c := b.claimMost(lost, 100); !c.Wake {
 				t.Errorf("the claim answered %+v", c)
 			}
 			start(t, b.client, k, asDaemon)
 			began := time.Now()
-			eventually(t, "what the lost replica left is claimed", func() bool { return len(k.events()) >= 200 })
-			t.Logf("what it left was claimed within %s, before its notes", time.Since(began).Round(10*time.Millisecond))
+			eventually(t, "the events that the lost replica did not claim are claimed", func() bool { return len(k.events()) >= 200 })
+			t.Logf("the events that it did not claim were claimed within %s, before its notes", time.Since(began).Round(10*time.Millisecond))
 			return 300
 		},
 	} {

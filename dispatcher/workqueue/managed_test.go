@@ -57,7 +57,7 @@ func (b *bench) resumeEndpoint(company, sub uuid.UUID) {
 	}
 }
 
-// overflowAll records the events of batches as deliveries that wait.
+// overflowAll appends the deliveries of the claimed events to their endpoint queue.
 func (b *bench) overflowAll(replica string, batches []workqueue.Batch) {
 	b.tb.Helper()
 	for _, batch := range batches {
@@ -82,7 +82,7 @@ func eventIDs(ds []workqueue.Delivery) (out []string) {
 	return out
 }
 
-// A company with an endpoint that all go by its queue is told so by each claim.
+// Each claim lists the subscribers whose deliveries must go through their endpoint queue.
 func TestManagedEndpointIsAlwaysQueued(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -154,7 +154,7 @@ func TestOrderedIsClaimedInOrder(t *testing.T) {
 	}
 }
 
-// The first of an ordered subscriber that fails holds the others until it was
+// A failed delivery of an ordered subscriber holds back the later ones until it is
 // delivered.
 func TestFailingHeadHoldsOrderedQueue(t *testing.T) {
 	t.Parallel()
@@ -174,8 +174,8 @@ func TestFailingHeadHoldsOrderedQueue(t *testing.T) {
 	}
 }
 
-// What a lost replica may be sending to an ordered subscriber is not sent by another
-// one before that attempt has ended.
+// After a replica is lost, its attempt to an ordered subscriber is repeated only when the
+// lost attempt must have timed out.
 func TestOrderedWaitsForAttemptOfLostReplica(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -197,7 +197,7 @@ func TestOrderedWaitsForAttemptOfLostReplica(t *testing.T) {
 	}
 }
 
-// A dead delivery of an ordered subscriber lets the next one go, or pauses it.
+// A dead delivery of an ordered subscriber releases the next one, or pauses the subscriber.
 func TestDeadDeliveryOfOrdered(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]settings{"continue": ordered, "pause": {"", "", "1", "1"}} {
@@ -228,8 +228,8 @@ func TestDeadDeliveryOfOrdered(t *testing.T) {
 	}
 }
 
-// A rate holds over all replicas, from the first delivery on, and costs no claim
-// while it allows none.
+// A rate limit holds over all replicas from the first delivery on. A queue at its rate
+// limit is not offered to claims.
 func TestRateOfAnEndpointQueue(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -264,7 +264,7 @@ func TestRateOfAnEndpointQueue(t *testing.T) {
 	b.mustBeRight()
 }
 
-// What waits behind a paused endpoint costs nothing and is not claimed.
+// Deliveries of a paused endpoint are not claimed, and their queue is not scheduled.
 func TestPausedQueueIsNotServed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -278,7 +278,7 @@ func TestPausedQueueIsNotServed(t *testing.T) {
 		t.Errorf("a claim gave %+v", c)
 	}
 	if s := b.mustBeRight(); len(s.pairs("due")) > 0 {
-		t.Errorf("%v is going to be served", s.pairs("due"))
+		t.Errorf("the due set has %v", s.pairs("due"))
 	}
 	b.resumeEndpoint(company, sub)
 	b.mustBeRight()

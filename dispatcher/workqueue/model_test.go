@@ -27,21 +27,21 @@ const (
 	modelSubscribers = 2 // of each company
 )
 
-// model follows what becomes of work in one partition.
+// model tracks the work of one partition.
 type model struct {
 	*bench
 	t         *rapid.T
 	companies []uuid.UUID
 	replicas  []*replica
-	ended     []string // names whose process has ended, not taken over yet
+	ended     []string // replica ids whose process has ended and was not taken over yet
 	fenced    map[string]bool
 	accepted  []events.Ref
-	seen      map[delivery.Ref]map[delivery.Status]bool // what was written of each delivery
+	seen      map[delivery.Ref]map[delivery.Status]bool // the statuses written for each delivery
 	jobs      map[uuid.UUID]bool                        // not done
 	tries     []*try                                    // writes whose answer was lost
 	v         float64
 
-	ordered map[uuid.UUID]map[uuid.UUID]int // by company and subscriber: what was accepted when it became ordered
+	ordered map[uuid.UUID]map[uuid.UUID]int // by company and subscriber: events accepted when the subscriber became ordered
 }
 
 // replica is a process and what it has claimed.
@@ -61,7 +61,7 @@ type item struct {
 	job     uuid.UUID
 }
 
-// try is a write that may be sent again, as the recorder does.
+// try is a write that may be sent again, as the recorder sends it.
 type try struct {
 	replica string
 	write   store.Write
@@ -250,8 +250,9 @@ func (m *model) drawSubscriber() (company, sub uuid.UUID) {
 	return company, subscriber(company, rapid.IntRange(0, modelSubscribers-1).Draw(m.t, "subscriber"))
 }
 
-// checkOrder looks whether a claimed delivery to an ordered subscriber is alone, and
-// whether those of all earlier events since it is ordered have come to an end.
+// checkOrder checks that a claimed delivery of an ordered subscriber is the only one in
+// flight, and that the deliveries of all earlier events since the subscriber became ordered
+// have ended.
 func (m *model) checkOrder(company uuid.UUID, d workqueue.Delivery) {
 	since, ok := m.ordered[company][d.Subscriber]
 	if !ok {
@@ -390,7 +391,7 @@ func (m *model) write(w *try, lost bool) {
 	}
 }
 
-// settle is what the recorder does with an answer.
+// settle processes the answer of a write as the recorder does.
 func (w *try) settle(found []*store.Found) *try {
 	rest := &try{replica: w.replica, write: store.Write{Event: w.write.Event}}
 	for i, f := range found {
@@ -429,7 +430,7 @@ func (m *model) answers(t *rapid.T) {
 	m.write(w, false)
 }
 
-// givesUp requeues something that was claimed and not begun.
+// givesUp requeues a claimed item that was not started.
 func (m *model) givesUp(t *rapid.T) {
 	m.t = t
 	r := m.draw()
@@ -455,7 +456,7 @@ func (m *model) givesUp(t *rapid.T) {
 	}
 }
 
-// ends ends a process: what it had in flight is noted, and nobody knows of it.
+// ends ends a process. Its notes of work in flight stay in Redis.
 func (m *model) ends(t *rapid.T) {
 	m.t = t
 	if rapid.IntRange(0, 3).Draw(t, "really") != 0 {
@@ -547,7 +548,7 @@ func (m *model) addsJob(t *rapid.T) {
 	m.jobs[id] = true
 }
 
-// drain finishes all there is and checks the end.
+// drain finishes all work and checks the final state.
 func (m *model) drain() {
 	for _, company := range m.companies {
 		for i := range modelSubscribers {
@@ -634,7 +635,7 @@ func (m *model) hasten() {
 	}
 }
 
-// release lets go of all deliveries that are held, and counts them.
+// release makes all held deliveries due again, and counts them.
 func (m *model) release() int {
 	n := 0
 	for ref := range m.seen {
@@ -652,7 +653,7 @@ func (m *model) release() int {
 	return n
 }
 
-// finished looks whether each delivery came to an end that was written.
+// finished checks that the final status of each delivery is one that was written.
 func (m *model) finished(s state) {
 	for _, ref := range m.accepted {
 		for i := range modelSubscribers {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	maxPassed = 1 << 16          // companies that are remembered
-	passedFor = 10 * time.Minute // for so long
+	maxPassed = 1 << 16          // companies that are kept
+	passedFor = 10 * time.Minute // how long a company is kept
 )
 
 // passed remembers when claims last passed by a company because it held its share of
@@ -44,7 +44,7 @@ func (p *passed) since(company uuid.UUID, at time.Time) bool {
 	return ok && !last.Before(at)
 }
 
-// forget forgets the companies that were not passed by for long.
+// forget drops the companies that were last passed by more than passedFor ago.
 func (p *passed) forget() {
 	old := time.Now().Add(-passedFor) //nolint:forbidigo // for metrics
 	p.mu.Lock()
@@ -56,7 +56,6 @@ func (p *passed) forget() {
 	}
 }
 
-// PassedSince reports whether work of a company was left where it is since its
-// deliveries held the company's share of this replica's memory, at the time or later.
-// Passings are remembered for ten minutes.
+// PassedSince reports whether a claim passed the company by, at the time or later, because
+// its deliveries held its share of this replica's memory. It looks back ten minutes.
 func (q *Queue) PassedSince(company uuid.UUID, at time.Time) bool { return q.passed.since(company, at) }

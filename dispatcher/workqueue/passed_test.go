@@ -12,6 +12,6 @@ func TestPassedSince(t *testing.T) {
 	q, all := b.queue("r"), companies(testPartition, 2)
 	q.NotePassed(all[0])
 	if !q.PassedSince(all[0], time.Now().Add(-time.Hour)) || q.PassedSince(all[1], time.Now().Add(-time.Hour)) || q.PassedSince(all[0], time.Now().Add(time.Hour)) {
-		t.Error("who was passed by, and since when, is not known")
+		t.Error("PassedSince does not match the noted companies and times")
 	}
 }

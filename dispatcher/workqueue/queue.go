@@ -4,8 +4,8 @@
 // Work is in exactly one place: a ready queue, an endpoint queue, or the note
 // of one replica, and every move is one script. Companies are served in turn
 // (start-time fair queueing), so none waits behind another's backlog. A wake-up
-// is an asynq task that names partitions with work and nothing else: losing one
-// costs a moment, never work.
+// is an asynq task that names partitions with work, and nothing else: a lost wake-up
+// delays work by a moment, and loses none.
 package workqueue
 
 import (
@@ -33,8 +33,8 @@ type Admission interface {
 	// Holding returns how many deliveries each company that holds some may claim,
 	// and how many any other company may.
 	Holding() (shares map[uuid.UUID]int, others int)
-	// Refused notes that work of a company was left since it may claim none. It
-	// reports whether the company may claim again at once.
+	// Refused notes that a claim passed a company by because the company may claim
+	// nothing. It reports whether the company may claim again at once.
 	Refused(company uuid.UUID) bool
 }
 
@@ -53,9 +53,9 @@ type Options struct {
 	AttemptTimeout  time.Duration // the longest that an attempt takes; default 15 s
 
 	HeartbeatEvery time.Duration // default 500 ms
-	ServiceEvery   time.Duration // how often owned partitions are looked at; default 250 ms
-	CheckInterval  time.Duration // asynq: between two looks at an empty queue; default 1 ms
-	StopTimeout    time.Duration // how long wake-ups under way may go on once stopping; default 5 s
+	ServiceEvery   time.Duration // how often owned partitions are checked for due work; default 250 ms
+	CheckInterval  time.Duration // asynq: pause between two polls of an empty queue; default 1 ms
+	StopTimeout    time.Duration // how long running wake-ups may continue after StopClaiming; default 5 s
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -101,28 +101,28 @@ type Queue struct {
 	passed  passed
 	wakeups *wakeups
 	watch   *watch
-	replica atomic.Pointer[string] // the name that claims are noted under
-	calls   atomic.Uint64          // claims made, which numbers them
+	replica atomic.Pointer[string] // the replica id that claims are noted under
+	calls   atomic.Uint64          // number of the last claim
 	refused atomic.Pointer[partition.FormatError]
 
 	mu       sync.Mutex         // guards all below
-	started  bool               // what is queued may be served
+	started  bool               // queued partitions may be served
 	servers  map[string]*server // by shard
 	parked   map[int]bool       // to be served once this replica has places
 	waiting  atomic.Int64       // len(parked)
 	underway atomic.Int64       // claims
 
-	lastPartition atomic.Int64 // the last one served, and the unix ms until which
-	othersUntil   atomic.Int64 // other partitions count as having work
+	lastPartition atomic.Int64 // the partition served last
+	othersUntil   atomic.Int64 // unix ms until which other partitions count as having work
 
-	claiming   sync.WaitGroup
-	background sync.WaitGroup
-	stopped    atomic.Bool
-	ctx        context.Context //nolint:containedctx // ends with StopClaiming: no claim begins
-	cancel     context.CancelFunc
-	asking     context.Context //nolint:containedctx // ends when claims under way are given up
-	endAsking  context.CancelFunc
-	endBeats   context.CancelFunc
+	claiming      sync.WaitGroup
+	background    sync.WaitGroup
+	stopped       atomic.Bool
+	ctx           context.Context //nolint:containedctx // StopClaiming ends it: no more claims start
+	cancel        context.CancelFunc
+	asking        context.Context //nolint:containedctx // ends when running claims are cancelled
+	endAsking     context.CancelFunc
+	endHeartbeats context.CancelFunc
 }
 
 // New returns a queue that takes wake-ups and claims nothing yet.
@@ -140,8 +140,8 @@ func New(o Options) *Queue {
 	return q
 }
 
-// rename takes a new name. The part before the last dot stays, so that this process
-// and its successor know each other's.
+// rename takes a new replica id. The part before the last dot stays, so that a restarted
+// process recognises the ids of its former runs.
 func (q *Queue) rename() {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
@@ -151,13 +151,13 @@ func (q *Queue) rename() {
 // Start requeues what former runs of this replica had in flight and begins to
 // claim.
 func (q *Queue) Start(ctx context.Context) error {
-	beats, endBeats := context.WithCancel(context.WithoutCancel(ctx))
-	q.endBeats = endBeats
+	heartbeats, endHeartbeats := context.WithCancel(context.WithoutCancel(ctx))
+	q.endHeartbeats = endHeartbeats
 	if err := q.watch.begin(ctx); err != nil {
-		endBeats()
+		endHeartbeats()
 		return err
 	}
-	q.background.Go(func() { q.watch.run(beats) })
+	q.background.Go(func() { q.watch.run(heartbeats) })
 	q.mu.Lock()
 	q.started = true
 	for _, s := range q.servers {
@@ -170,7 +170,7 @@ func (q *Queue) Start(ctx context.Context) error {
 	})
 	if err != nil {
 		q.StopClaiming(ctx)
-		endBeats()
+		endHeartbeats()
 		q.background.Wait()
 		return err
 	}
@@ -180,9 +180,8 @@ func (q *Queue) Start(ctx context.Context) error {
 	return nil
 }
 
-// StopClaiming returns when no claim is under way and none will begin. When ctx
-// ends, claims that Redis has not answered are given up: Release requeues what
-// they took.
+// StopClaiming starts no more claims and returns when none is running. When ctx ends, it
+// cancels claims that Redis has not answered; Release requeues their work.
 func (q *Queue) StopClaiming(ctx context.Context) {
 	if q.stopped.Swap(true) {
 		return
@@ -198,26 +197,25 @@ func (q *Queue) StopClaiming(ctx context.Context) {
 	})
 	select {
 	case <-stopped:
-	case <-ctx.Done(): // asynq waits for Redis; what it may still take is not served
+	case <-ctx.Done(): // asynq waits for Redis; wake-ups that it still takes are not served
 	}
 	q.claiming.Wait()
 }
 
-// Release requeues what is still noted as in flight by this replica, takes its
-// heartbeat away and returns once nothing uses Redis any more, which asynq may do
-// for longer than ctx while Redis hangs. Call it after StopClaiming, once everything that
-// is known was recorded.
+// Release requeues all work that this replica has noted as in flight, removes its
+// heartbeat and returns once nothing uses Redis any more. While Redis hangs, asynq may use
+// it for longer than ctx. Call Release after StopClaiming, once all outcomes are recorded.
 func (q *Queue) Release(ctx context.Context) error {
-	if q.endBeats != nil {
-		q.endBeats()
+	if q.endHeartbeats != nil {
+		q.endHeartbeats()
 	}
 	q.background.Wait()
 	return q.release(ctx, *q.replica.Load())
 }
 
-// Wake has partitions served that have work and no wake-up under way. It does
-// not fail, and does not wait before the queue stops: what no wake-up can be
-// enqueued for, this replica serves itself.
+// Wake enqueues a wake-up for partitions that have work. It does not wait; if the wake-up
+// cannot be enqueued, this replica serves the partitions itself. After StopClaiming, Wake waits
+// and only tries to enqueue.
 func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if len(partitions) == 0 {
 		return
@@ -229,7 +227,7 @@ func (q *Queue) Wake(ctx context.Context, partitions []int) {
 		q.wakeups.trying.Go(func() { q.wake(ctx, partitions) })
 	}
 	q.mu.Unlock()
-	if stopping { // for the other replicas; should it fail, the partition's owner is there soon
+	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
 		_ = q.wakeups.try(ctx, partitions)
 	}
 }
@@ -249,7 +247,8 @@ func (q *Queue) wake(ctx context.Context, partitions []int) {
 	q.metrics.enqueued.Inc()
 }
 
-// Freed tells that a delivery left this replica's memory.
+// Freed must be called when a delivery has left this replica's memory. It serves the
+// partitions that wait for a place.
 func (q *Queue) Freed() {
 	if q.waiting.Load() == 0 {
 		return
@@ -278,8 +277,8 @@ func (q *Queue) fenced(old string) {
 	}
 }
 
-// refuse notes that err says that this replica cannot read what is stored: then
-// it takes no more wake-ups from those that can, and claims nothing.
+// refuse reports whether err says that this replica cannot read the stored format. If so,
+// the replica claims nothing more and leaves all wake-ups to other replicas.
 func (q *Queue) refuse(err error) bool {
 	format, ok := errors.AsType[*partition.FormatError](err)
 	if ok && q.refused.CompareAndSwap(nil, format) {
@@ -289,8 +288,8 @@ func (q *Queue) refuse(err error) bool {
 	return ok
 }
 
-// Refused is the *partition.FormatError for which this replica claims nothing any
-// more, nil while it can read what is stored.
+// Refused returns the *partition.FormatError that made this replica stop claiming; nil
+// while the replica can read the stored format.
 func (q *Queue) Refused() error {
 	if format := q.refused.Load(); format != nil {
 		return format
@@ -311,8 +310,8 @@ func anyFree(shares map[uuid.UUID]int, others int) bool {
 	return false
 }
 
-// park remembers partitions that this replica has no places for. Until some are
-// freed it takes no more wake-ups: they are for the others.
+// park keeps partitions for which this replica has no places. Until a place is freed, the
+// replica takes no wake-ups and leaves them to other replicas.
 func (q *Queue) park(partitions []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -336,7 +335,7 @@ func (q *Queue) pass(companies []uuid.UUID) {
 // othersMemory is how long a partition that was served counts as having work.
 const othersMemory = 250 * time.Millisecond
 
-// served remembers which partitions have work.
+// served notes which partitions had work just now.
 func (q *Queue) served(partitions []int) {
 	last := int64(partitions[len(partitions)-1])
 	if q.lastPartition.Swap(last) != int64(partitions[0]) || len(partitions) > 1 {
@@ -349,8 +348,8 @@ func (q *Queue) othersServed(p int) bool {
 	return int(q.lastPartition.Load()) != p || time.Now().UnixMilli() < q.othersUntil.Load() //nolint:forbidigo // as above
 }
 
-// EndJob ends this replica's work on a job; again, unless negative, is when it
-// is to be served again.
+// EndJob ends this replica's claim of a job. The job is due again after again; a negative
+// again ends the job.
 func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error {
 	p := partition.Of(company)
 	delay := any("")
@@ -367,7 +366,7 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 	return nil
 }
 
-// Requeue gives up work of one company that was claimed and not begun.
+// Requeue requeues claimed work of one company that was not started.
 func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	p := partition.Of(b.Company)
 	args := q.requeueArgs(p, replica, "0", "")
@@ -381,7 +380,7 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 		args = append(args, "j:"+b.Company.String()+"/"+j.String())
 	}
 	if len(b.Events)+len(b.Deliveries)+len(b.Jobs) == 0 {
-		return nil // the script would take it for all that the replica has noted
+		return nil // without notes the script would requeue everything that the replica has noted
 	}
 	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: args}
 	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {

@@ -37,7 +37,7 @@ func (b *bench) overflow(company uuid.UUID, id string, sub uuid.UUID) store.Writ
 	}}
 }
 
-// attempted is the outcome of a delivery that was claimed from its endpoint queue.
+// attempted records an attempt of a delivery that was claimed from its endpoint queue.
 func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome attempt.Outcome, reach store.Reach) store.Write {
 	b.tb.Helper()
 	base, err := delivery.Decode(d.Record)
@@ -70,7 +70,7 @@ func (b *bench) claimOne(q *workqueue.Queue) workqueue.Delivery {
 		} else if len(got) > 1 {
 			b.tb.Fatalf("claimed %d deliveries", len(got))
 		}
-		<-time.After(time.Millisecond) // what is due in a few ms
+		<-time.After(time.Millisecond) // the delivery may be due in a few ms
 	}
 	b.tb.Fatalf("nothing was claimed")
 	return workqueue.Delivery{}
@@ -104,8 +104,8 @@ func TestRepeatedRecordEndsNoLaterClaim(t *testing.T) {
 	}
 }
 
-// A late outcome of a replica that was taken over does not queue a delivery
-// that its successor is attempting.
+// A late outcome of a fenced replica does not queue a delivery that another replica is
+// attempting.
 func TestLateOutcomeQueuesNothingInFlight(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))

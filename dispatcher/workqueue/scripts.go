@@ -17,15 +17,15 @@ var (
 	//go:embed lua/endjob.lua
 	endJobSource string
 	//go:embed lua/beat.lua
-	beatSource string
+	heartbeatSource string
 )
 
 var (
-	claimScript   = queues.Script(claimSource, true)
-	requeueScript = queues.Script(requeueSource, true)
-	promoteScript = queues.Script(promoteSource, true)
-	endJobScript  = queues.Script(endJobSource, true)
-	beatScript    = queues.Script(beatSource, true)
+	claimScript     = queues.Script(claimSource, true)
+	requeueScript   = queues.Script(requeueSource, true)
+	promoteScript   = queues.Script(promoteSource, true)
+	endJobScript    = queues.Script(endJobSource, true)
+	heartbeatScript = queues.Script(heartbeatSource, true)
 )
 
 // replicasKey: zset replica -> unix ms of its last heartbeat, of the shard that

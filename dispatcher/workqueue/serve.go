@@ -14,19 +14,19 @@ import (
 const (
 	// roundMost is how many partitions of a shard are claimed from at once.
 	roundMost = 16
-	// serveWait bounds how long a wake-up waits until its partitions are served. So
-	// long a busy replica leaves further wake-ups to the others; a shard that does
-	// not answer holds up no wake-up of another one.
+	// serveWait bounds how long a wake-up waits for its partitions to be served. While
+	// its workers wait, a busy replica leaves further wake-ups to other replicas. The
+	// bound keeps a shard that does not answer from blocking wake-ups of other shards.
 	serveWait = 100 * time.Millisecond
 	// claimTimeout bounds one claim.
 	claimTimeout = 10 * time.Second
 )
 
-// server serves the partitions of one shard, one claim after the other: each knows
-// what the last one took of the memory. Queue.mu guards it.
+// server serves the partitions of one shard, one claim after the other, so that each claim
+// sees the places that the previous one used. Queue.mu guards it.
 type server struct {
 	queued  []int         // to be served, in this order
-	serving []int         // nil: none is under way
+	serving []int         // nil: no round is running
 	served  chan struct{} // closed at the end of each round, and replaced
 }
 
@@ -34,13 +34,13 @@ func (s *server) has(p int) bool {
 	return slices.Contains(s.queued, p) || slices.Contains(s.serving, p)
 }
 
-// Kick has this replica serve partitions soon.
+// Kick makes this replica serve partitions soon.
 func (q *Queue) Kick(partitions ...int) { q.enqueue(partitions) }
 
-// serve has partitions served, and waits until they are, or for serveWait.
+// serve queues partitions and waits until they are served, at most for serveWait.
 func (q *Queue) serve(partitions []int) {
-	patience := time.NewTimer(serveWait)
-	defer patience.Stop()
+	timeout := time.NewTimer(serveWait)
+	defer timeout.Stop()
 	for s, group := range q.enqueue(partitions) {
 		for {
 			q.mu.Lock()
@@ -51,19 +51,19 @@ func (q *Queue) serve(partitions []int) {
 			}
 			select {
 			case <-served:
-			case <-patience.C:
+			case <-timeout.C:
 				return
 			}
 		}
 	}
 }
 
-// enqueue adds partitions to what is to be served of their shards.
+// enqueue queues partitions at the servers of their shards.
 func (q *Queue) enqueue(partitions []int) map[*server][]int {
 	groups := q.byShard(q.ctx, partitions)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ctx.Err() != nil || q.refused.Load() != nil { // StopClaiming waits for what began before
+	if q.ctx.Err() != nil || q.refused.Load() != nil { // StopClaiming waits only for rounds that began before
 		return nil
 	}
 	of := make(map[*server][]int, len(groups))
@@ -84,7 +84,7 @@ func (q *Queue) enqueue(partitions []int) map[*server][]int {
 	return of
 }
 
-// begin begins to serve what is queued of a shard, unless that is under way.
+// begin starts to serve the queued partitions of a shard, unless a round is running.
 func (q *Queue) begin(s *server) {
 	if q.started && s.serving == nil && len(s.queued) > 0 {
 		s.next()
@@ -100,7 +100,7 @@ func (s *server) next() {
 	slices.Sort(s.serving)
 }
 
-// run serves what is queued of a shard until nothing is.
+// run serves the queued partitions of a shard until none is left.
 func (q *Queue) run(ctx context.Context, s *server) {
 	for {
 		q.serveRound(ctx, s.serving)
@@ -117,13 +117,13 @@ func (q *Queue) run(ctx context.Context, s *server) {
 	}
 }
 
-// serveRound claims work of partitions of one shard, as much as this replica has
-// places for, and starts it.
+// serveRound claims work of partitions of one shard, as much as this replica has places
+// for, and starts the claimed work.
 func (q *Queue) serveRound(ctx context.Context, partitions []int) {
 	shares, others := q.opts.Admission.Holding()
 	if !anyFree(shares, others) {
 		q.park(partitions)
-		if anyFree(q.opts.Admission.Holding()) { // what left meanwhile did not know
+		if anyFree(q.opts.Admission.Holding()) { // a place was freed before the partitions were parked
 			q.Freed()
 		}
 		return
@@ -177,7 +177,7 @@ func (q *Queue) byShard(ctx context.Context, partitions []int) map[string][]int 
 	for _, p := range partitions {
 		shard, err := partition.Shard(ctx, q.opts.Client, p)
 		if err != nil {
-			shard = "" // its calls fail, and say why
+			shard = "" // the calls of this partition fail with the reason
 		}
 		groups[shard] = append(groups[shard], p)
 	}

@@ -24,8 +24,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// While Redis is at its memory limit what was accepted is worked off, and
-// nothing more is accepted.
+// While Redis is at its memory limit, accepted work is processed to its end, and no event
+// is accepted.
 func TestRedisIsFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -44,12 +44,12 @@ func TestRedisIsFull(t *testing.T) {
 	if err != nil || len(results) != 1 || !errors.Is(results[0].Err, publish.ErrStorageFull) {
 		t.Errorf("accepting answered %+v, %v", results, err)
 	}
-	beating := workqueue.New(workqueue.Options{Client: b.client, Replica: "b", Admission: &taker{}, Take: (&taker{}).take})
-	if err := beating.Start(t.Context()); err != nil {
+	another := workqueue.New(workqueue.Options{Client: b.client, Replica: "b", Admission: &taker{}, Take: (&taker{}).take})
+	if err := another.Start(t.Context()); err != nil {
 		t.Errorf("start: %v", err)
 	}
-	beating.StopClaiming(context.Background())
-	if err := beating.Release(t.Context()); err != nil {
+	another.StopClaiming(context.Background())
+	if err := another.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
 	b.claim(q)
@@ -88,8 +88,8 @@ func TestRedisIsFull(t *testing.T) {
 	}
 }
 
-// While a slot is being moved each call is refused before it runs: whatever it
-// needs may be on either server.
+// While a slot is being moved, each call is refused before it runs, because its keys may be
+// on either server.
 func TestSlotIsBeingMoved(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2)
@@ -121,7 +121,7 @@ func TestSlotIsBeingMoved(t *testing.T) {
 		}
 	}
 	if after := contentsOf(t, servers); !slices.Equal(before, after) {
-		t.Errorf("something ran half-way: %v is not %v", after, before)
+		t.Errorf("a refused call changed the keys: %v, before %v", after, before)
 	}
 	done()
 	eventually(t, "the new server answers", func() bool { return b.recordErr(q, w) == nil })
@@ -130,8 +130,8 @@ func TestSlotIsBeingMoved(t *testing.T) {
 	}
 }
 
-// While a server does not answer a claim, the others' partitions are served.
-func TestAHungShardHoldsUpNoOther(t *testing.T) {
+// While one server does not answer a claim, the partitions of other servers are served.
+func TestHungShardDoesNotBlockOtherShards(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2)
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -176,8 +176,8 @@ func (b *bench) acceptErr(company uuid.UUID, id string) error {
 	return second(b.events.Accept(b.ctx, []events.Event{{ID: id, CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now()}}))
 }
 
-// halfMoved begins to move the slot of a key, which goes first, and returns what
-// ends the move.
+// halfMoved starts to move the slot of a key, moves the key, and returns a function that
+// completes the move.
 func halfMoved(t *testing.T, servers []*redistest.Server, key string) (done func()) {
 	t.Helper()
 	slot := redistest.SlotOf(t, servers[0], key)

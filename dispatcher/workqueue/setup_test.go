@@ -94,7 +94,7 @@ func (b *bench) breaker(pause time.Duration) {
 	})
 }
 
-// queue is a replica that claims only when told.
+// queue is a replica that claims only when a test calls its claim functions.
 func (b *bench) queue(replica string) *workqueue.Queue {
 	return workqueue.New(workqueue.Options{
 		Client: b.client, Replica: replica, EndpointLimit: testLimit, HostLimit: testHost, BreakerFailures: testFailures,
@@ -102,7 +102,7 @@ func (b *bench) queue(replica string) *workqueue.Queue {
 	})
 }
 
-// jobs is a service that adds jobs, which the test ends itself.
+// jobs is a service that adds jobs. The test itself ends them.
 func (b *bench) jobs(q *workqueue.Queue) *redelivery.Service {
 	return redelivery.New(redelivery.Options{
 		Client: b.client, Deliveries: b.deliveries, Events: b.stored, Queue: silent{q}, Now: time.Now, NewID: uuid.New,

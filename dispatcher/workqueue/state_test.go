@@ -9,7 +9,7 @@ import (
 	"spendhook/internal/partition"
 )
 
-// state is all that Redis keeps of one partition, by key without its prefix.
+// state is all keys of one partition and their values, by key without prefix.
 type state map[string][]string
 
 const readState = `local out = {}
@@ -78,7 +78,7 @@ func (s state) under(prefix string) []string {
 	return out
 }
 
-// places counts where each thing is: events "company/id", deliveries
+// places lists the places of each item: events "company/id", deliveries
 // "company/id/subscriber", jobs "j:company/job".
 func (s state) places() map[string][]string {
 	at := make(map[string][]string)
@@ -132,7 +132,7 @@ func (s state) check() error {
 	return nil
 }
 
-// checkEvents looks whether each ready event is somewhere, and at the counters.
+// checkEvents checks that each ready event has a place, and the counters.
 func (s state) checkEvents(places map[string][]string) error {
 	pending := make(map[string]int)
 	total := 0
@@ -161,8 +161,8 @@ func (s state) checkEvents(places map[string][]string) error {
 	return nil
 }
 
-// checkDeliveries looks whether each live delivery that is not held is
-// somewhere, and at the counter of its event.
+// checkDeliveries checks that each live delivery that is not held has a place, and the
+// counter of its event.
 func (s state) checkDeliveries(places map[string][]string) error {
 	for _, e := range s.under("d:") {
 		live := 0
@@ -189,8 +189,8 @@ func (s state) checkDeliveries(places map[string][]string) error {
 	return nil
 }
 
-// checkInFlight compares the notes of deliveries with what is in flight of each
-// endpoint queue.
+// checkInFlight compares the notes of deliveries with the in-flight hash of each endpoint
+// queue.
 func (s state) checkInFlight(places map[string][]string) error {
 	noted := 0
 	for thing, at := range places {
@@ -218,7 +218,7 @@ func (s state) checkInFlight(places map[string][]string) error {
 // inOrder is what an ordered delivery's score begins with.
 const inOrder = 1e13
 
-// checkEndpoints looks whether each endpoint queue is going to be served, in time.
+// checkEndpoints checks that each endpoint queue with work is due in time.
 func (s state) checkEndpoints(map[string][]string) error {
 	due := s.scores("due")
 	for _, e := range s.under("eq:") {
@@ -252,7 +252,7 @@ func (s state) checkEndpoints(map[string][]string) error {
 			}
 		case scheduled && at <= latest+1:
 		case scheduled:
-			return fmt.Errorf("endpoint queue %s is served at %v, its work is due at %v and may go at %v: %v", e, at, first, latest, about)
+			return fmt.Errorf("endpoint queue %s is due at %v, its first delivery at %v, not before %v: %v", e, at, first, latest, about)
 		case about["full"] == "" || len(s["ef:"+e]) == 0:
 			return fmt.Errorf("endpoint queue %s will not be served: %v", e, about)
 		}
@@ -260,7 +260,7 @@ func (s state) checkEndpoints(map[string][]string) error {
 	return nil
 }
 
-// checkSchedule looks whether what can be claimed will be.
+// checkSchedule checks that all claimable work is scheduled.
 func (s state) checkSchedule(map[string][]string) error {
 	scheduled := s.scores("sched")
 	for _, kind := range []string{"q:", "dq:", "jq:"} {
@@ -276,12 +276,12 @@ func (s state) checkSchedule(map[string][]string) error {
 	_, flag := s.pairs("due")[""]
 	_, passed := s.pairs("due")["~"]
 	if len(scheduled) > 0 && !flag && !passed {
-		return fmt.Errorf("%d companies have work and nobody is coming", len(scheduled))
+		return fmt.Errorf("%d companies have work and the partition has no wake-up", len(scheduled))
 	}
 	return nil
 }
 
-// checkJobs looks whether a company's job under way is noted.
+// checkJobs checks that each company's running job is noted by one replica.
 func (s state) checkJobs(places map[string][]string) error {
 	for _, company := range s.under("c:") {
 		job := s.pairs("c:" + company)["job"]

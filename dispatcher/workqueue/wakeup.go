@@ -26,18 +26,18 @@ const (
 	wakeupWorkers = 4
 
 	enqueueTimeout = 250 * time.Millisecond
-	// wakeupSlow is after how long a replica serves what it enqueued a wake-up for
-	// itself, when its asynq server has looked for none since: one of asynq's other
-	// keys may be on a shard that hangs.
+	// wakeupSlow is the time after which a replica serves the partitions of a wake-up
+	// itself if its asynq server has not polled since: another asynq key may be on a
+	// shard that hangs.
 	wakeupSlow = 25 * time.Millisecond
-	// enqueuePause is how long a replica serves its wake-ups itself after one
-	// could not be enqueued, before it tries again.
+	// enqueuePause is the pause after a failed enqueue. Until then the replica serves
+	// its own wake-ups.
 	enqueuePause = 2 * time.Second
-	// pollEvery is how often an idle replica looks for wake-ups of others.
+	// pollEvery is how often an idle replica polls for wake-ups of other replicas.
 	pollEvery = 200 * time.Millisecond
 )
 
-// wakeups spreads wake-ups over the replicas by asynq.
+// wakeups distributes wake-ups over the replicas through asynq.
 type wakeups struct {
 	client *asynq.Client
 	server *asynq.Server
@@ -46,7 +46,7 @@ type wakeups struct {
 	trying sync.WaitGroup
 }
 
-// newWakeups takes none while the replica is full.
+// newWakeups makes wakeups that takes none while full returns true.
 func newWakeups(o Options, full func() bool) *wakeups {
 	w := &waker{UniversalClient: o.Client, full: full, nudge: make(chan struct{}, 1)}
 	return &wakeups{
@@ -58,8 +58,8 @@ func newWakeups(o Options, full func() bool) *wakeups {
 			TaskCheckInterval:        o.CheckInterval,
 			DelayedTaskCheckInterval: 5 * time.Second, // none is delayed
 			ShutdownTimeout:          o.StopTimeout,
-			// One whose worker was killed comes again when its lease has expired, and
-			// finds nothing to claim: the partition's owner was there long before.
+			// A wake-up of a killed worker is retried when its lease has expired. By then
+			// the owner has served the partition.
 			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 			IsFailure:      func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) },
 			Logger:         asynqLog{pacedlog.New(o.Logger, "asynq", nil)},
@@ -68,7 +68,7 @@ func newWakeups(o Options, full func() bool) *wakeups {
 	}
 }
 
-// start begins to take wake-ups. serve is called concurrently.
+// start starts to take wake-ups. serve is called concurrently.
 func (w *wakeups) start(serve func(partitions []int)) error {
 	err := w.server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		serve(parsePartitions(string(t.Payload())))
@@ -91,8 +91,8 @@ func (w *wakeups) stop() {
 
 var errPaused = errors.New("wake-ups are paused after a failure")
 
-// enqueue adds one wake-up for partitions. After a failure it adds none until one
-// that it tries beside, each enqueuePause, has succeeded: nobody waits for that.
+// enqueue adds one wake-up for partitions. After a failure it returns errPaused, and tries
+// in the background every enqueuePause until one enqueue has succeeded.
 func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
 	next := w.failed.Load()
 	if next == 0 {
@@ -115,7 +115,7 @@ func (w *wakeups) try(ctx context.Context, partitions []int) error {
 	defer cancel()
 	_, err := w.client.EnqueueContext(ctx, asynq.NewTask(wakeupTask, formatPartitions(partitions)),
 		asynq.Queue(wakeupQueue), asynq.MaxRetry(0), asynq.Timeout(time.Minute))
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // ids are new, so that one is a repeat after a lost answer
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // task ids are random: a conflict is a repeat after a lost answer
 		w.failed.Store(time.Now().Add(enqueuePause).UnixMilli()) //nolint:forbidigo // as above
 		return fmt.Errorf("enqueue wake-up: %w", err)
 	}
@@ -142,16 +142,15 @@ func parsePartitions(payload string) []int {
 	return out
 }
 
-// waker is the Redis client of an asynq server. asynq polls an empty queue all
-// the time; through this client its next look after one that found nothing waits
-// for a wake-up of this process, or for pollEvery. A replica that is full finds
-// nothing.
+// waker is the Redis client of an asynq server. asynq polls an empty queue without pause.
+// After an empty poll, this client delays the next poll until this process enqueues a
+// wake-up, or for pollEvery. While the replica is full, each poll finds nothing.
 type waker struct {
 	redis.UniversalClient
 	full  func() bool   // the replica has no places
 	nudge chan struct{} // holds one
-	empty atomic.Bool   // the last look found nothing, or failed
-	looks atomic.Uint64 // begun
+	empty atomic.Bool   // the last poll found nothing, or failed
+	looks atomic.Uint64 // number of polls
 }
 
 func (w *waker) wake() {
@@ -161,7 +160,8 @@ func (w *waker) wake() {
 	}
 }
 
-// EvalSha delays the dequeue script, known by its keys; all else passes.
+// EvalSha delays asynq's dequeue script, recognised by its keys, and passes on all other
+// scripts.
 func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if len(keys) != 4 || !strings.HasSuffix(keys[0], ":pending") || !strings.HasSuffix(keys[1], ":paused") {
 		return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
@@ -181,14 +181,14 @@ func (w *waker) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	}
 	w.looks.Add(1)
 	cmd := w.UniversalClient.EvalSha(ctx, sha, keys, args...)
-	// Nor does asynq wait after an error, which it gets all the time while Redis is
-	// at its memory limit.
+	// An error counts as empty: asynq does not pause after errors, and gets one on each
+	// poll while Redis is at its memory limit.
 	w.empty.Store(cmd.Err() != nil)
 	return cmd
 }
 
-// asynqLog passes asynq's messages on. Several of its loops report the same problem,
-// each every few seconds, and no work depends on it.
+// asynqLog logs asynq's messages at a limited pace: several of its loops report the same
+// problem every few seconds, and no work depends on them.
 type asynqLog struct{ to *pacedlog.Problems }
 
 func (l asynqLog) Debug(args ...any) { l.to.Debug(context.Background(), fmt.Sprint(args...)) }

@@ -14,7 +14,7 @@ import (
 	"spendhook/events/publish"
 )
 
-// A partition has one wake-up, whatever is added to it.
+// A partition has one wake-up at most, however many events are added.
 func TestOneWakeUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -48,7 +48,7 @@ func TestOneWakeUp(t *testing.T) {
 	}
 }
 
-// Of several who find a wake-up that nobody came for, one serves it.
+// A stale wake-up is served once, although several promotes find it.
 func TestStaleWakeUpIsServedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -64,8 +64,8 @@ func TestStaleWakeUpIsServedOnce(t *testing.T) {
 	b.mustBeRight()
 }
 
-// What is accepted and announced to nobody is served by the partition's owner.
-func TestOwnerServesWhatNobodyCameFor(t *testing.T) {
+// The partition's owner serves events for which no wake-up was enqueued.
+func TestOwnerServesEventsWithoutWakeUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	k := &taker{others: 100}
@@ -74,7 +74,7 @@ func TestOwnerServesWhatNobodyCameFor(t *testing.T) {
 	eventually(t, "the events are claimed", func() bool { return len(k.events()) == 10 })
 }
 
-// A wake-up is enough, and a backlog makes its own.
+// One wake-up starts the processing of a backlog; further wake-ups come from the claims.
 func TestWakeUpServesABacklog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -86,8 +86,8 @@ func TestWakeUpServesABacklog(t *testing.T) {
 	b.mustBeRight()
 }
 
-// Work that was passed by is reported, and served by the owner should the
-// replica that passed it by not come back.
+// A claim reports the companies that it passed by. If that replica does not claim their
+// work later, the partition's owner does.
 func TestPassedByWorkIsServed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -99,7 +99,7 @@ func TestPassedByWorkIsServed(t *testing.T) {
 		t.Fatalf("the claim answered %+v", c)
 	}
 	b.mustBeRight()
-	b.do("ZADD", "due", 0, "~") // the second has passed
+	b.do("ZADD", "due", 0, "~") // as after PASSED_MS
 	if !b.promote(b.queue("owner")) {
 		t.Error("the owner serves nothing")
 	}
@@ -112,8 +112,8 @@ func TestPassedByWorkIsServed(t *testing.T) {
 	b.mustBeRight()
 }
 
-// A replica notes the companies that it passes by, and claims what it had no
-// places for once it has some.
+// A replica notes the companies that it passes by, and claims their work once places are
+// free.
 func TestPlacesAreFreed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -145,7 +145,7 @@ func TestFullReplicaLeavesWorkToOthers(t *testing.T) {
 		b.accept(companies(p, 1)[0], "e"+strconv.Itoa(p))
 	}
 	for _, q := range queues {
-		eventually(t, "both own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < 256 })
+		eventually(t, "both replicas own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < 256 })
 	}
-	eventually(t, "all is claimed", func() bool { return len(free.events()) == 64 })
+	eventually(t, "the free replica has claimed all events", func() bool { return len(free.events()) == 64 })
 }

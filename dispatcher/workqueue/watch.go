@@ -19,19 +19,20 @@ import (
 	"spendhook/internal/script"
 )
 
-// A replica is lost when this one made lostBeats heartbeats in a row and saw
-// none of it. Heartbeats are counted, not time: while Redis answers no replica, no
-// replica falls behind.
+// Another replica is lost when this one made lostHeartbeats heartbeats in a row without
+// seeing a new one of it. Heartbeats are counted, not time: while Redis answers no replica,
+// no replica becomes lost.
 const (
-	lostBeats = 6
-	// graceBeats more are waited for after a heartbeat of this replica failed or
-	// was slow, since the others may take longer to reach Redis again.
-	graceBeats = 10
-	slowBeat   = time.Second
+	lostHeartbeats = 6
+	// extraHeartbeats are added to lostHeartbeats after a heartbeat of this replica failed
+	// or was slow: the other replicas may take longer to reach Redis again.
+	extraHeartbeats = 10
+	slowHeartbeat   = time.Second
 )
 
-// watch runs the replica's heartbeat and what it owns: for each shard on its own,
-// so that one that is down stops nothing of the others.
+// watch sends the replica's heartbeats, takes over lost replicas and serves owned
+// partitions. Each shard is handled on its own, so that a shard that is down does not
+// affect the others.
 type watch struct {
 	q      *Queue
 	mu     sync.Mutex
@@ -42,10 +43,10 @@ type watch struct {
 // shard is one Redis server and what this replica knows of its heartbeats.
 type shard struct {
 	partitions []int
-	beating    bool      // a heartbeat is under way; watch.mu guards it
-	serving    bool      // takeover and service are; watch.mu guards it
-	beatAt     time.Time // the last heartbeat of this replica; the goroutine that sends heartbeats owns it
-	servedAt   time.Time // when what is owned was last served; watch.mu guards it
+	ticking    bool      // a heartbeat is under way; watch.mu guards it
+	serving    bool      // takeover or service is under way; watch.mu guards it
+	sentAt     time.Time // last heartbeat of this replica; the goroutine that sends heartbeats owns it
+	servedAt   time.Time // when the owned partitions were last served; watch.mu guards it
 
 	mu    sync.Mutex
 	ahead time.Duration     // Redis's clock less this one's
@@ -55,17 +56,18 @@ type shard struct {
 // other is another replica, as seen in one shard.
 type other struct {
 	at     int64 // its last heartbeat, unix ms of Redis's clock
-	missed int   // heartbeats of this replica since; negative while it is waited for longer
+	missed int   // heartbeats of this replica since; negative: extra heartbeats are left
 }
 
-func (o *other) lost() bool { return o.missed >= lostBeats }
+func (o *other) lost() bool { return o.missed >= lostHeartbeats }
 
-// forgive has all others waited for longer, until they were seen graceBeats times.
-func (s *shard) forgive() {
+// waitLonger gives all other replicas extraHeartbeats more before they are lost. Each new
+// heartbeat that is seen uses up one of them.
+func (s *shard) waitLonger() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.seen {
-		o.missed = -graceBeats
+		o.missed = -extraHeartbeats
 	}
 }
 
@@ -73,14 +75,14 @@ func newWatch(q *Queue) *watch {
 	return &watch{q: q, shards: make(map[string]*shard), owned: make(map[string][]int)}
 }
 
-// begin makes the first heartbeats and requeues the work of former runs.
+// begin sends the first heartbeats and requeues the work of former runs of this process.
 func (w *watch) begin(ctx context.Context) error {
 	if err := w.group(ctx); err != nil {
 		return err
 	}
 	base := process(*w.q.replica.Load())
 	for _, s := range w.shards {
-		if err := w.beat(ctx, s); err != nil {
+		if err := w.heartbeat(ctx, s); err != nil {
 			return err
 		}
 		for _, replica := range s.others() {
@@ -94,8 +96,8 @@ func (w *watch) begin(ctx context.Context) error {
 	return nil
 }
 
-// process is the part of a replica's name that stays over restarts. It may have
-// dots of its own.
+// process is the part of a replica id that stays the same after a restart. It may contain
+// dots.
 func process(replica string) string { return replica[:max(0, strings.LastIndexByte(replica, '.'))] }
 
 // group finds out which shard serves which partitions.
@@ -113,8 +115,8 @@ func (w *watch) group(ctx context.Context) error {
 	for address, partitions := range groups {
 		s := w.shards[address]
 		if s == nil || !slices.Equal(s.partitions, partitions) {
-			// Other partitions, perhaps other heartbeats: no replica is lost until they
-			// were watched for long enough.
+			// The partitions have changed, so the heartbeats may be in another key: count
+			// them from the start before any replica is lost.
 			w.shards[address] = &shard{partitions: partitions, seen: make(map[string]*other), servedAt: time.Now()} //nolint:forbidigo // for a metric
 		}
 	}
@@ -126,7 +128,7 @@ func (w *watch) group(ctx context.Context) error {
 	return nil
 }
 
-// run works until ctx ends.
+// run starts a tick of each shard every ServiceEvery, until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	tick := time.NewTicker(w.q.opts.ServiceEvery)
 	defer tick.Stop()
@@ -141,8 +143,8 @@ func (w *watch) run(ctx context.Context) {
 		}
 		w.mu.Lock()
 		for address, s := range w.shards {
-			if !s.beating {
-				s.beating = true
+			if !s.ticking {
+				s.ticking = true
 				ticks.Go(func() { w.tick(ctx, address, s) })
 			}
 		}
@@ -155,22 +157,22 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// tickTimeout bounds what a tick asks of Redis.
+// tickTimeout bounds the heartbeat and the service of one tick.
 const tickTimeout = 5 * time.Second
 
-// tick beats, if it is time, and serves what this replica owns. The heartbeat of
-// the next tick does not wait for that: a takeover may take long.
+// tick sends a heartbeat, if one is due, then takes over lost replicas and serves owned
+// partitions. The heartbeat of the next tick does not wait for takeover and service.
 func (w *watch) tick(ctx context.Context, address string, s *shard) {
-	if w.q.Refused() != nil { // others take its partitions and its work over
+	if w.q.Refused() != nil { // other replicas take over its partitions and its work
 		w.own(address, nil)
 		w.mu.Lock()
-		s.beating = false
+		s.ticking = false
 		w.mu.Unlock()
 		return
 	}
-	err := w.beatIfDue(ctx, s)
+	err := w.heartbeatIfDue(ctx, s)
 	w.mu.Lock()
-	s.beating = false
+	s.ticking = false
 	busy := s.serving || err != nil
 	s.serving = s.serving || err == nil
 	w.mu.Unlock()
@@ -195,28 +197,28 @@ func (w *watch) tick(ctx context.Context, address string, s *shard) {
 	w.mu.Unlock()
 }
 
-func (w *watch) beatIfDue(ctx context.Context, s *shard) error {
+func (w *watch) heartbeatIfDue(ctx context.Context, s *shard) error {
 	now := time.Now() //nolint:forbidigo // paces the heartbeat; Redis's clock judges it
-	if now.Sub(s.beatAt) < w.q.opts.HeartbeatEvery-w.q.opts.ServiceEvery/2 {
+	if now.Sub(s.sentAt) < w.q.opts.HeartbeatEvery-w.q.opts.ServiceEvery/2 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
 	defer cancel()
-	return w.beat(ctx, s)
+	return w.heartbeat(ctx, s)
 }
 
-// beat writes this replica's heartbeat and counts the others'.
-func (w *watch) beat(ctx context.Context, s *shard) error {
+// heartbeat writes this replica's heartbeat and counts the heartbeats of the others.
+func (w *watch) heartbeat(ctx context.Context, s *shard) error {
 	p := s.partitions[0]
 	began := time.Now() //nolint:forbidigo // as above
-	s.beatAt = began
+	s.sentAt = began
 	call := &script.Call{
-		Script: beatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
+		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
 	}
 	err := script.Run(ctx, w.q.opts.Client, nil, call)
 	ended := time.Now() //nolint:forbidigo // as above
-	if err != nil || ended.Sub(began) > slowBeat {
-		s.forgive()
+	if err != nil || ended.Sub(began) > slowHeartbeat {
+		s.waitLonger()
 	}
 	if err != nil {
 		return fmt.Errorf("write heartbeat: %w", err)
@@ -276,8 +278,8 @@ func (w *watch) living(s *shard) []string {
 	return out
 }
 
-// owner chooses one of the replicas for a thing: the same wherever the same
-// replicas are seen (rendezvous hashing, Thaler and Ravishankar 1998).
+// owner chooses one replica for a partition or a lost replica. All replicas that see the
+// same list choose the same owner (rendezvous hashing, Thaler and Ravishankar 1998).
 func owner(replicas []string, thing string) string {
 	best, highest := "", uint64(0)
 	for _, replica := range replicas {
@@ -346,7 +348,7 @@ func (w *watch) takeOver(ctx context.Context, s *shard, replica string) error {
 	return w.q.forget(ctx, s.partitions[0], replica)
 }
 
-// forget takes a replica's heartbeat away.
+// forget removes a replica's heartbeat.
 func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 	pipe := q.opts.Client.Pipeline()
 	pipe.ZRem(ctx, replicasKey(leader), replica)
@@ -360,8 +362,8 @@ func (q *Queue) forget(ctx context.Context, leader int, replica string) error {
 // requeuePage is how many notes one call requeues.
 const requeuePage = 500
 
-// ClaimLife is how long after a claim was sent the attempt of an ordered delivery may
-// begin. A replica that was stopped in between may have been taken over.
+// ClaimLife is how long after its claim the attempt of an ordered delivery may start. A
+// replica that was suspended for longer may have been taken over.
 const ClaimLife = 2 * time.Second
 
 // requeueArgs are the arguments of the requeue script before the notes.
@@ -369,8 +371,8 @@ func (q *Queue) requeueArgs(p int, replica, fence string, claim any) []any {
 	return []any{partition.Prefix(p), replica, requeuePage, fence, claim, (q.opts.AttemptTimeout + ClaimLife).Milliseconds()}
 }
 
-// requeue fences a replica in partitions, moves all its notes there back to their
-// queues and has them served. It returns how many there were.
+// requeue fences a replica in partitions, requeues all its notes there and wakes the
+// partitions. It returns the number of notes.
 func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (int, error) {
 	n := 0
 	for rest := partitions; len(rest) > 0; {
@@ -405,8 +407,8 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 	return n, nil
 }
 
-// release requeues all notes of this replica, refuses claims that are still on
-// their way, and takes its heartbeats away.
+// release fences this replica id, so that claims still under way are refused, requeues all
+// its notes, and removes its heartbeats.
 func (q *Queue) release(ctx context.Context, replica string) error {
 	all := make([]int, partition.Count)
 	for p := range all {
@@ -435,8 +437,8 @@ func (w *watch) own(address string, partitions []int) {
 // one call.
 const promoteMost = 200
 
-// service moves what became due in the partitions that this replica owns, and
-// serves wake-ups that no worker took.
+// service promotes due endpoint queues and jobs of the partitions that this replica owns,
+// and serves wake-ups that no worker took.
 func (w *watch) service(ctx context.Context, address string, s *shard) error {
 	living := w.living(s)
 	var owned []int
@@ -500,7 +502,7 @@ func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
 // Owned lists the partitions that this replica schedules now.
 func (q *Queue) Owned() []int { return q.watch.ownedPartitions() }
 
-// ownedPartitions lists what this replica owned when it last looked.
+// ownedPartitions lists the partitions that this replica owned at the last service.
 func (w *watch) ownedPartitions() []int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -511,7 +513,7 @@ func (w *watch) ownedPartitions() []int {
 	return out
 }
 
-// replicas is how many replicas live, as seen in the shard where that is most.
+// replicas is the number of living replicas, in the shard where it is highest.
 func (w *watch) replicas() (most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -521,8 +523,8 @@ func (w *watch) replicas() (most int) {
 	return most
 }
 
-// lag is for how long what this replica owns has not been served. One that owns
-// nothing has none.
+// lag is the time since the owned partitions were last served, in the shard where that is
+// longest; 0 when this replica owns none.
 func (w *watch) lag(now time.Time) (longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

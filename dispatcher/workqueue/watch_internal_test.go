@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// beats is a heartbeat reply: Redis's clock, and when each replica beat last.
-func beats(now int64, last map[string]int64) []any {
+// heartbeats is a heartbeat reply: Redis's clock, and the last heartbeat of each replica.
+func heartbeats(now int64, last map[string]int64) []any {
 	out := []any{now}
 	for replica, at := range last {
 		out = append(out, replica, strconv.FormatInt(at, 10))
@@ -16,47 +16,47 @@ func beats(now int64, last map[string]int64) []any {
 	return out
 }
 
-// replay feeds one answer a heartbeat to a shard: with lives, the other replica
-// has beaten since.
-func replay(t *testing.T, s *shard, from, n int, lives bool, last int64) int64 {
+// replay feeds n heartbeat replies to a shard. With alive, each reply has a new heartbeat of
+// the other replica.
+func replay(t *testing.T, s *shard, from, n int, alive bool, last int64) int64 {
 	t.Helper()
 	for i := range n {
 		now := int64(from + i)
-		if lives {
+		if alive {
 			last = now
 		}
-		if err := s.count(beats(now, map[string]int64{"self": now, "other": last}), "self", time.UnixMilli(now)); err != nil {
+		if err := s.count(heartbeats(now, map[string]int64{"self": now, "other": last}), "self", time.UnixMilli(now)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return last
 }
 
-// A replica is lost by what this one saw, not by time; and the patience that
-// follows a failure of Redis ends once the other was seen for long enough.
-func TestLossIsCounted(t *testing.T) {
+// A replica is lost after missed heartbeats, not after a time. After a failure of Redis more
+// may be missed, until the other replica's heartbeats were seen often enough.
+func TestReplicaIsLostAfterMissedHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := &shard{seen: make(map[string]*other)}
 	last := replay(t, s, 0, 10, true, 0)
-	last = replay(t, s, 10, lostBeats-1, false, last)
+	last = replay(t, s, 10, lostHeartbeats-1, false, last)
 	if s.seen["other"].lost() {
 		t.Error("lost after too few heartbeats")
 	}
 	last = replay(t, s, 20, 1, true, last) // merely late
-	last = replay(t, s, 21, lostBeats-1, false, last)
+	last = replay(t, s, 21, lostHeartbeats-1, false, last)
 	if s.seen["other"].lost() {
-		t.Error("one that was late is lost too soon")
+		t.Error("lost too soon after a late heartbeat")
 	}
-	s.forgive() // Redis answered nobody
-	last = replay(t, s, 30, lostBeats+graceBeats-1, false, last)
+	s.waitLonger() // a heartbeat of this replica failed
+	last = replay(t, s, 30, lostHeartbeats+extraHeartbeats-1, false, last)
 	if s.seen["other"].lost() {
-		t.Error("lost too soon after Redis was away")
+		t.Error("lost too soon after a failed heartbeat")
 	}
-	s.forgive()
-	last = replay(t, s, 50, graceBeats, true, last)
-	replay(t, s, 70, lostBeats, false, last)
+	s.waitLonger()
+	last = replay(t, s, 50, extraHeartbeats, true, last)
+	replay(t, s, 70, lostHeartbeats, false, last)
 	if !s.seen["other"].lost() {
-		t.Error("long after Redis was away a lost replica is still waited for")
+		t.Error("not lost although Redis has long recovered")
 	}
 }
 

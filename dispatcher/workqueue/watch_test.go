@@ -19,11 +19,11 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// beat writes one heartbeat of a replica that makes no other.
-func (b *bench) beat(replica string) {
+// heartbeat writes one heartbeat of a replica that sends no others.
+func (b *bench) heartbeat(replica string) {
 	b.tb.Helper()
 	if err := b.client.ZAdd(b.ctx, workqueue.ReplicasKey(), redis.Z{Score: 1, Member: replica}).Err(); err != nil {
-		b.tb.Fatalf("beat: %v", err)
+		b.tb.Fatalf("heartbeat: %v", err)
 	}
 }
 
@@ -32,21 +32,21 @@ func (b *bench) score(replica string) float64 {
 	return b.client.ZScore(b.ctx, workqueue.ReplicasKey(), replica).Val()
 }
 
-// slowly has heartbeats seldom enough that a busy machine loses nobody.
+// slowly sends heartbeats so seldom that no replica is lost on a busy machine.
 func slowly(replica string) func(*workqueue.Options) {
 	return func(o *workqueue.Options) {
 		o.Replica, o.HeartbeatEvery, o.ServiceEvery = replica, 200*time.Millisecond, 50*time.Millisecond
 	}
 }
 
-// What a lost replica had in flight is claimed by one that lives, which is not
-// lost itself.
+// A living replica claims the work that a lost replica had in flight. No living replica is
+// taken over.
 func TestLostReplicaIsTakenOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
 	lost, company := b.queue("lost"), companies(testPartition, 1)[0]
 	b.accept(company, ids("e", 10)...)
-	b.beat(lost.Name())
+	b.heartbeat(lost.Name())
 	b.claim(lost)
 	k := &taker{others: 100}
 	one, two := start(t, b.client, k, slowly("one")), start(t, b.client, k, slowly("two"))
@@ -67,9 +67,9 @@ func TestFormerRunIsTakenOver(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	former, company := b.queue("r"), companies(testPartition, 1)[0]
 	b.accept(company, ids("e", 10)...)
-	b.beat(former.Name())
+	b.heartbeat(former.Name())
 	b.claim(former)
-	b.beat("other.1") // may live: not looked at yet
+	b.heartbeat("other.1") // not known to be lost
 	q := workqueue.New(workqueue.Options{
 		Client: b.client, Replica: "r", Admission: &taker{}, Take: (&taker{}).take, HeartbeatEvery: time.Hour,
 	})
@@ -85,7 +85,7 @@ func TestFormerRunIsTakenOver(t *testing.T) {
 	}
 }
 
-// A replica that was taken over while it slept claims under a new name.
+// A replica that was taken over while it was suspended claims under a new id.
 func TestFencedReplicaTakesANewName(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -117,8 +117,8 @@ func (f *failures) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// While Redis answers nobody, nobody is lost.
-func TestRedisAnswersNobody(t *testing.T) {
+// While Redis answers no replica, no replica becomes lost.
+func TestNoReplicaIsLostWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	b := newBench(t, server.Client())
@@ -136,7 +136,7 @@ func TestRedisAnswersNobody(t *testing.T) {
 	beaten := func(times int) {
 		var last [2]float64
 		for range times {
-			eventually(t, "both have beaten", func() bool {
+			eventually(t, "both replicas have sent a heartbeat", func() bool {
 				now := [2]float64{b.score(queues[0].Name()), b.score(queues[1].Name())}
 				if now[0] <= last[0] || now[1] <= last[1] {
 					return false
@@ -181,13 +181,13 @@ func (h holdUp) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// A replica that is busy with a takeover goes on to beat: else it is lost as well.
+// A replica goes on sending heartbeats during a takeover; else it would be lost too.
 func TestHeartbeatGoesOnDuringATakeover(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	b := newBench(t, server.Client())
 	lost, client := b.queue("lost"), server.Client()
-	b.beat(lost.Name())
+	b.heartbeat(lost.Name())
 	b.accept(companies(testPartition, 1)[0], "e")
 	b.claim(lost)
 	var name atomic.Pointer[string]
@@ -268,7 +268,7 @@ func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// Replicas that disagree who owns a partition do no harm.
+// Two replicas that both act as owner of a partition do no harm.
 func TestTwoOwners(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, redisOf(t))
@@ -334,5 +334,5 @@ func TestSchedulerLag(t *testing.T) {
 	if err := q.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nobody serves them any more", func() bool { return q.Lag() > 0 })
+	eventually(t, "the lag grows after the stop", func() bool { return q.Lag() > 0 })
 }

@@ -1,5 +1,5 @@
--- check refuses the script when this build, which reads the formats OLDEST to
--- NEWEST, cannot read one of the partitions with these key prefixes.
+-- check refuses the script when this build cannot read the stored format of one of the
+-- partitions with these key prefixes. This build reads the formats OLDEST to NEWEST.
 local function check(prefixes)
   local keys = {}
   for i, P in ipairs(prefixes) do keys[i] = P .. 'format' end

@@ -36,7 +36,7 @@ type Statement struct {
 }
 
 // Store is the billing statements of a database. It is safe for concurrent use. Every
-// method returns storage.ErrUnavailable, wrapped, when the database is away or too slow.
+// method returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct{ db *storage.DB }
 
 // New returns the billing statements of a database.

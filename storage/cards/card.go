@@ -155,7 +155,7 @@ func (r Request) Order(currency string) Order {
 	return o
 }
 
-// listedType is what a list of cards calls the product that was asked for.
+// listedType returns the card type in lists for the requested type.
 func (r Request) listedType() string {
 	switch {
 	case strings.EqualFold(r.Type, "VIRTUAL"):

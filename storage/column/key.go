@@ -12,10 +12,10 @@ import (
 // Key is a UUID as the database holds it: 16 raw bytes.
 type Key uuid.UUID
 
-// Value is what is written.
+// Value returns the bytes that the database stores.
 func (k Key) Value() (driver.Value, error) { return k[:], nil }
 
-// Scan takes what was read.
+// Scan reads a value of the database.
 func (k *Key) Scan(src any) error {
 	b, ok := src.([]byte)
 	if !ok || len(b) != len(k) {

@@ -23,8 +23,8 @@ const (
 	purgeBatch = 1000
 )
 
-// Once lets a creation be asked for any number of times and be done once: what
-// was made is recorded under Key in the transaction that makes it, for 24 h.
+// Once makes a creation idempotent. The transaction that creates a row also records the row
+// under Key, for 24 h.
 // The zero value records nothing.
 type Once struct {
 	// Key is the SHA-256 of the caller and its Idempotency-Key.
@@ -37,7 +37,7 @@ type Once struct {
 type Creation struct {
 	UUID      uuid.UUID
 	CreatedAt int64 // milliseconds since 1970
-	Again     bool  // it was made before
+	Again     bool  // an earlier request used the key
 }
 
 // Options configures New.

@@ -47,7 +47,7 @@ var benchStores = map[string]func() (data, time.Duration){
 	}),
 }
 
-// benchEnds is what to do, last first, when all benchmarks are over.
+// benchEnds has the functions that run after all benchmarks, the last one first.
 var benchEnds []func()
 
 // cleaning runs the tests and benchmarks and then the benchEnds.
@@ -133,7 +133,7 @@ func benchPage(b *testing.B, number int) {
 	}
 }
 
-// BenchmarkFiltered lists with a filter that nobody has used before.
+// BenchmarkFiltered lists with a filter that is not in the cache yet.
 func BenchmarkFiltered(b *testing.B) {
 	for name, setup := range benchStores {
 		b.Run(name, func(b *testing.B) {

@@ -42,8 +42,8 @@ var errEnough = errors.New("enough")
 // it stand in the way of that.
 const maxTurns = 2
 
-// Another process (SQLite takes one Store for one) writes beside an import that
-// does not end, and has its turn.
+// A second Store, which SQLite treats as another process, writes during an endless import and
+// does not wait for long.
 func TestWritesGoOnDuringAnImport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

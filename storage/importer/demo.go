@@ -113,7 +113,7 @@ type demo struct {
 	err  error
 }
 
-// demoCompany is what the lines of one company share.
+// demoCompany has the values that the lines of one company share.
 type demoCompany struct {
 	uuid                             uuid.UUID
 	currency                         string

@@ -20,8 +20,7 @@ import (
 	"spendhook/storage/locations"
 )
 
-// The order in which the objects of a batch are written: what is referred to
-// comes first.
+// The order in which the objects of a batch are written: referenced objects come first.
 const (
 	rankCompany = iota
 	rankUser
@@ -38,12 +37,11 @@ type entry interface {
 	id() uuid.UUID
 	// company is the object's company, also for a company.
 	company() uuid.UUID
-	// check reports what is wrong with the object by itself.
+	// check reports invalid fields, without the database.
 	check(e *invalid.Error)
-	// settle adds what is derived from a sound object; now is for what has no
-	// time of its own.
+	// settle sets the derived values of a valid object; now is the default of missing times.
 	settle(now time.Time) error
-	// values are those of the columns of its table, or why there are none.
+	// values returns the values of the table's columns, or the reason to refuse the line.
 	values(k *known) ([]any, error)
 }
 
@@ -67,7 +65,7 @@ func newEntry(kind string) entry {
 	}
 }
 
-// kinded is the member that tells what a line holds.
+// kinded reads the kind of a line.
 type kinded struct {
 	Kind string `json:"kind"`
 }
@@ -100,7 +98,7 @@ func parseEntry(line []byte, now time.Time) (entry, error) {
 	return e, e.settle(now)
 }
 
-// jsonReason leaves the names of Go types out of what is said about a line.
+// jsonReason returns the reason of a JSON error without the names of Go types.
 func jsonReason(err error) error {
 	var semantic *json.SemanticError
 	if !errors.As(err, &semantic) {

@@ -18,8 +18,8 @@ import (
 
 const (
 	batchTimeout = time.Minute
-	// maxTurn is how long a transaction of an import may keep others that write
-	// to the same SQLite file waiting: batches shrink to it.
+	// maxTurn is the intended duration of one transaction of an import, which blocks other
+	// writers of the SQLite file. The size of the batches is adapted to it.
 	maxTurn = 200 * time.Millisecond
 )
 
@@ -27,14 +27,14 @@ const (
 // of company, user, card, location, reimbursement or statement. A line with a
 // known uuid replaces what the database has. What a line refers to must stand
 // before it; a reimbursement brings its requester along, as an inactive user,
-// when no such user is known. It reads as a stream, in bounded memory. Others may
-// read and write meanwhile: it works in short transactions and makes way between.
+// when no such user is known. It reads as a stream, in bounded memory. Other processes
+// may read and write meanwhile: transactions are short, and waiting writers go first.
 type Importer struct {
 	DB  *storage.DB      // required
 	Now func() time.Time // nil: the real clock
-	// Refused hears of each refused line, in order.
+	// Refused is called for each refused line, in order.
 	Refused func(Refusal)
-	// Progress hears how far the import has come, after each batch.
+	// Progress is called after each batch.
 	Progress func(Report)
 }
 
@@ -95,7 +95,7 @@ func newPace(lines int64) *pace {
 	return p
 }
 
-// took learns from a transaction of n lines how many fill a turn.
+// took adapts the batch size to the duration of a transaction of n lines.
 func (p *pace) took(n int64, d time.Duration) {
 	fit := float64(n) * float64(maxTurn) / float64(max(d, time.Millisecond))
 	p.lines.Store(min(max(int64(fit), minLines), batchLines))

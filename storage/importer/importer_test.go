@@ -148,7 +148,7 @@ func everything(t *testing.T, s data) []int64 {
 	return []int64{reimbursements, cards, locations}
 }
 
-// The later of two lines about one object wins, as if each were a file.
+// Of two lines about one object the later one wins, as if each line were a file.
 func TestImportTakesLinesInOrder(t *testing.T) {
 	t.Parallel()
 	for name, setup := range databases {
@@ -226,8 +226,8 @@ func TestDemoDataIsTheSameForTheSameSeed(t *testing.T) {
 	}
 }
 
-// FuzzImport: whatever the bytes, an import ends, counts every line, and never
-// fails for what is in a line.
+// FuzzImport: an import of any bytes ends and counts every line. The content of a line never
+// fails the import.
 func FuzzImport(f *testing.F) {
 	f.Add([]byte(storagetest.FullReimbursement))
 	f.Add([]byte(`{"kind":"company",` + someUUID + `,"name":"x","currency":"JPY","creditLimit":1e30}` + "\n\n{}"))

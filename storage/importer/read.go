@@ -22,7 +22,7 @@ const (
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// batch is what one transaction of an import writes. No object is twice in it.
+// batch has the entries that one transaction of an import writes. No object is in it twice.
 type batch struct {
 	entries        [ranks][]numbered
 	seen           map[identity]bool
@@ -31,7 +31,7 @@ type batch struct {
 	bytes          int64
 }
 
-// numbered is an entry and where it stood.
+// numbered is an entry with its line number.
 type numbered struct {
 	entry
 	line int64

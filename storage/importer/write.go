@@ -16,8 +16,8 @@ import (
 // chunkRows is how many rows one statement inserts.
 const chunkRows = 50
 
-// table names the columns that an import writes. The first is the key; guard is
-// the column that an existing row must agree in, or reason tells why not.
+// table names the columns that an import writes. The first is the primary
+// key. An existing row must have the same value in the column guard; else reason is the error.
 type table struct {
 	name          string
 	columns       []string
@@ -147,7 +147,7 @@ func (w *batchWriter) refuse(line int64, reason string) {
 	w.refused = append(w.refused, Refusal{Line: line, Reason: reason})
 }
 
-// look finds what the entries refer to.
+// look reads the objects that the entries refer to.
 func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*known, error) {
 	k := &known{companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
 	if rank == rankCompany {
@@ -270,7 +270,7 @@ func (w *batchWriter) upsertChunk(ctx context.Context, t table, rows []row) erro
 	return w.refuseForeign(ctx, t, rows)
 }
 
-// refuseForeign reports the rows that the guard kept from being written.
+// refuseForeign refuses entries whose guard column differs from the existing row.
 func (w *batchWriter) refuseForeign(ctx context.Context, t table, rows []row) error {
 	guard := 1
 	for t.columns[guard] != t.guard {

@@ -1,5 +1,5 @@
-// Package lists is what the lists of spend data share: pages, the company, filters by
-// the value of a column.
+// Package lists has the common parts of lists of spend data: pages, and filters by company and
+// by the value of a column.
 package lists
 
 import (
@@ -23,7 +23,7 @@ type Page struct {
 	Number, Size int
 }
 
-// Limit is the size that is really used.
+// Limit returns the size of the page, with the default and the maximum applied.
 func (p Page) Limit() int {
 	if p.Size == 0 {
 		return defaultSize
@@ -39,7 +39,7 @@ func (p Page) Apply(q *bun.SelectQuery) *bun.SelectQuery {
 	return q.Limit(int64(p.Limit())).Offset(p.Offset())
 }
 
-// Check reports what is wrong with the page.
+// Check reports invalid fields of the page.
 func (p Page) Check(e *invalid.Error) {
 	if p.Number < 0 {
 		e.Add("page", "INVALID", "must be 0 or more")
@@ -49,8 +49,8 @@ func (p Page) Check(e *invalid.Error) {
 	}
 }
 
-// InCompany keeps to one company, or names all of them, so that indexes that
-// begin with the company serve both.
+// InCompany restricts q to one company. For all companies it selects their uuids, so that
+// indexes that begin with the company also serve these queries.
 func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
 	if company == nil {
 		return q.Where("company_uuid IN (SELECT uuid FROM companies)")

@@ -1,4 +1,4 @@
-// Package locations reads the locations of companies: one, and lists.
+// Package locations reads the locations of companies.
 package locations
 
 import (
@@ -28,8 +28,8 @@ type Location struct {
 }
 
 // Filter narrows a list of locations; zero fields do not. A nil Company
-// means all companies. Without a Page the list is read in parts of 1,000, each of
-// which goes on After the last location of the one before.
+// means all companies. Without a Page, a call reads at most 1,000 locations.
+// The next call continues After the last location of this one.
 type Filter struct {
 	Company *uuid.UUID
 	Status  string
@@ -40,7 +40,7 @@ type Filter struct {
 const part = 1000
 
 // Store is the locations of a database. It is safe for concurrent use. Every method
-// returns storage.ErrUnavailable, wrapped, when the database is away or too slow.
+// returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct{ db *storage.DB }
 
 // New returns the locations of a database.
@@ -74,8 +74,8 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Location, error
 }
 
 // List reads locations, the first created first and then by uuid, with
-// the number of all that pass the filter, but for After, with which they are not
-// counted. The error may be an *invalid.Error.
+// the number of all locations that pass the filter. With After, this number is 0. The error may
+// be an *invalid.Error.
 func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int64, err error) {
 	if err := f.check(); err != nil {
 		return nil, 0, err

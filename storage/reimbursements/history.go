@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// maxHistories bounds how many filters' histories are kept: 16 bytes for each
-	// day that has rows, 12 kB for two years, 160 kB for thirty.
+	// maxHistories bounds the cached histories of filters. A history takes 16 bytes for each
+	// day that has rows: 12 kB for two years, 160 kB for thirty.
 	maxHistories = 256
-	// crowded is how many rows of one day are worth finding one's way among.
+	// crowded is the number of skipped rows within a day from which on a page seeks by uuid.
 	crowded = 4096
 )
 
 // history counts the reimbursements that pass one filter, by recency or, within
-// one day, by the first byte of their uuid. It gives the exact total and tells
-// where any page begins, so that a page far down costs what the first one does:
-// both begin with a seek. It is exact for one revision of the data, and the
+// one day, by the first byte of their uuid. It gives the exact total and
+// the start of any page. A page far down therefore costs as much as the first one: both
+// begin with a seek. It is exact for one revision of the data, and the
 // revision is read in the same snapshot as the page.
 type history struct {
 	rev   int64
@@ -54,7 +54,7 @@ func (h history) find(offset int64) (step, int64) {
 // ordinal is a counted value: a number, or one byte.
 type ordinal int
 
-// Scan takes what was read.
+// Scan reads a value of the database.
 func (o *ordinal) Scan(src any) error {
 	switch v := src.(type) {
 	case int64:
@@ -67,7 +67,7 @@ func (o *ordinal) Scan(src any) error {
 	return nil
 }
 
-// count makes the history of the rows of q by the expression, or remembers it.
+// count returns the history of the rows of q by the expression, from the cache or by a query.
 // Concurrent calls with the same arguments share one count.
 func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by string) (history, error) {
 	q = q.ColumnExpr("? AS at, count(*) AS n", bun.Safe(by)).GroupExpr("?", bun.Safe(by)).OrderExpr("1")
@@ -82,7 +82,7 @@ func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by str
 	mine := false
 	v, err, _ := s.counting.Do(strconv.FormatInt(rev, 10)+" "+name, func() (any, error) {
 		mine = true
-		if h, ok := known(); ok { // another has just counted
+		if h, ok := known(); ok { // another call has just counted
 			return h, nil
 		}
 		h, err := countRows(ctx, q, rev)
@@ -91,7 +91,7 @@ func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by str
 		}
 		return h, err
 	})
-	if err != nil && !mine && ctx.Err() == nil { // it was the other's time that ran out
+	if err != nil && !mine && ctx.Err() == nil { // the call that counted timed out, not this one
 		return countRows(ctx, q, rev)
 	}
 	return v.(history), err

@@ -13,8 +13,8 @@ import (
 	"spendhook/storage/column"
 )
 
-// sparse is how many rows are quickly sorted, so that the index of the filter
-// serves a page better than the index of the order does.
+// sparse is the number of rows up to which the filter's index and a sort are faster than the
+// index of the list's order.
 const sparse = 2000
 
 type reimbursementRow struct {
@@ -68,8 +68,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Reimbursement, total
 	return list, total, nil
 }
 
-// revision grows with every change that a list of the company, or of all
-// companies, can show.
+// revision increases with every change of the reimbursements of the company, or of any company.
 func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, err error) {
 	q := db.NewSelect().Table("companies").ColumnExpr("CAST(COALESCE(SUM(reimbursements_rev), 0) AS BIGINT)")
 	if company != nil {
@@ -78,7 +77,8 @@ func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, e
 	return rev, q.Scan(ctx, &rev)
 }
 
-// dayColumn keeps the order's index out of the way of the filter's.
+// dayColumn returns the column of the order. With a "+", the database cannot use the index of
+// the order and uses the index of the filter.
 func (f *Filter) dayColumn() string {
 	if f.onlyByDay() {
 		return "recency"
@@ -119,7 +119,7 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, r
 		Where("r.uuid IN (?)", ids).OrderExpr("r.recency, r.uuid").Scan(ctx)
 }
 
-// reimbursement puts together what the columns hold and what the detail does.
+// reimbursement returns the reimbursement that the columns and the detail describe.
 func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	var out Reimbursement
 	if err := json.Unmarshal([]byte(r.Detail), &out); err != nil {

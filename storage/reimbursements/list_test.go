@@ -184,8 +184,8 @@ func anyFilter(t *rapid.T, m model) reimbursements.Filter {
 }
 
 // Section 4.3: every filter, alone and together, on every page, gives what a
-// search through all the rows gives. The rows change between the lists, so that
-// nothing remembered may be out of date.
+// search through all the rows gives. The rows change between the lists, so
+// a stale cache would fail the test.
 func TestSpec43FiltersAndPagesAgainstAModel(t *testing.T) {
 	t.Parallel()
 	for name, setup := range databases {

@@ -47,7 +47,7 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 	})
 }
 
-// asked keeps the text of what is asked of reimbursements.
+// asked records the text of queries on reimbursements.
 type asked struct {
 	mu      sync.Mutex
 	queries []string
@@ -132,7 +132,7 @@ func (c *countings) AfterQuery(_ context.Context, e *bun.QueryEvent) {
 	}
 }
 
-// Whatever is asked by many at once is counted once, and again after a change.
+// Concurrent calls with the same filter count once. After a change the next call counts again.
 func TestOneCountsForAll(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {

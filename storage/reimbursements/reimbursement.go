@@ -59,7 +59,7 @@ type Reference struct {
 	Links ignored `json:"links,omitzero"`
 }
 
-// ignored takes any JSON value and forgets it.
+// ignored accepts any JSON value and discards it.
 type ignored struct{}
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -88,13 +88,13 @@ type Amount struct {
 	Amount   decimal.Decimal `json:"amount"`
 }
 
-// ValidationStatus is the state of the request and what was said about it.
+// ValidationStatus is the state of the request with its comments.
 type ValidationStatus struct {
 	Status  string `json:"status"`
 	Comment string `json:"comment,omitzero"`
 }
 
-// PaymentDetail tells how the request was paid.
+// PaymentDetail describes the payment of the request.
 type PaymentDetail struct {
 	PaymentMethod     string `json:"paymentMethod,omitzero"`
 	PaymentMethodNote string `json:"paymentMethodNote,omitzero"`
@@ -159,7 +159,7 @@ func checkLength(e *invalid.Error, field string, n int) {
 	}
 }
 
-// onlyByDay: nothing but the company and the last update narrows the list.
+// onlyByDay reports whether only the company and the last update restrict the list.
 func (f *Filter) onlyByDay() bool {
 	none := DateRange{}
 	return f.RequestCreationDate == none && f.ExpenseDate == none && f.FinalApprovalDate == none &&
@@ -167,9 +167,9 @@ func (f *Filter) onlyByDay() bool {
 		f.RequesterName == ""
 }
 
-// apply narrows q to what passes the filter. wide is put before the columns
-// whose index is of no use to a page of a long list: "+", which is nothing but
-// keeps both databases from serving the condition by an index, or "".
+// apply restricts q to the rows that pass the filter. wide is a prefix of the other columns of
+// days: "+" stops both databases from using an index of these columns, which does not help a
+// page of a long list; "" allows the index.
 func (f *Filter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
 	q = lists.InCompany(q, f.Company)
 	q = f.LastUpdateDate.negated().apply(q, "recency")
@@ -199,7 +199,7 @@ func (r DateRange) apply(q *bun.SelectQuery, column string) *bun.SelectQuery {
 	return q
 }
 
-// negated is the same range of days counted as recency is.
+// negated converts the range to the values of the column recency, which are negative days.
 func (r DateRange) negated() DateRange {
 	return DateRange{Start: negate(r.End), End: negate(r.Start)}
 }

@@ -1,5 +1,5 @@
-// Package reimbursements reads requests for reimbursement: lists, whose every page costs
-// about the same, and their filters.
+// Package reimbursements reads requests for reimbursement. Lists have filters, and every
+// page of a list costs about the same.
 package reimbursements
 
 import (
@@ -10,8 +10,8 @@ import (
 )
 
 // Store is the reimbursements of a database. It is safe for concurrent use. Every
-// method returns storage.ErrUnavailable, wrapped, when the database is away or
-// too slow.
+// method returns storage.ErrUnavailable, wrapped, when the database is
+// unreachable or too slow.
 type Store struct {
 	db        *storage.DB
 	histories *lru.Cache[string, history]

@@ -12,7 +12,7 @@ import (
 	"spendhook/storage/importer"
 )
 
-// Now is the time of what Import imports and does not date.
+// Now is the time of imported objects without a time of their own.
 var Now = time.Date(2026, time.July, 1, 10, 0, 0, 0, time.UTC)
 
 // Two companies: Acme (EUR, limit 1,000.00) with the users Ann (ERP-1) and the

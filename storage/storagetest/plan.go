@@ -25,7 +25,7 @@ func WantIndex(t *testing.T, db *storage.DB, index string, query func(bun.IDB) *
 			}
 		}
 		if !strings.Contains(plan, index) {
-			t.Errorf("%s does not serve the filter:\n%s", index, plan)
+			t.Errorf("the plan does not use the index %s:\n%s", index, plan)
 		}
 		return err
 	})
@@ -34,7 +34,7 @@ func WantIndex(t *testing.T, db *storage.DB, index string, query func(bun.IDB) *
 	}
 }
 
-// Plan is what the database would do for a query.
+// Plan returns the query plan of the database.
 func Plan(ctx context.Context, db bun.IDB, q *bun.SelectQuery) (string, error) {
 	prefix, columns := "EXPLAIN QUERY PLAN ", 4
 	if storage.IsPostgres(db) {
@@ -44,7 +44,7 @@ func Plan(ctx context.Context, db bun.IDB, q *bun.SelectQuery) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = rows.Close() }() // Err tells what there is to tell
+	defer func() { _ = rows.Close() }() // rows.Err returns the error
 	var plan []string
 	for rows.Next() {
 		var step string

@@ -14,7 +14,7 @@ import (
 	"spendhook/storage"
 )
 
-// timeout is for machines that are busy with other tests.
+// timeout is the time-out of database calls; machines are busy with other tests.
 const timeout = 20 * time.Second
 
 // SQLite returns a data directory with an empty database of the test's own.

@@ -1,9 +1,9 @@
--- Adds a subscriber, once: running it again with the same uuid changes nothing.
+-- Adds a subscriber. A second call with the same uuid changes nothing.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition
--- ARGV: 1 uuid, 2 URL, 3 subscriber JSON, 4 company, 5 most subscribers, 6 key
---       prefix, 7 to 10 how its endpoint is served, as configure takes it
--- Returns OK, TAKEN (another has the URL) or QUOTA.
+-- ARGV: 1 uuid, 2 URL, 3 subscriber JSON, 4 company, 5 maximum of subscribers, 6 key
+--       prefix, 7 to 10 the settings of its endpoint, in the order of configure
+-- Returns OK, TAKEN (another subscriber has the URL) or QUOTA.
 local owner = redis.call('HGET', KEYS[4], ARGV[2])
 if owner then
   return owner == ARGV[1] and 'OK' or 'TAKEN'

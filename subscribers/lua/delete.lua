@@ -1,10 +1,11 @@
--- Removes a subscriber. After the last one only the version stays, for a while;
--- with an egress certificate, both stay until that is removed.
+-- Removes a subscriber. After the last subscriber of a company only the version stays, for
+-- a limited time; with an egress certificate, version and certificate stay until the
+-- certificate is removed.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 companies of the partition, 6 subscriber's
 --       health
 -- ARGV: 1 uuid, 2 company, 3 ms to keep the version alone, 4 key prefix,
---       5 revisions that it may have, with commas between; '' for any
+--       5 accepted revisions, with commas between; '' for any
 -- Returns 1, or 0 when there is no such subscriber, or -1 when it has another revision.
 if ARGV[5] ~= '' then
   local raw = redis.call('HGET', KEYS[3], ARGV[1])
@@ -13,7 +14,8 @@ end
 if redis.call('HDEL', KEYS[3], ARGV[1]) == 0 then
   return 0
 end
-local urls = redis.call('HGETALL', KEYS[4]) -- what stands in a damaged JSON is not known
+-- The subscriber's JSON may be damaged, so the script looks for its uuid in all URLs.
+local urls = redis.call('HGETALL', KEYS[4])
 for i = 1, #urls, 2 do
   if urls[i + 1] == ARGV[1] then
     redis.call('HDEL', KEYS[4], urls[i])
@@ -22,7 +24,7 @@ end
 redis.call('DEL', KEYS[6])
 redis.call('ZREM', ARGV[4] .. 'fs:' .. ARGV[2], ARGV[1])
 touch(KEYS[3])
--- What waits for it is claimed, at no rate and in no order, and cancelled.
+-- Without rate, order and pause, waiting deliveries are claimed and then cancelled.
 configure(ARGV[4], ARGV[2], ARGV[1], '', '', '', '', clock())
 resume(ARGV[4], ARGV[2], ARGV[1], clock())
 redis.call('DEL', ARGV[4] .. 'hs:' .. ARGV[2] .. '/' .. ARGV[1])

@@ -1,12 +1,13 @@
--- Adds what was seen of a subscriber's endpoint to its health.
+-- Adds a sample of a subscriber's endpoint to its health.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 subscriber's
 --       health, 4 company's subscribers
--- ARGV: 1 uuid, 2 "1" after a success, 3 failures since, 4 at (ms),
---       5 failures in a row that make it failing, 6 ms of failing that expire
---       it, 7 ms until expired is reported again, 8 ms to live, 9 key prefix,
---       10 company, 11 at (RFC 3339), 12 and 13 the notices of failing and of
---       recovered ('' for none), in which @since is the first failure's ms,
---       "@failingSince" its time and "@failures" the failures in a row
+-- ARGV: 1 uuid, 2 "1" when an attempt succeeded, 3 failures after the last success, 4 time
+--       of the sample (ms), 5 failures in a row after which the state is failing, 6 ms of
+--       failing after which it expires, 7 ms until the expiry is reported again, 8 ms that
+--       the health is kept, 9 key prefix, 10 company, 11 time of the sample (RFC 3339), 12
+--       and 13 the notices for failing and for recovered ('' for none). In the notices, the
+--       script replaces @since by the ms of the first failure, "@failingSince" by its time
+--       and "@failures" by the failures in a row.
 -- Returns {transition, state, failures in a row, failing since, last success}.
 if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then
   return {'none', 'healthy', '0', '', ''}
@@ -43,7 +44,8 @@ if transition == 'failing' or transition == 'recovered' then
 end
 local failing = ARGV[9] .. 'fs:' .. ARGV[10]
 if state == 'failing' then
-  redis.pcall('ZADD', failing, at, ARGV[1]) -- only shown: a damaged key must not fail the script
+  -- The set is for display only: a damaged key must not fail the script.
+  redis.pcall('ZADD', failing, at, ARGV[1])
   redis.pcall('ZREMRANGEBYSCORE', failing, '-inf', at - ARGV[8])
   redis.pcall('PEXPIRE', failing, ARGV[8])
 else

@@ -1,5 +1,5 @@
--- Pauses a subscriber: all its deliveries wait in its endpoint queue. Running it
--- again changes nothing.
+-- Pauses a subscriber: all its deliveries wait in its endpoint queue. A second call changes
+-- nothing.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's subscribers
 -- ARGV: 1 uuid, 2 key prefix, 3 company, 4 reason
 -- Returns 1, or 0 when there is no such subscriber.

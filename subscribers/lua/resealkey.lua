@@ -1,7 +1,7 @@
--- Replaces a company's signing seed if it still is what the caller read.
+-- Replaces a company's signing seed if it still has the value that the caller read.
 -- KEYS: 1 company's seed
 -- ARGV: 1 value read, 2 value to write
--- Returns 1, or 0 when it has changed meanwhile.
+-- Returns 1, or 0 when the seed has changed meanwhile.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

@@ -1,5 +1,5 @@
--- Ends the pause of a subscriber, if there is one. What waited is due now; the owner
--- of the partition serves it within half a second.
+-- Ends the pause of a subscriber, if there is one. Waiting deliveries become due; the owner
+-- of the partition serves them within half a second.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's subscribers
 -- ARGV: 1 uuid, 2 key prefix, 3 company
 -- Returns 1, or 0 when there is no such subscriber.

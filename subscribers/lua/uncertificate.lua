@@ -1,8 +1,8 @@
--- Removes a company's egress certificate. For a company without subscribers
--- only the version stays, for a while.
+-- Removes a company's egress certificate. For a company without subscribers only the
+-- version stays, for a limited time.
 -- KEYS: 1 company's subscribers, 2 certificates of the partition, 3 company's URLs
 -- ARGV: 1 company, 2 ms to keep the version alone
--- Returns 1, or 0 when there is none.
+-- Returns 1, or 0 when there is no certificate.
 if redis.call('HDEL', KEYS[1], 'c') == 0 then
   return 0
 end

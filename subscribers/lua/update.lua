@@ -1,12 +1,13 @@
--- Replaces a subscriber's JSON if it still is what the caller read. Running it
--- again changes nothing.
+-- Replaces a subscriber's JSON if it is still the JSON that the caller read. A second call
+-- changes nothing.
 -- KEYS: 1 the partition's due set, 2 a key that never exists, 3 company's
 --       subscribers, 4 company's URLs, 5 subscriber's health
--- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write,
---       6 "enabled" or "disabled" when it is that now, and was not, 7 key prefix, 8 company, 9 the notice of the
---       change ('' for none), 10 now (ms), 11 to 14 how its endpoint is served, as
---       configure takes it
--- Returns {OK}, {GONE}, {TAKEN} (another has the URL) or {CHANGED, current JSON}.
+-- ARGV: 1 uuid, 2 JSON read, 3 JSON to write, 4 URL read, 5 URL to write, 6 "enabled" or
+--       "disabled" when this call changes that, else '', 7 key prefix, 8 company, 9 the
+--       notice of the change ('' for none), 10 now (ms), 11 to 14 the settings of its
+--       endpoint, in the order of configure
+-- Returns {OK}, {GONE}, {TAKEN} (another subscriber has the URL) or {CHANGED, current
+--   JSON}.
 local current = redis.call('HGET', KEYS[3], ARGV[1])
 if not current then
   return {'GONE'}
@@ -25,7 +26,7 @@ if ARGV[4] ~= ARGV[5] then
   redis.call('HSET', KEYS[4], ARGV[5], ARGV[1])
 end
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
-if ARGV[6] == 'enabled' then -- its health is forgotten
+if ARGV[6] == 'enabled' then -- delete its health
   redis.call('DEL', KEYS[5])
   redis.call('ZREM', ARGV[7] .. 'fs:' .. ARGV[8], ARGV[1])
 end

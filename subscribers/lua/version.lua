@@ -1,8 +1,7 @@
--- Prepended to every script that changes a company's subscribers.
--- touch raises the version (field v of the hash at key). It is at least Redis's
--- time in µs: so it stays ahead of every version that was ever read, also
--- after the hash of a company without subscribers expired or a backup was
--- restored.
+-- Part of every script that changes a company's subscribers. touch raises the version
+-- (field v of the hash at key), at least to Redis's time in µs. So the version exceeds
+-- every version that was read before, even after the hash of a company without subscribers
+-- has expired or a backup was restored.
 local function touch(key)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]

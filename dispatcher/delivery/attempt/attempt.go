@@ -1,5 +1,5 @@
-// Package attempt is one POST of a delivery: what came of it, and what of that is kept
-// in the delivery's log.
+// Package attempt describes one POST of a delivery: its result, and its entry in the
+// delivery's log.
 package attempt
 
 import (
@@ -12,7 +12,7 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// Result is what came of an attempt.
+// Result is the result of an attempt.
 type Result struct {
 	Outcome    Outcome
 	StatusCode int    // 0 when no response came
@@ -21,7 +21,7 @@ type Result struct {
 	StartedAt  time.Time
 	Duration   time.Duration
 	RetryAfter time.Duration // how long the receiver asked to wait; 0: it did not
-	Sent       http.Header   // what the request was made with; nil when none was
+	Sent       http.Header   // headers of the request; nil when no request was sent
 	Waited     Waited
 	Timing     Timing
 }
@@ -33,8 +33,8 @@ type Outcome int
 const (
 	Failed      Outcome = iota
 	Succeeded           // the receiver acknowledged it
-	Gone                // the receiver wants no more: 410
-	Interrupted         // it was cut short by this daemon
+	Gone                // the receiver answered 410: no more deliveries
+	Interrupted         // this daemon cancelled the attempt
 	Locked              // nothing was sent: a secret of the subscriber does not open
 )
 
@@ -44,13 +44,13 @@ const maxLog = 20
 
 // Attempt is one POST of a delivery.
 type Attempt struct {
-	Number       int    `json:"n"` // 1 for the first attempt of the delivery, replays count on
+	Number       int    `json:"n"` // 1 for the first attempt of the delivery; replays continue the count
 	StartedAt    int64  `json:"t"` // unix ms
 	DurationMs   int64  `json:"d"`
 	StatusCode   int    `json:"c,omitzero"`  // 0 when no response came
 	Error        string `json:"e,omitempty"` // the class of the failure; empty: none
 	ResponseBody []byte `json:"b,omitempty"` // at most the first 1 KiB, of the last attempt only
-	Sent         string `json:"h,omitempty"` // its headers, as sentOf has them; empty: as the next attempt
+	Sent         string `json:"h,omitempty"` // sentOf(headers of the request); empty: the same as the next attempt
 	Waited       Waited `json:"w,omitempty"`
 	Timing       Timing `json:"p,omitzero"`
 	Trace        string `json:"x,omitempty"` // the traceparent it was sent with; empty: none
@@ -58,8 +58,7 @@ type Attempt struct {
 	Unknown jsontext.Value `json:",embed"` // what a newer release wrote
 }
 
-// New is what is kept of the attempt with a number: of its answer, that to a
-// failure.
+// New makes the log entry of an attempt. It keeps the answer of a failure only.
 func New(number int, res Result) Attempt {
 	a := Attempt{
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
@@ -74,8 +73,8 @@ func New(number int, res Result) Attempt {
 	return a
 }
 
-// Append returns a log with one more attempt: the latest maxLog of them, and the answer
-// of this one alone, if it failed.
+// Append returns a log with one more attempt. The log has the latest maxLog attempts, and
+// only the last one keeps its answer.
 func Append(log []Attempt, number int, res Result) []Attempt {
 	log = slices.Clone(log)
 	for i := range log {

@@ -10,8 +10,8 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// Headers of an attempt whose values are shown as they were sent. Those of all others,
-// which a subscriber set, are secrets.
+// Headers of an attempt that are shown with their values. All other headers were set by the
+// subscriber: their values are secret.
 const (
 	headerAgent     = "User-Agent"
 	headerType      = "Content-Type"
@@ -25,20 +25,20 @@ const (
 const (
 	usualType = "application/json"
 	redacted  = "[redacted]"
-	// nothingSent is kept of an attempt that had no headers, before one that had some.
+	// nothingSent marks an attempt without headers when the next attempt has some.
 	nothingSent = "-"
 )
 
-// sentOf is what is kept of the headers of an attempt: user agent, sequence, content
-// type unless it is the usual one, and the names of those that the subscriber set, a
-// line each. The trace is kept beside; the other headers follow from the event and the time.
+// sentOf encodes the headers of an attempt for the log, one per line: user agent, sequence,
+// content type unless it is the usual one, and the names of the subscriber's headers. The
+// trace has its own field; the other headers follow from the event and the time.
 func sentOf(header http.Header) string {
 	if header == nil {
 		return ""
 	}
 	lines := make([]string, 3, len(header))
 	for name, values := range header {
-		if len(values) == 0 { // for net/http alone
+		if len(values) == 0 { // an instruction to net/http, not sent
 			continue
 		}
 		switch name {
@@ -59,8 +59,8 @@ func sentOf(header http.Header) string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// keepSent drops what the attempt before the latest sent, if that was the same: a log of
-// many holds it once.
+// keepSent removes the headers of the attempt before the latest if both sent the same ones,
+// so that the log has them once.
 func keepSent(attempts []Attempt) {
 	last := len(attempts) - 1
 	if last == 0 {
@@ -74,8 +74,8 @@ func keepSent(attempts []Attempt) {
 	}
 }
 
-// Headers are those that attempt i of a delivery's log was made with, by name;
-// secrets are redacted. It is empty when nothing could be sent.
+// Headers returns the headers that attempt i of a delivery's log sent, by name, with secrets
+// redacted. It is empty when no request was sent.
 func Headers(eventID string, attempts []Attempt, i int) map[string]string {
 	sent := ""
 	for _, a := range attempts[i:] {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A log holds what its attempts sent once for as long as it stays the same, and gives it
-// for each of them.
+// A log stores equal headers of successive attempts once, and returns them for each attempt.
 func TestTheLogKeepsHeadersOnce(t *testing.T) {
 	t.Parallel()
 	plain := http.Header{"User-Agent": {"spendhook/1"}, "Content-Type": {"application/json"}, "webhook-sequence": {"7"}, "Idempotency-Key": nil}

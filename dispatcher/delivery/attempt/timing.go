@@ -17,12 +17,12 @@ func (w *Waited) Add(reason string, d time.Duration) {
 	(*w)[reason] += d.Milliseconds()
 }
 
-// Timing is how long the parts of an attempt took, in µs: name resolution, TCP, the TLS
-// handshake, the wait for the first byte of the answer, and the rest of that. What is
-// left of the attempt's duration was spent waiting for a connection.
+// Timing is the duration of each part of an attempt, in µs: name resolution, TCP, the TLS
+// handshake, the wait for the first byte of the answer, and the rest of the answer. The rest
+// of the attempt's duration is the wait for a connection.
 type Timing [5]int64
 
-// NewTiming is what is kept of the durations of the parts.
+// NewTiming makes a Timing of the durations of the parts.
 func NewTiming(dns, connect, tls, firstByte, body time.Duration) Timing {
 	return Timing{dns.Microseconds(), connect.Microseconds(), tls.Microseconds(), firstByte.Microseconds(), body.Microseconds()}
 }

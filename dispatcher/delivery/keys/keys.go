@@ -10,16 +10,16 @@ import (
 
 // docs/redis.md lists type, writer and time to live of each key.
 
-// Deliveries is the hash of one event, subscriber -> record; '#' counts the live
-// ones, '!' is there when one died, '-' when a disabled subscriber was to have one.
+// Deliveries is the hash of one event, subscriber -> record. Field '#' counts the live
+// deliveries; '!' exists when one is dead, '-' when the event matched a disabled subscriber.
 func Deliveries(r events.Ref) string { return partition.Key(r.Company, "d:"+r.String()) }
 
-// HeldMark is the '-' of a Deliveries.
+// HeldMark is the field '-' of Deliveries.
 const HeldMark = "-"
 
 // LiveOfSubscriber is an index of a subscriber's deliveries that are not dead: a zset of
-// event ids by creation. The company is part of the key, so that knowing another company's
-// subscriber tells nothing.
+// event ids by creation. The key includes the company, so that a company cannot read the
+// deliveries of another company's subscriber.
 func LiveOfSubscriber(c, s uuid.UUID) string {
 	return partition.Key(c, "dl:"+c.String()+"/"+s.String())
 }

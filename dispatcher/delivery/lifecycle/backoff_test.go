@@ -54,7 +54,7 @@ func TestBackoffStaysWithinItsJitter(t *testing.T) {
 	})
 }
 
-func TestBackoffOfAWrongScheduleIsAtOnce(t *testing.T) {
+func TestNegativeBackoffIsZero(t *testing.T) {
 	t.Parallel()
 	got, ok := backoff([]time.Duration{-time.Hour}, 1, 0.2, func() float64 { return 0.9 })
 	if !ok || got != 0 {

@@ -1,5 +1,5 @@
-// Package lifecycle is how deliveries move from status to status; docs/delivery-states.md
-// draws it. Everything in it is pure.
+// Package lifecycle has the status transitions of deliveries, as docs/delivery-states.md
+// draws them. All its functions are pure.
 package lifecycle
 
 import (
@@ -16,13 +16,12 @@ type Policy struct {
 	RetryAfterMax time.Duration   // the longest Retry-After that is obeyed
 	DeadRetention time.Duration   // how long dead deliveries, and their events, are kept
 	Retention     time.Duration   // how long settled deliveries are kept
-	KeepDelivered time.Duration   // how long an event is kept whole whose deliveries have all ended well; 0: as the others
+	KeepDelivered time.Duration   // how long an event keeps its payload if all its deliveries were DELIVERED or CANCELLED; 0: Retention
 	FailingAfter  int             // failed attempts in a row that make a subscriber failing
 	DisableAfter  time.Duration   // failing this long without a success disables a subscriber
 }
 
-// Decide says what becomes of a delivery after an attempt. It is pure: rnd gives
-// the jitter, in [0,1).
+// Decide returns the delivery after an attempt. rnd returns the jitter, in [0,1).
 func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) delivery.Record {
 	switch res.Outcome {
 	case attempt.Interrupted:
@@ -53,35 +52,35 @@ func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd 
 	return r
 }
 
-// interrupt requeues a delivery whose attempt was cut short by this daemon: no
-// attempt is counted, and it is due at once.
+// interrupt requeues a delivery after this daemon cancelled its attempt. The attempt is not
+// counted, and the delivery is due at once.
 func interrupt(r delivery.Record, now time.Time) delivery.Record {
 	return again(r, delivery.ReasonInterrupted, now, now)
 }
 
-// Queue puts a delivery into the queue of its endpoint, which has no place for it
-// in memory, or whose breaker is open; no attempt is counted, and it is due at once.
+// Queue moves a delivery to its endpoint queue, because there is no place in memory or the
+// breaker is open. No attempt is counted, and the delivery is due at once.
 func Queue(r delivery.Record, reason string, now time.Time) delivery.Record {
 	return again(r, reason, now, now)
 }
 
-// lockedWait is when to look again whether a subscriber's secrets open.
+// lockedWait is the minimum wait of a delivery while its subscriber's secrets do not open.
 const lockedWait = 30 * time.Second
 
-// lock puts off a delivery whose subscriber has a secret that does not open; no
-// attempt is counted. The waits are spread up to twice lockedWait.
+// lock delays a delivery because a secret of its subscriber does not open. No attempt is
+// counted. The waits are spread from lockedWait to twice lockedWait.
 func lock(r delivery.Record, now time.Time, rnd func() float64) delivery.Record {
 	wait := lockedWait + time.Duration(rnd()*float64(lockedWait))
 	return again(r, delivery.ReasonLocked, now.Add(wait), now)
 }
 
-// Restart begins the schedule again, at once: a retry, replay or recovery.
+// Restart starts the schedule again, due at once, for a retry, replay or recover job.
 func Restart(r delivery.Record, reason string, now time.Time) delivery.Record {
 	r.Step = 0
 	return again(r, reason, now, now)
 }
 
-// Requeue makes a waiting delivery due at once, for the reason it has.
+// Requeue makes a waiting delivery due at once, and keeps its reason.
 func Requeue(r delivery.Record, now time.Time) delivery.Record { return again(r, r.Reason, now, now) }
 
 func again(r delivery.Record, reason string, due, now time.Time) delivery.Record {
@@ -98,16 +97,15 @@ func Hold(r delivery.Record, now time.Time) delivery.Record {
 	return r
 }
 
-// Expire ends a delivery whose event is no longer kept, so that nothing is
-// left to send.
+// Expire ends a delivery whose event no longer exists.
 func Expire(r delivery.Record, now time.Time) delivery.Record {
 	r = Cancel(r, now)
 	r.Reason = delivery.ReasonExpired
 	return r
 }
 
-// Drop ends a delivery that a client gave up: in the quarantine, or while it waited for
-// a paused subscriber.
+// Drop ends a delivery that a client dropped, from the quarantine or while it waited for a
+// paused subscriber.
 func Drop(r delivery.Record, now time.Time) delivery.Record {
 	r = Cancel(r, now)
 	r.Reason = delivery.ReasonDropped

@@ -56,8 +56,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestStateMachine walks a delivery at random and holds it against the rules
-// that docs/delivery-states.md draws.
+// TestStateMachine makes random transitions of a delivery and checks each against the rules
+// of docs/delivery-states.md.
 func TestStateMachine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -28,8 +28,8 @@ var pageSource string
 
 var pageScript = redis.NewScript(pageSource)
 
-// Filter says which deliveries to list; its parts combine with AND, the values of one
-// with OR. Its JSON form is that of what it lets through.
+// Filter selects deliveries. Fields combine with AND, the values of one field with OR. Its
+// JSON form, stored with retry jobs, leaves out company, cursor and size.
 type Filter struct {
 	Company      *uuid.UUID        `json:"-"`                    // nil: all companies, one after the other
 	Subscriber   *uuid.UUID        `json:"subscriber,omitempty"` // needs Company
@@ -46,7 +46,7 @@ type Filter struct {
 
 // Page is a part of a list, newest first within a company. Next is
 // empty at the end; while it is not, a page may be short, even empty, since one
-// call looks at a bounded number of deliveries.
+// call reads a bounded number of deliveries.
 type Page struct {
 	Items []delivery.Delivery
 	Next  string
@@ -55,10 +55,10 @@ type Page struct {
 const (
 	defaultPage = 20
 	maxPage     = 500
-	maxExamined = 1000 // index entries that one page looks at; some deliveries of an event count as one
+	maxExamined = 1000 // index entries that one page reads; perEntry deliveries of an event cost one more
 	examineStep = 100
 	perEntry    = 8    // deliveries that cost as much as an index entry
-	maxLoaded   = 1000 // deliveries that are loaded at a time, but for those of one event
+	maxLoaded   = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
 )
 
 // position is where a page ended.
@@ -74,7 +74,7 @@ const (
 	walkName = "deliveries of a subscriber"
 )
 
-// key tells filters apart.
+// key identifies the filter in cursors.
 func (f *Filter) key() string {
 	return fmt.Sprint(f.Company, f.Subscriber, f.EventTypes, f.Statuses, f.ErrorClasses, f.CodeFrom, f.CodeTo, f.From, f.To)
 }
@@ -89,12 +89,12 @@ func (f *Filter) matches(d *delivery.Delivery) bool {
 		(f.To == nil || !time.UnixMilli(d.Created).After(*f.To))
 }
 
-// isAny reports whether a value is one of those asked for, which all are when none is.
+// isAny reports whether asked is empty or has the value.
 func isAny[T comparable](asked []T, value T) bool {
 	return len(asked) == 0 || slices.Contains(asked, value)
 }
 
-// only reports whether nothing but what holds is asked for.
+// only reports whether the filter asks for statuses, and holds is true for all of them.
 func (f *Filter) only(holds func(delivery.Status) bool) bool {
 	return len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, func(s delivery.Status) bool { return !holds(s) })
 }
@@ -204,7 +204,7 @@ func (l *lister) company(ctx context.Context, at position) error {
 	}
 }
 
-// add appends what the filter lets through, and reports whether the page is full.
+// add appends the deliveries that match the filter, and reports whether the page is full.
 func (l *lister) add(group []delivery.Delivery, after string, at position) bool {
 	l.examined += 1 + len(group)/perEntry
 	for i, d := range group {
@@ -246,8 +246,8 @@ func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
 	}
 }
 
-// highest is the score to begin at. Dead letters are indexed by the time of
-// their death, which says nothing about the latest creation.
+// highest is the score at which to start. Dead letters are indexed by the time of death, so
+// that the filter's range of creation times does not limit their score.
 func (l *lister) highest() string {
 	if l.filter.To == nil || l.filter.only(isDead) {
 		return "+inf"
@@ -281,8 +281,8 @@ func (r *Reader) entries(ctx context.Context, key string, at position, highest s
 	return out, nil
 }
 
-// fitting is how many of the first events have deliveries so few that they may be loaded
-// together; at least one.
+// fitting is how many of the first events may be loaded together, by their numbers of
+// deliveries; at least one.
 func fitting(counts []int64) int {
 	sum := int64(0)
 	for i, count := range counts {
@@ -415,8 +415,8 @@ func (r *Reader) Kept(ctx context.Context, refs []delivery.Ref) ([]bool, error) 
 	return out, nil
 }
 
-// waiting is what the endpoint queue knows of a live delivery that its record does not
-// say.
+// waiting is the state of a live delivery in its endpoint queue, which its record does not
+// contain.
 type waiting struct{ busy, paused *redis.BoolCmd }
 
 func askWaiting(ctx context.Context, pipe redis.Pipeliner, r delivery.Ref) waiting {
@@ -437,8 +437,8 @@ func (w waiting) show(status *delivery.Status, reason *string) {
 	}
 }
 
-// ofEvents reads all deliveries of events, by subscriber, and tells which events a
-// disabled subscriber was to have.
+// ofEvents reads all deliveries of events, by subscriber. held says which events matched a
+// disabled subscriber.
 func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
 	pipe := r.client.Pipeline()
 	cmds := make([]*redis.MapStringStringCmd, len(refs))
@@ -465,7 +465,7 @@ func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]de
 	return groups, held, r.showWaiting(ctx, live)
 }
 
-// showWaiting shows what the endpoint queues know of live deliveries.
+// showWaiting sets status and reason of live deliveries from their endpoint queues.
 func (r *Reader) showWaiting(ctx context.Context, live []*delivery.Delivery) error {
 	if len(live) == 0 {
 		return nil
@@ -484,7 +484,7 @@ func (r *Reader) showWaiting(ctx context.Context, live []*delivery.Delivery) err
 	return nil
 }
 
-// deliveriesOf reads an event's deliveries hash, but for what is damaged.
+// deliveriesOf decodes an event's deliveries hash. It skips damaged records.
 func deliveriesOf(r events.Ref, hash map[string]string) []delivery.Delivery {
 	all := make([]delivery.Delivery, 0, len(hash))
 	for field, text := range hash {

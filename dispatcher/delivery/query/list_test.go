@@ -44,8 +44,8 @@ func storeOn(client redis.UniversalClient) *store.Store {
 	})
 }
 
-// write stores deliveries as matching their events would have, all of the same
-// moment: the hard case for paging.
+// write stores deliveries with one creation time, as if their events had been matched. Equal
+// times are the hard case for paging.
 func (s *shelf) write(sub uuid.UUID, ids []string, at time.Time, as func(*delivery.Record)) {
 	s.t.Helper()
 	for chunk := range slices.Chunk(ids, 500) {
@@ -184,8 +184,8 @@ func TestListOfEventsPagesWithinAnEvent(t *testing.T) {
 	}
 }
 
-// A page looks at a bounded number of deliveries, not of events with any number of them.
-func TestAPageLooksAtABoundedNumberOfDeliveries(t *testing.T) {
+// A page reads a bounded number of deliveries, however many each event has.
+func TestPageReadsABoundedNumberOfDeliveries(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	now := time.Now()

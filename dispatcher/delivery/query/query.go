@@ -55,7 +55,7 @@ func (r *Reader) OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delive
 	return groups[0], nil
 }
 
-// EventStatus sums up where an event's deliveries stand.
+// EventStatus summarises the statuses of an event's deliveries.
 type EventStatus string
 
 // The event statuses.
@@ -64,19 +64,18 @@ const (
 	EventDelivered    EventStatus = "DELIVERED"     // every delivery ended, at least one delivered, none dead
 	EventDead         EventStatus = "DEAD"          // every delivery ended, at least one dead
 	EventCancelled    EventStatus = "CANCELLED"     // every delivery was cancelled
-	EventHeld         EventStatus = "HELD"          // matched, and only disabled subscribers were to receive it
+	EventHeld         EventStatus = "HELD"          // matched only disabled subscribers
 	EventNoSubscriber EventStatus = "NO_SUBSCRIBER" // matched with no subscriber
 )
 
 // EventSummary sums up an event's deliveries.
 type EventSummary struct {
 	Status  EventStatus
-	Matches bool // a filter lets one of its deliveries through
-	Work    int  // that it was to read its deliveries, in index entries
+	Matches bool // one of its deliveries matches the filter
+	Work    int  // cost of reading its deliveries, in index entries
 }
 
-// SumUp sums up events, in their order. Of f, what is about a company and where a list
-// goes on is left aside.
+// SumUp summarises events, in their order. It ignores company, cursor and size of f.
 func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]EventSummary, error) {
 	counts, err := r.counts(ctx, refs)
 	if err != nil {

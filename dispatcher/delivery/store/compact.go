@@ -50,9 +50,9 @@ func (s *Store) CompactionDue(ctx context.Context, now time.Time, partitions []i
 	return due, err
 }
 
-// Compact drops the payload and the deliveries of events that were settled
-// Policy.KeepDelivered ago, a bounded number of each partition. It returns how many,
-// and whether there are more.
+// Compact drops the payload and the deliveries of events that were settled at least
+// Policy.KeepDelivered ago, a bounded number per partition. It returns the number of compacted
+// events, and whether more are due.
 func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (compacted int, more bool, err error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {

@@ -35,8 +35,8 @@ const (
 	keepIDs       = 7 * 24 * time.Hour
 )
 
-// settled is events of one company, brought to their end without a dispatcher, at
-// the times of a clock that only the test moves.
+// settled settles events of one company without a dispatcher, by a clock that only the test
+// moves.
 type settled struct {
 	client     redis.UniversalClient
 	events     *history.Reader
@@ -66,7 +66,7 @@ func newSettled(t *testing.T, client redis.UniversalClient) *settled {
 
 func (s *settled) ref(id string) events.Ref { return events.Ref{Company: s.company, ID: id} }
 
-// accept accepts an event again at each call, with the content.
+// accept accepts events with the content. A further call with the same ids sends them again.
 func (s *settled) accept(t *testing.T, content string, ids ...string) []publish.Result {
 	t.Helper()
 	batch := make([]events.Event, len(ids))
@@ -83,8 +83,8 @@ func (s *settled) accept(t *testing.T, content string, ids ...string) []publish.
 	return results
 }
 
-// record writes a delivery in a status, as the next change of what is kept, and
-// ends the event's matching.
+// record writes a delivery with a status as the next version of its record, and ends the
+// matching of its event.
 func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status delivery.Status, held, guarded bool) *store.Found {
 	t.Helper()
 	r := delivery.Ref{Ref: s.ref(id), Subscriber: subscriber}
@@ -243,7 +243,7 @@ func TestSomeEventsAreNeverCompacted(t *testing.T) {
 	})
 }
 
-// Replay and compaction meet: whoever is first decides, in one step.
+// Replay and compaction race for an event: the first one wins, atomically.
 func TestReplayAndCompaction(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
@@ -310,7 +310,7 @@ func TestCompactionGivesTheCompanyItsBytesBack(t *testing.T) {
 	}
 }
 
-// A damaged event stops the compaction of no other.
+// Compaction skips damaged events.
 func TestCompactionPassesDamagedEvents(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
@@ -329,8 +329,8 @@ func TestCompactionPassesDamagedEvents(t *testing.T) {
 	}
 }
 
-// TestBytesPerEvent holds what an event costs in Redis against its bounds: pending,
-// delivered, and compacted.
+// TestBytesPerEvent checks the bytes of Redis per event against bounds: pending, delivered and
+// compacted.
 func TestBytesPerEvent(t *testing.T) {
 	t.Parallel()
 	const n = 30_000
@@ -364,8 +364,8 @@ func TestBytesPerEvent(t *testing.T) {
 	empty := used(t, s.client) // with the server's own, for connections and scripts
 	got := [3]int64{(pending - empty) / n, (delivered - empty) / n, (compacted - empty) / n}
 	t.Logf("bytes of Redis for an event of 512, pending, delivered and compacted: %d", got)
-	// An allocator with steps of 16 bytes takes 50 more of a delivered event than
-	// one with steps of 8.
+	// An allocator with steps of 16 bytes needs 50 bytes more for a delivered event
+	// than one with steps of 8.
 	if got[0] > 800 || got[1] > 1320 || got[2] > 290 {
 		t.Errorf("%d bytes, want at most 800, 1,320 and 290", got)
 	}
@@ -385,7 +385,7 @@ func (s *settled) delivered(batch []events.Event) []store.Write {
 	return writes
 }
 
-// used is what Redis uses, once it has dropped what it drops in the background.
+// used is the memory of Redis, after it has freed memory in the background.
 func used(t *testing.T, client redis.UniversalClient) int64 {
 	t.Helper()
 	last := int64(-1)
@@ -413,7 +413,7 @@ func infoNumber(info, name string) int64 {
 	return 0
 }
 
-// Compacted events are still read by their numbers, with what they were and when.
+// Compacted events can be read by their numbers, with type and times.
 func TestCompactedEventsAreReadByNumber(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
@@ -462,7 +462,7 @@ func TestCompactedEventsAreReadByNumber(t *testing.T) {
 	}
 }
 
-// What is left of an event that was sent in a trace knows it in any other.
+// A compacted or erased event is recognised as a duplicate in any trace.
 func TestCompactionForgetsTheTrace(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))

@@ -22,9 +22,9 @@ var eraseScript = queues.Script(layout.Lua()+layout.StubLua()+lib+eraseSource, t
 // quarantine.
 var ErrOpen = errors.New("the event is not settled")
 
-// Erase removes the payload of a settled event and its deliveries, with what receivers
-// answered. Its id stays known, with a digest: it is then as if it had been compacted.
-// Erasing it again does nothing. events.ErrNotFound, ErrOpen.
+// Erase removes the payload of a settled event and its deliveries, with the receivers'
+// answers. The event is then compacted: its id and digest stay. Erasing it again does
+// nothing. events.ErrNotFound, ErrOpen.
 func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
 	call := eraseCall(ref, false)
 	if err := script.Run(ctx, s.client, nil, call); err != nil {
@@ -39,9 +39,9 @@ func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
 	return ErrOpen
 }
 
-// EraseAll is Erase for events of one company, at most some hundred. It returns how many
-// it has erased, and how many are open; those that are unknown, or erased already, are
-// neither. With damaged an event goes whole that cannot be read; else it is open. After an error some
+// EraseAll is Erase for some hundred events of one company at most. It returns how many it
+// erased and how many are open; unknown and erased events count as neither. With damaged it
+// deletes events that cannot be read; without, they count as open. After an error some events
 // may be erased.
 func (s *Store) EraseAll(ctx context.Context, refs []events.Ref, damaged bool) (erased, open int, err error) {
 	calls := make([]*script.Call, len(refs))

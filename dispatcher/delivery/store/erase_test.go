@@ -17,8 +17,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// What is erased leaves nothing of its payload, nor of what was answered, in Redis;
-// its id, its digest and its number stay.
+// Erasing an event removes its payload and the answers from Redis. Its id, digest and number
+// stay.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))
@@ -97,7 +97,7 @@ func TestEraseOfACompany(t *testing.T) {
 	s.wantStates(t, map[string]events.State{"e": events.Settled})
 }
 
-// Of many, what is open stays, and so does what cannot be read, unless that is to go, too.
+// EraseAll keeps open events. It deletes damaged events only with damaged set.
 func TestEraseAll(t *testing.T) {
 	t.Parallel()
 	s := newSettled(t, redistest.New(t))

@@ -140,7 +140,7 @@ func (h *harness) kept(t tester, r delivery.Ref) *delivery.Record {
 	return records[0]
 }
 
-// standing is how an event stands in Redis.
+// standing is the state of an event in Redis.
 type standing struct {
 	state                      events.State
 	ofCompany, ofPartition     int
@@ -203,20 +203,20 @@ func (h *harness) retry(r delivery.Record) delivery.Record {
 func (h *harness) hold(r delivery.Record) delivery.Record { return lifecycle.Hold(r, h.now) }
 func (h *harness) drop(r delivery.Record) delivery.Record { return lifecycle.Cancel(r, h.now) }
 
-// change is a change of a delivery to what next makes of base.
+// change changes a delivery from base to next(base).
 func (h *harness) change(r delivery.Ref, base *delivery.Record, next func(delivery.Record) delivery.Record) Change {
 	n := next(*base)
 	n.Version = base.Version
 	return Change{Ref: r, Base: base, Next: &n}
 }
 
-// first is the first record of a delivery, after what next makes of it.
+// first creates a delivery with the record that next returns.
 func (h *harness) first(r delivery.Ref, next func(delivery.Record) delivery.Record) Change {
 	base := &delivery.Record{Status: delivery.StatusPending, EventType: "PAYMENT_PAID", Created: h.now.UnixMilli()}
 	return h.change(r, base, next)
 }
 
-// again changes a delivery that is kept.
+// again changes a stored delivery.
 func (h *harness) again(t tester, r delivery.Ref, next func(delivery.Record) delivery.Record) Change {
 	t.Helper()
 	return h.change(r, h.stored(t, r), next)

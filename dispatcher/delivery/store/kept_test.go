@@ -11,8 +11,8 @@ import (
 	"spendhook/events"
 )
 
-// Held back, a delivery stays live and can be found as long as it is.
-func TestAHeldDeliveryIsKeptForAsLongAsItIsHeld(t *testing.T) {
+// The index entries of a held delivery do not expire while it is held.
+func TestHeldDeliveryDoesNotExpire(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	e := h.accepted(t, "e")
@@ -31,9 +31,9 @@ func TestAHeldDeliveryIsKeptForAsLongAsItIsHeld(t *testing.T) {
 	}
 }
 
-// What is written of an event that is gone, or late of one that has settled,
-// expires too.
-func TestNothingIsKeptForEver(t *testing.T) {
+// Deliveries that are written late, to a settled event or to one that no longer exists, expire
+// too.
+func TestLateDeliveriesExpire(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	settled := h.accepted(t, "settled")
@@ -63,7 +63,7 @@ func TestNothingIsKeptForEver(t *testing.T) {
 	}
 }
 
-// A success keeps no answer; of the others only the last is kept.
+// Only the last attempt keeps its answer, and a success keeps none.
 func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000)

@@ -7,6 +7,6 @@ import "spendhook/internal/partition"
 // deadKey: zset delivery reference -> unix ms of its death; counts and purges.
 func deadKey(p int) string { return partition.Prefix(p) + "dead" }
 
-// compactKey: zset company -> unix ms at which the first of the settled events was
-// settled that compact.lua has not looked at.
+// compactKey: zset company -> unix ms at which its first settled event that compact.lua has
+// not checked was settled.
 func compactKey(p int) string { return partition.Prefix(p) + "compact" }

@@ -104,7 +104,7 @@ func (m *model) event(ref events.Ref) *modelEvent {
 	return nil
 }
 
-// draw picks one of the events, or of the deliveries, for which is holds.
+// draw picks one element for which is returns true.
 func draw[T any](t *rapid.T, all []T, is func(T) bool) T {
 	var fit []T
 	for _, one := range all {
@@ -354,8 +354,7 @@ func (m *model) same(what string, got, want []string) {
 	}
 }
 
-// Events of all kinds that are written in one pipeline stand as they would if each
-// had been written alone.
+// Writes of all kinds in one pipeline have the same effect as each write alone.
 func TestManyWritesAreAsEachAlone(t *testing.T) {
 	t.Parallel()
 	one, many := newHarness(t), newHarness(t)

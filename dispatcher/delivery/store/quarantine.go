@@ -26,13 +26,13 @@ var (
 	dropScript = queues.Script(layout.Lua()+lib+dropSource, true)
 )
 
-// dropTries is how often a delivery is read again that changes meanwhile.
+// dropTries bounds the retries for a delivery that changes meanwhile.
 const dropTries = 5
 
 var errContended = errors.New("the delivery keeps changing")
 
-// DropQuarantined gives up an entry of the quarantine: an event is pending no
-// more, a delivery is cancelled, or forgotten when its record cannot be read.
+// DropQuarantined drops an entry of the quarantine: an event is no longer pending; a delivery
+// is cancelled, or deleted when its record cannot be read.
 // quarantine.ErrNotFound when there is none; ErrInFlight while an attempt is
 // under way. Calling it again is safe.
 func (s *Store) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
@@ -69,8 +69,7 @@ func (s *Store) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	return nil
 }
 
-// cancelReadable cancels a live delivery, and reports whether it has no record
-// that can be read.
+// cancelReadable cancels a live delivery, or reports that its record cannot be read.
 func (s *Store) cancelReadable(ctx context.Context, r delivery.Ref) (unreadable bool, err error) {
 	for range dropTries {
 		text, err := s.client.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String()).Result()

@@ -143,9 +143,9 @@ func found(t *testing.T, recorded []Recorded, err error) (all []*Found) {
 	return all
 }
 
-// An event whose deliveries cannot be read is told of, and holds up no other one that
-// is written in the same call.
-func TestDamagedDeliveriesHoldUpNoOthers(t *testing.T) {
+// An event with unreadable deliveries is reported. The other events of the same call are
+// written.
+func TestDamagedDeliveriesDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]func(h *harness) func(delivery.Record) delivery.Record{
 		"delivered at once": func(h *harness) func(delivery.Record) delivery.Record { return h.succeed },
@@ -175,7 +175,7 @@ func TestDamagedDeliveriesHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-func TestDeliveredConflictsAreTold(t *testing.T) {
+func TestConflictsOfDeliveredWritesAreReported(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := storeOn(redistest.New(t))

@@ -122,7 +122,7 @@ func TestReplayOfASettledEvent(t *testing.T) {
 	})
 }
 
-// A delivery is retried until its schedule is used up; the event waits for it.
+// A delivery is retried until its schedule is used up. The event stays MATCHED until then.
 func TestRetriesUntilDeath(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -1,5 +1,5 @@
-// Package store keeps deliveries. The scripts that write a record also move its work, so
-// that both are one step.
+// Package store stores deliveries. Its scripts write a record and move its work in one atomic
+// step.
 package store
 
 import (
@@ -59,14 +59,14 @@ func New(o Options) *Store {
 	return &Store{Reader: query.New(o.Client, o.Now), client: o.Client, opts: o}
 }
 
-// How much longer than its event's id a delivery and the event are kept, so that
-// the delivery never goes first and the id never before its time.
+// How much longer than the event's id the delivery and the event are kept, so that neither
+// expires before the id.
 const (
 	deliverySlack = 15 * time.Minute
 	eventSlack    = 10 * time.Minute
 )
 
-// Reach says what an attempt told of an endpoint.
+// Reach says whether an attempt reached its endpoint.
 type Reach int
 
 // The values of Reach.
@@ -76,25 +76,25 @@ const (
 	Unreachable
 )
 
-// Change is one delivery to be written: Next replaces Base, if Base is still
-// what is kept. The zero Base.Version means that there is none yet.
+// Change changes one delivery: Next replaces Base if Base is still the stored version. A
+// Base.Version of 0 means that the delivery does not exist yet.
 type Change struct {
 	Ref        delivery.Ref
 	Base, Next *delivery.Record
-	Claimed    bool          // it was claimed from its endpoint queue: the claim ends
-	Reach      Reach         // of a claimed one
-	Backlog    bool          // it goes to its endpoint queue since the endpoint has no place for it
+	Claimed    bool          // the delivery was claimed from its endpoint queue; writing ends the claim
+	Reach      Reach         // only if Claimed
+	Backlog    bool          // the delivery goes to its endpoint queue, because the endpoint has no place
 	Open       bool          // the endpoint's breaker is open
-	Guarded    bool          // leave it when an attempt is under way
-	Pause      time.Duration // the endpoint queue is not served for so long
+	Guarded    bool          // do not write while an attempt is under way
+	Pause      time.Duration // how long the endpoint queue must not be served
 	Notice     string        // of its death, see operational.Store.Encode; "" for none
 
 	text string // Next as it was written
 }
 
-// Write is what one step writes of one event. Matched ends its matching: with
-// these changes, and those written before, every subscriber it matches has a
-// delivery, except disabled ones when it is Held.
+// Write is an atomic write of deliveries of one event. Matched ends its matching: with these
+// changes and earlier ones, every matching subscriber has a delivery, except disabled ones
+// when Held is set.
 type Write struct {
 	Event   events.Ref
 	Changes []Change
@@ -103,7 +103,7 @@ type Write struct {
 	Held    bool
 }
 
-// matched is what the scripts take of the event's matching.
+// matched encodes Matched, Held and Fanout for the scripts.
 func (w *Write) matched() string {
 	switch {
 	case !w.Matched:
@@ -114,8 +114,8 @@ func (w *Write) matched() string {
 	return strconv.Itoa(w.Fanout)
 }
 
-// smooth reports whether all that the write has is deliveries that were
-// delivered at their first attempt, straight away.
+// smooth reports whether all deliveries of the write were delivered at their first attempt,
+// without an endpoint queue.
 func (w *Write) smooth() bool {
 	for i := range w.Changes {
 		if c := &w.Changes[i]; c.Claimed || c.Base.Version != 0 || c.Next.Status != delivery.StatusDelivered {
@@ -127,11 +127,11 @@ func (w *Write) smooth() bool {
 
 // Found is why a change was not written.
 type Found struct {
-	Record   *delivery.Record // what is kept instead; one with Version 0 when there is none
+	Record   *delivery.Record // the stored record; Version 0 when there is none
 	InFlight bool             // an attempt is under way, and the change was guarded
 	// Compacted says that the event was compacted: no delivery of it can be new.
 	Compacted bool
-	Damaged   bool // what is kept cannot be read; Record is nil
+	Damaged   bool // the stored record cannot be read; Record is nil
 }
 
 // Recorded is the answer of Record for one Write. Found holds nil for each of
@@ -147,9 +147,9 @@ const (
 	recordChunk = 64
 )
 
-// Record writes in one pipeline; replica is under whose name the work was
-// claimed. After an error a write may be tried again: what was written is
-// recognised. It returns the partitions that have work and no wake-up under way.
+// Record makes writes in one pipeline. replica is the replica id of the claims. A failed
+// write may be retried: changes that were written already are recognised. wakes are the
+// partitions that have work and need a wake-up.
 func (s *Store) Record(ctx context.Context, now time.Time, replica string, writes []Write) (recorded []Recorded, wakes []int, err error) {
 	for _, w := range writes {
 		for j := range w.Changes {
@@ -186,7 +186,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 	return recorded, wakes, nil
 }
 
-// groups puts smooth writes together, and the others.
+// groups groups writes into script calls, smooth ones and others separately.
 func (s *Store) groups(writes []Write) [][]*Write {
 	var smooth, others []*Write
 	for i := range writes {
@@ -368,9 +368,8 @@ func readFound(c *Change, reply any) *Found {
 // purgeMost is how many old dead letters of a partition one call drops.
 const purgeMost = 200
 
-// PurgeDead drops dead letters that are past their retention from the count, a
-// bounded number of each partition, and returns how many are left. Their records
-// expire by themselves.
+// PurgeDead removes dead letters past their retention from the index, a bounded number per
+// partition, and returns how many are left in it. Their records expire by themselves.
 func (s *Store) PurgeDead(ctx context.Context, now time.Time, partitions []int) (left int64, err error) {
 	before := strconv.FormatInt(now.Add(-s.opts.Policy.DeadRetention).UnixMilli(), 10)
 	pipe := s.client.Pipeline()

@@ -16,8 +16,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// What a newer release has added to a record is still there after this one has
-// written it.
+// This release keeps the fields that a newer release has added to a record.
 func TestUnknownFieldsOfARecordStay(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -92,11 +92,11 @@ func (r *Reader) CompanyStats(ctx context.Context, company uuid.UUID) (Stats, er
 	return answer(), nil
 }
 
-// sampled is how many deliveries tell which subscribers they are of.
+// sampled is how many deliveries of each list Busiest reads.
 const sampled = 1000
 
-// Busiest are subscribers of a company, at most n: those that most of its 1,000 oldest live
-// and 1,000 latest dead deliveries are of, in one round trip.
+// Busiest lists up to n subscribers of a company, by their numbers of deliveries among the
+// company's 1,000 oldest live and 1,000 latest dead ones. It takes one round trip.
 func (r *Reader) Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error) {
 	pipe := r.client.Pipeline()
 	live := pipe.ZRange(ctx, keys.LiveOfCompany(company), 0, sampled-1)
@@ -120,7 +120,7 @@ func (r *Reader) Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.
 	return busiest, nil
 }
 
-// askStats asks what the lists of live and dead deliveries tell.
+// askStats queues the reads of the lists of live and dead deliveries.
 func askStats(ctx context.Context, pipe redis.Pipeliner, liveKey, deadKey string) (answer func() Stats) {
 	live, dead := pipe.ZCard(ctx, liveKey), pipe.ZCard(ctx, deadKey)
 	oldest := pipe.ZRangeWithScores(ctx, liveKey, 0, 0)
@@ -154,7 +154,7 @@ func (r *Reader) Waiting(ctx context.Context, company uuid.UUID, subscribers ...
 	return most, nil
 }
 
-// askDue counts what is due in an endpoint queue once pipe was sent.
+// askDue queues a count of the due deliveries of an endpoint queue.
 func (r *Reader) askDue(ctx context.Context, pipe redis.Pipeliner, company, subscriber uuid.UUID) (due func() int64) {
 	queue, now := queues.EndpointQueueKey(company, subscriber), strconv.FormatInt(r.now().UnixMilli(), 10)
 	all := pipe.ZCard(ctx, queue)

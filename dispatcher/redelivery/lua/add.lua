@@ -1,11 +1,11 @@
--- Stores a job, and has it served when it is due. One that is not finished starts
--- again.
+-- Stores a job and schedules it for its due time. If the job is stored already and not
+-- finished, the new text replaces it, and the job starts again.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 job id, 4 the job, 5 ms until it is due, '' when
---   there is nothing to do, 6 ms that it is kept, 7 now ms, 8 how many unfinished
---   jobs of the company keep it from being stored, '' for any number, 9 how many
---   jobs of a company are kept
--- Returns what wake does, or -1 when the company has too many.
+--   there is nothing to do, 6 ms that it is kept, 7 now ms, 8 number of unfinished jobs of
+--   the company at which the job is refused, '' for no limit, 9 number of jobs of a company
+--   that are kept
+-- Returns the result of wake, or -1 when the company has too many unfinished jobs.
 local P, company, job = ARGV[1], ARGV[2], ARGV[3]
 check({P})
 local all, active = P .. 'jobs:' .. company, P .. 'ja:' .. company

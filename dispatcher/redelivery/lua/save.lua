@@ -1,14 +1,14 @@
--- Keeps a job's progress, by compare-and-set.
+-- Saves a job's progress, by compare-and-set.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 company, 3 job id, 4 the job as it was read, 5 the job, 6 ms
---   that it is kept, 7 '1' when it is finished
--- Returns 1, or 0 when the job is another one by now, or gone.
+-- ARGV: 1 key prefix, 2 company, 3 job id, 4 the job as it was read, 5 the new text of the
+--   job, 6 ms that it is kept, 7 '1' when it is finished
+-- Returns 1, or 0 when the stored job has changed or is missing.
 local P, company, job = ARGV[1], ARGV[2], ARGV[3]
 check({P})
 local key = P .. 'job:' .. company .. '/' .. job
 if redis.call('GET', key) ~= ARGV[4] then return 0 end
 redis.call('SET', key, ARGV[5], 'PX', ARGV[6])
-if ARGV[7] == '1' then -- it waits no more; if it is under way, its claim ends by itself
+if ARGV[7] == '1' then -- remove it from the queues; endjob.lua ends a claim under way
   redis.call('SREM', P .. 'ja:' .. company, job)
   redis.call('LREM', P .. 'jq:' .. company, 0, job)
   redis.call('ZREM', P .. 'due', 'j:' .. company .. '/' .. job)

@@ -1,13 +1,14 @@
 #!lua
--- Adds to the counters of all companies, of one or of one subscriber.
+-- Adds to the counters of all companies, of one company or of one subscriber.
 -- KEYS[1] by minute, KEYS[2] by hour, KEYS[3] most failed attempts in this hour, KEYS[4]
--- highest latencies in it, KEYS[5] the company's hash with the number of its pending events
--- ARGV[1] unix time in s, ARGV[2] a random number in [0,1), ARGV[3..6] what is added,
--- ARGV[7] what the last two bytes are: 'latency' (ARGV[8] median, ARGV[9] 95th percentile, as
--- they are kept), 'pending' (those of KEYS[5]), 'number' (ARGV[8]) or 'none'; then, for
--- KEYS[3] and KEYS[4], names, each with its failed attempts and its latency
--- Both values are a ring: the number of the latest minute or hour, and 10 bytes for each.
--- docs/redis.md says what they hold.
+-- highest latencies in this hour, KEYS[5] the company's hash, which has the number of its
+-- pending events
+-- ARGV[1] unix time in s, ARGV[2] a random number in [0,1), ARGV[3..6] the four counts to
+-- add, ARGV[7] the kind of the last two bytes: 'latency' (ARGV[8] median, ARGV[9] 95th
+-- percentile, both encoded), 'pending' (from KEYS[5]), 'number' (ARGV[8]) or 'none'; then,
+-- for KEYS[3] and KEYS[4]: name, failed attempts and latency in turn
+-- KEYS[1] and KEYS[2] hold rings: the number of the latest minute or hour, then 10 bytes
+-- for each minute or hour. docs/redis.md describes these bytes.
 local CELL, HEAD, RANKED = 10, 4, 100
 local random = tonumber(ARGV[2])
 
@@ -19,8 +20,8 @@ local function decode(code)
   return (4096 + rest) * 2 ^ (exponent - 1)
 end
 
--- Four digits are exact; what is lost beyond is made up for by chance, so that many small
--- numbers add up.
+-- Numbers below 8,192 are exact. Larger ones are rounded up or down at random, in
+-- proportion to the remainder, so that many small additions add up.
 local function encode(n)
   local step = 1
   local exponent = 0
@@ -47,7 +48,8 @@ local function zero(key, from, n)
   end
 end
 
--- put adds to a ring of so many cells, of which the present one has the number at.
+-- put adds to the ring at key, which has size cells. at is the number of the current minute
+-- or hour, life the seconds until the ring expires.
 local function put(key, at, size, life)
   local head = redis.call('GETRANGE', key, 0, HEAD - 1)
   local latest = at
@@ -80,7 +82,7 @@ local function put(key, at, size, life)
     high = math.min(255, math.floor((high * before + tonumber(ARGV[9]) * more) / all + random))
   elseif ARGV[7] ~= 'none' then
     local n = ARGV[7] == 'number' and ARGV[8] or redis.call('HGET', KEYS[5], 'pending') or 0
-    local code = encode(math.max(0, tonumber(n)) + 1) -- 0: not known
+    local code = encode(math.max(0, tonumber(n)) + 1) -- 0 means unknown
     low, high = code % 256, math.floor(code / 256)
   end
   redis.call('SETRANGE', key, place, struct.pack('<HHHHBB', counts[1], counts[2], counts[3], counts[4], low, high))
@@ -88,7 +90,7 @@ local function put(key, at, size, life)
   redis.call('EXPIRE', key, life)
 end
 
--- A replica whose clock is far ahead must not clear what the others count.
+-- A replica with a clock far ahead must not clear the counts of the other replicas.
 local now = math.min(tonumber(ARGV[1]), redis.call('TIME')[1] + 60)
 put(KEYS[1], math.floor(now / 60), 180, 3 * 3600 + 60)
 put(KEYS[2], math.floor(now / 3600), 168, 7 * 24 * 3600)

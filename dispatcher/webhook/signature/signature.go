@@ -51,8 +51,8 @@ func V1(secret, id string, ts int64, body []byte) (string, error) {
 }
 
 // Signer makes the webhook-signature header of one subscriber: a v1 signature
-// for each secret that has not expired, then a v1a one when it has a private
-// key. It decodes the keys once. Safe for concurrent use.
+// for each secret that has not expired, and a v1a signature when the company has a
+// private key. It decodes the keys once. Safe for concurrent use.
 type Signer struct {
 	secrets    []signerSecret
 	asymmetric ed25519.PrivateKey
@@ -64,7 +64,7 @@ type signerSecret struct {
 }
 
 // New makes a Signer of a subscriber's secrets, newest first; the newest
-// signs whatever its expiry, so that nothing is ever sent unsigned. asymmetric
+// signs even if expired, so that nothing is sent unsigned. asymmetric
 // is the company's ed25519 key, or nil for no v1a signature.
 func New(secrets []subscribers.SigningSecret, asymmetric ed25519.PrivateKey) (*Signer, error) {
 	if len(secrets) == 0 {
@@ -175,7 +175,7 @@ func verifySignature(secret string, headers http.Header, body []byte) error {
 	return wh.VerifyIgnoringTimestamp(body, headers)
 }
 
-// verifyV1a is what the library lacks: ed25519 over the same signed content.
+// verifyV1a verifies ed25519 signatures, which the library does not support.
 func verifyV1a(public string, headers http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(public)
 	if err != nil || len(key) != ed25519.PublicKeySize {

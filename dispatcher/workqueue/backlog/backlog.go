@@ -16,7 +16,7 @@ import (
 	"spendhook/internal/script"
 )
 
-// Total is what waits in some partitions.
+// Total is the waiting work of some partitions.
 type Total struct {
 	Pending int64 // events that are not settled
 	// OldestDue is the longest that due work has waited, without the work that its
@@ -36,7 +36,7 @@ var backlogScript = queues.Script(backlogSource, true)
 // passedMoved is how long a company that was passed by counts as still passed by.
 const passedMoved = 15 * time.Second
 
-// Meter measures what waits in Redis. Make it with New.
+// Meter measures the work that waits in Redis. Make it with New.
 type Meter struct {
 	client      redis.UniversalClient
 	passedSince func(company uuid.UUID, at time.Time) bool
@@ -53,7 +53,7 @@ func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at ti
 	return &Meter{client: client, passedSince: passedSince}
 }
 
-// Measure measures what waits in partitions. It is safe for concurrent use.
+// Measure measures the waiting work of partitions. It is safe for concurrent use.
 func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {

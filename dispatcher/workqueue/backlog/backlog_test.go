@@ -88,9 +88,9 @@ func (b *bench) awaitDue() {
 	}
 }
 
-// Work that waits since its company holds its share of a replica is held by its
-// receivers; that of another company is not hidden by it.
-func TestOldestDueLeavesOutWhatReceiversHold(t *testing.T) {
+// OldestDue leaves out a company that was passed by because its deliveries wait for
+// receivers. Work of another company still counts.
+func TestOldestDueLeavesOutPassedCompanies(t *testing.T) {
 	t.Parallel()
 	b, all := newBench(t), companies(testPartition, 2)
 	b.accept(all[0], 1)
@@ -103,7 +103,7 @@ func TestOldestDueLeavesOutWhatReceiversHold(t *testing.T) {
 	b.awaitDue()
 }
 
-// The companies with the most pending events are found among many, and forgotten
+// Largest finds the companies with the most pending events among many, and drops them
 // once they have none.
 func TestLargestCompanies(t *testing.T) {
 	t.Parallel()

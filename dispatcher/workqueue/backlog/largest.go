@@ -31,11 +31,10 @@ type Company struct {
 	Pending int64
 }
 
-// Largest lists up to n companies with the most pending events of those partitions
-// that t was measured in, the most first. A company has no more than its partition,
-// so a partition with less than the smallest of the list is not looked at; of the
-// others a page of companies is read each time, and those that are known. So it may take
-// some calls until a company is found. One goroutine calls it.
+// Largest lists up to n companies with the most pending events in the partitions of t, the most
+// first. It skips partitions with fewer pending events than the last company of the list. In
+// the others it reads the companies it knows and one page of the rest, so that it may find a
+// company only after some calls. Only one goroutine may call it.
 func (m *Meter) Largest(ctx context.Context, t Total, n int) ([]Company, error) {
 	known := make(map[int][]Company)
 	for _, k := range m.known {

@@ -1,5 +1,5 @@
--- Writes a replica's heartbeat and reads everybody's. Redis's own clock is the
--- measure, so that replicas' clocks may differ.
+-- Writes a replica's heartbeat, and reads the heartbeats of all replicas. All times are
+-- Redis's, because the clocks of replicas may differ.
 -- KEYS: 1 a shard's heartbeats, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica
 -- Returns {now ms, replica, ms of its last heartbeat, ...}.

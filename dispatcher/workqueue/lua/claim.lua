@@ -1,22 +1,21 @@
--- Claims work of one partition for a replica and notes it under the replica's
--- id in the same step. Each company gets at most one quantum a call, the lowest
--- virtual start time first (start-time fair queueing, Goyal et al. 1996).
+-- Claims work of one partition for a replica and notes the work under the replica's id, in
+-- one step. Each company gets at most one quantum per call, the lowest virtual start time
+-- first (start-time fair queueing, Goyal et al. 1996).
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 number of the call, 4 deliveries to claim at
---   most, 5 bytes of events at most, 6 deliveries a company is given at most
---   while others have work, 7 in-flight limit of an endpoint queue, 8 unreachable
---   attempts in a row that open a breaker, 9 jobs to claim at most, 10 the share
---   of a company that is not listed, 11 in-flight limit of a company's endpoint
---   queues of one host; then company and share in turn
--- Returns {1 when a wake-up must be enqueued else 0, companies passed by since
---   they hold their share, ms until the partition is to be served for an endpoint
---   queue that its rate holds or -1, batches...}, {-1} when the replica is fenced, or {-2}
---   when a call with this number or a later one has claimed already: it may have
---   been this one, whose answer was lost. Notes hold the number of the call. A
---   batch is {company, version of its subscribers, the members of bl:<company>,
---   events, deliveries, jobs}: events are id, event or false, and the
---   subscribers that have a delivery already (false: none) in turn; deliveries
---   are subscriber, id, record or false, event or false in turn; jobs are ids.
+-- ARGV: 1 key prefix, 2 replica, 3 number of the call, 4 maximum of deliveries, 5 maximum
+--   of bytes of events, 6 maximum of deliveries per company while other companies have
+--   work, 7 in-flight limit of an endpoint queue, 8 unreachable attempts in a row that open
+--   a breaker, 9 maximum of jobs, 10 share of each company that is not listed, 11 in-flight
+--   limit of a company's endpoint queues of one host; then company and share in turn
+-- Returns {1 when a wake-up must be enqueued else 0, companies passed by because they hold
+--   their share, ms until the partition must be served for an endpoint queue that waits for
+--   its rate or -1, batches...}; {-1} when the replica is fenced; or {-2} when the notes
+--   have this number or a higher one: then this call may have claimed already and its
+--   answer was lost. Notes hold the number of the call. A batch is {company, version of its
+--   subscribers, members of bl:<company>, events, deliveries, jobs}. Events are id, event
+--   or false, and the subscribers that have a delivery already (false: none), in turn.
+--   Deliveries are subscriber, id, record or false, and event or false, in turn. Jobs are
+--   ids.
 local P, replica = ARGV[1], ARGV[2]
 check({P})
 if redis.call('ZSCORE', P .. 'fenced', replica) then return {-1} end
@@ -31,18 +30,18 @@ local host_limit = tonumber(ARGV[11])
 local shares = {}
 for i = 12, #ARGV, 2 do shares[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
-local JOB_TURN = 8      -- every so many turns a job comes before new work
-local PAGE = 200        -- companies looked at
-local ENDPOINTS = 32    -- endpoint queues served in one turn of a company
-local EVENTS = 16       -- events read at once
-local PROMOTE = 16      -- of what became due
-local HOST_MS = 30000   -- an endpoint has a share of its host for so long after it was served
+local JOB_TURN = 8      -- in every so many turns of a company, a job precedes new work
+local PAGE = 200        -- companies that are read at a time
+local ENDPOINTS = 32    -- endpoint queues that one turn of a company serves
+local EVENTS = 16       -- events that are read at a time
+local PROMOTE = 16      -- due entries that one claim moves
+local HOST_MS = 30000   -- ms after its service in which an endpoint shares its host's limit
 
 promote(P, PROMOTE, now)
 redis.call('ZREM', P .. 'due', '', PASSED)
 
--- read never fails: of what is no string it returns DAMAGED, which the caller cannot
--- read either, and does not take for what is gone.
+-- read returns DAMAGED for a value of the wrong type, instead of an error. The caller
+-- cannot decode DAMAGED either, and does not mistake it for a missing value.
 local DAMAGED = '?'
 local function read(command, ...)
   local value = redis.pcall(command, ...)
@@ -50,8 +49,8 @@ local function read(command, ...)
   return value
 end
 
--- read_events reads a company's events. What is no string is damaged, which MGET
--- does not tell from what is gone.
+-- read_events reads events of a company. MGET does not distinguish a value of the wrong
+-- type from a missing one, so read is called for both.
 local function read_events(company, ids, first, last)
   local keys = {}
   for i = first, last do
@@ -64,7 +63,8 @@ end
 
 local function claim_events(company, want)
   local queue = P .. 'q:' .. company
-  local of_company = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered') -- cost: deliveries an event makes
+  -- cost: the average number of deliveries per event
+  local of_company = redis.call('HMGET', P .. 'c:' .. company, 'cost', 'ordered')
   local cost = tonumber(of_company[1] or math.max(1, redis.call('HLEN', P .. 's:' .. company) - 1))
   local ids = redis.call('LPOP', queue, math.max(1, math.floor(want / cost))) or {}
   local out, used, notes, events, unmatched = {}, 0, {}, {}, {}
@@ -80,7 +80,7 @@ local function claim_events(company, want)
     local event = events[at + 1]
     if not matched(event) then
       local known = false
-      if string.sub(id, 1, 1) == '!' then -- requeued: some of its deliveries may be recorded
+      if string.sub(id, 1, 1) == '!' then -- requeued: some deliveries may be recorded
         id = string.sub(id, 2)
         known = redis.pcall('HKEYS', P .. 'd:' .. company .. '/' .. id)
         if known.err then known = false end
@@ -99,9 +99,9 @@ local function claim_events(company, want)
   return out, used
 end
 
--- host_share is how many deliveries of an endpoint may be in flight since its company
--- has others on the same host: those of them that were served lately share the host's
--- limit evenly, so none of them waits for another's backlog to end.
+-- host_share returns how many deliveries of an endpoint may be in flight when its company
+-- has other endpoints on the same host. The endpoints of the host that were served in the
+-- last HOST_MS share its limit evenly, so none waits until the backlog of another is empty.
 local function host_share(company, sub)
   if redis.call('HLEN', P .. 's:' .. company) * limit <= host_limit then return limit end
   local subscriber = read('HGET', P .. 's:' .. company, sub)
@@ -114,9 +114,9 @@ local function host_share(company, sub)
   return math.min(limit, math.max(1, math.floor(host_limit / redis.call('ZCARD', active))))
 end
 
-local next_service -- ms until an endpoint queue may be served that its rate holds
+local next_service -- ms until the first endpoint queue that waits for its rate is due
 
--- due_now lists deliveries of an endpoint queue that are due, in their order.
+-- due_now lists the due deliveries of an endpoint queue, in order.
 local function due_now(queue, s, most)
   if s.ordered then return redis.call('ZRANGE', queue, 0, most - 1) end
   local ids = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most)
@@ -126,7 +126,7 @@ local function due_now(queue, s, most)
   return ids
 end
 
--- too_early tells whether an earlier event than the first of an ordered queue is not
+-- too_early reports whether an event before the first one of an ordered queue is not
 -- matched yet.
 local function too_early(company, queue)
   local unmatched = redis.call('ZRANGE', P .. 'om:' .. company, 0, 0, 'WITHSCORES')
@@ -134,24 +134,24 @@ local function too_early(company, queue)
   return unmatched[1] and first[1] and tonumber(first[2]) - IN_ORDER > tonumber(unmatched[2])
 end
 
--- claim_endpoint claims due deliveries of one endpoint queue, and says when the
--- queue is to be served next.
+-- claim_endpoint claims due deliveries of one endpoint queue, appends them to out, and
+-- schedules the next service of the queue. Returns the number of claimed deliveries.
 local function claim_endpoint(company, sub, want, out)
   local e = company .. '/' .. sub
   local queue, turn, state = P .. 'eq:' .. e, P .. 'dq:' .. company, P .. 'es:' .. e
   local s = endpoint(P, e)
 
-  -- later ends the queue's part in the company's turn.
+  -- later ends the queue's turn in its company and, with a time, adds it to the due set.
   local function later(at)
     redis.call('ZREM', turn, sub)
     if at then redis.call('ZADD', P .. 'due', at, 'e:' .. e) end
   end
   local most = limit
-  if s.ordered or (s.fails or 0) >= trips then most = 1 end -- the latter: a probe
+  if s.ordered or (s.fails or 0) >= trips then most = 1 end -- open breaker: one probe
   if most > 1 and not s.paused then most = host_share(company, sub) end
 
-  -- wait_for_places leaves it to release to have the queue served: not for each place
-  -- that is freed, which would cost a claim for each delivery.
+  -- wait_for_places stops the service of the queue until release has freed several places:
+  -- service after each freed place would cost one claim per delivery.
   local function wait_for_places()
     later()
     redis.call('HSET', state, 'full', most - math.max(1, math.floor(most / 16)))
@@ -163,7 +163,8 @@ local function claim_endpoint(company, sub, want, out)
   if first and first > now then later(first) return 0 end
   local busy = redis.call('HLEN', P .. 'ef:' .. e)
   if busy >= most then wait_for_places() return 0 end
-  if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end -- end_order offers it
+  -- end_order offers the queue earlier, when the event is matched.
+  if s.ordered and too_early(company, queue) then later(now + PASSED_MS) return 0 end
   local by_rate, at_rate = rate_allows(s, now)
   if by_rate < 1 then
     next_service = math.min(next_service or math.huge, at_rate - now)
@@ -226,7 +227,7 @@ local function claim_endpoints(company, want)
   return out, used
 end
 
--- claim_job claims a company's next job, unless one is under way.
+-- claim_job claims a company's next job, unless a job of the company is under way.
 local function claim_job(company)
   local state = P .. 'c:' .. company
   if jobs <= 0 or redis.call('HGET', state, 'job') then return {} end
@@ -247,7 +248,8 @@ local out, passed = {0, {}, -1}, {}
 local alone = redis.call('ZCARD', P .. 'sched') == 1
 local v = tonumber(redis.call('GET', P .. 'v') or 0)
 
--- serve gives a company its turn.
+-- serve runs one turn of a company: it claims work, charges the company for it, and appends
+-- a batch to out.
 local function serve(company, start, want)
   local state = P .. 'c:' .. company
   local number = redis.call('HINCRBY', state, 'turn', 1)
@@ -276,8 +278,8 @@ local function serve(company, start, want)
   end
 end
 
-local starts = {} -- of the companies passed by
-repeat -- a page of companies; another one only when all of it were passed by
+local starts = {} -- virtual start times of the companies that were passed by
+repeat -- read the next page only if all companies of this page were passed by
   local first = #passed
   local turn = redis.call('ZRANGE', P .. 'sched', first, first + PAGE - 1, 'WITHSCORES')
   for i = 1, #turn, 2 do
@@ -293,14 +295,15 @@ repeat -- a page of companies; another one only when all of it were passed by
     end
   end
 until #turn == 0 or #passed < first + #turn / 2
-for i, company in ipairs(passed) do -- who is passed by saves up no turns
+for i, company in ipairs(passed) do -- a company that is passed by accumulates no turns
   if starts[i] < v then redis.call('ZADD', P .. 'sched', v, company) end
 end
 if #out > 3 then redis.call('HSET', note, '', call) end
 redis.call('SET', P .. 'v', string.format('%.17g', v))
 if redis.call('ZCARD', P .. 'sched') > #passed then
   out[1] = wake(P, now)
-elseif #passed > 0 then -- the replica comes back when it has free places; should it not, the owner serves
+elseif #passed > 0 then
+  -- The replica claims again when it has free places. If it does not, the owner serves.
   redis.call('ZADD', P .. 'due', now + PASSED_MS, PASSED)
 end
 out[2], out[3] = passed, next_service or -1

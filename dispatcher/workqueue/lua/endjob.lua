@@ -1,13 +1,13 @@
--- Ends a replica's note of a job, and has the job served again when it is not done.
+-- Ends a replica's note of a job, and schedules the job again when it is not done.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 company, 4 job, 5 ms until it is to be served
---   again, '' when it is done
+-- ARGV: 1 key prefix, 2 replica, 3 company, 4 job, 5 ms until the job is due again, '' when
+--   it is done
 -- Returns 1 when a wake-up must be enqueued.
 local P, replica, company, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 local now = clock()
 if redis.call('HDEL', P .. 'n:' .. replica, 'j:' .. company .. '/' .. job) == 0 then
-  return 0 -- taken over: the successor goes on with it
+  return 0 -- taken over: another replica continues the job
 end
 redis.call('HDEL', P .. 'c:' .. company, 'job')
 if ARGV[5] ~= '' then

@@ -1,13 +1,11 @@
--- Requeues work that a replica has noted, so that others may claim it: all of
--- a lost replica's, a page at a time, what one claim took, or what a replica
--- gives up itself.
+-- Requeues work that a replica has noted, so that other replicas may claim it: all work of
+-- a lost replica, a page at a time, the work of one claim, or the work in ARGV.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 replica, 3 how many at most, 4 '1' to fence the replica
---   first: its claims are refused from then on, 5 number of the claim whose notes
---   to requeue, which is refused should it come later, '' for all, 6 ms after
---   which an attempt that was claimed has ended; then the notes to requeue, whose work was not begun, none
---   meaning all
--- Returns {how many were requeued, notes left, 1 when a wake-up must be enqueued}.
+-- ARGV: 1 key prefix, 2 replica, 3 maximum of notes, 4 '1' to fence the replica first: its
+--   claims are refused from then on, 5 number of the claim to requeue, '' for all claims;
+--   the claim is refused if it arrives later, 6 ms after which an attempt of a claimed
+--   delivery has ended; then the notes of work that was not begun, none for all notes
+-- Returns {number of requeued notes, notes left, 1 when a wake-up must be enqueued else 0}.
 local P, replica, most, call = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 check({P})
 local now = clock()
@@ -19,8 +17,8 @@ if ARGV[4] == '1' then
   redis.call('ZREMRANGEBYSCORE', P .. 'fenced', '-inf', now - 86400000)
 end
 
--- An ordered delivery whose attempt may be under way is not attempted again before
--- that has ended.
+-- An attempt of an ordered delivery may be under way. The delivery is not due before that
+-- attempt has ended.
 local begun = 0
 if #ARGV == 6 then begun = tonumber(ARGV[6]) end
 

@@ -10,8 +10,8 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 )
 
-// An event that is damaged in its first byte, of another type or gone comes to a
-// replica as well, which quarantines it; and it is requeued like any other.
+// A damaged, wrongly typed or missing event is claimed like any other, so that a replica
+// can quarantine it. It can also be requeued.
 func TestDamagedEventsAreClaimed(t *testing.T) {
 	t.Parallel()
 	for what, damage := range map[string]func(redis.UniversalClient, string) error{

@@ -58,9 +58,9 @@ func (e Entry) Member() string {
 // Options configures a Store; all are required.
 type Options struct {
 	Client redis.UniversalClient
-	// Wake has partitions served, by whichever replica has places.
+	// Wake wakes partitions: a replica with free places serves them.
 	Wake func(ctx context.Context, partitions []int)
-	// Kick has this replica serve partitions.
+	// Kick makes this replica serve partitions.
 	Kick func(partitions ...int)
 }
 
@@ -98,7 +98,7 @@ func (s *Store) AddSubscriber(ctx context.Context, company, subscriber uuid.UUID
 	return n == 1, nil
 }
 
-// Has reports whether there is such an entry.
+// Has reports whether the quarantine has the entry.
 func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 	err := s.opts.Client.ZScore(ctx, Key(partition.Of(e.Company)), e.Member()).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -112,7 +112,7 @@ func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 func (s *Store) Forget(ctx context.Context, e Entry) error {
 	n, err := s.opts.Client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
 	if err != nil {
-		return fmt.Errorf("forget quarantined: %w", err)
+		return fmt.Errorf("drop from quarantine: %w", err)
 	}
 	if n == 0 {
 		return ErrNotFound
@@ -202,7 +202,7 @@ type page struct {
 	at     position
 	items  []Entry
 	size   int
-	reads  int // that may still be made
+	reads  int // reads left for this page
 }
 
 // read goes on after l.at in its partition. more reports that the page is full, or that

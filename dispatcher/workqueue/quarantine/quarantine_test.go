@@ -21,8 +21,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// bench is a quarantine and the queue beside it. What the queue claims arrives at
-// taken, with the name that it was claimed under.
+// bench is a quarantine and a work queue. Batches that the queue claims arrive at taken, with
+// the replica id of the claim.
 type bench struct {
 	*quarantine.Store
 
@@ -37,7 +37,7 @@ type takenBatch struct {
 	workqueue.Batch
 }
 
-// everything lets each company claim as much as it likes.
+// everything is an admission that refuses nothing.
 type everything struct{}
 
 func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
@@ -162,7 +162,7 @@ func TestQuarantineIsListed(t *testing.T) {
 	}
 }
 
-// A list of one company goes on where many entries of another stand between.
+// The list of one company continues past many entries of another.
 func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
 	t.Parallel()
 	q := newBench(t)
@@ -221,16 +221,16 @@ func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
 	t.Parallel()
 	q := newBench(t)
 	company, sub := uuid.New(), uuid.New()
-	for id, record := range map[string]string{"waits": "P1|{}", "damaged": "}", "delivered": "D2|{}", "flies": "R3|{}"} {
+	for id, record := range map[string]string{"waits": "P1|{}", "damaged": "}", "delivered": "D2|{}", "in-flight": "R3|{}"} {
 		if err := q.client.HSet(t.Context(), companyKey(company, "d", "/"+id), sub.String(), record).Err(); err != nil {
 			t.Fatal(err)
 		}
 		q.add(1000, quarantine.Entry{Company: company, EventID: id, Subscriber: &sub})
 	}
-	if err := q.client.HSet(t.Context(), queues.InFlightKey(company, sub), "flies", "another").Err(); err != nil {
+	if err := q.client.HSet(t.Context(), queues.InFlightKey(company, sub), "in-flight", "another").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{"waits", "damaged", "delivered", "flies"} {
+	for _, id := range []string{"waits", "damaged", "delivered", "in-flight"} {
 		if err := q.Retry(t.Context(), quarantine.Entry{Company: company, EventID: id, Subscriber: &sub}); err != nil {
 			t.Fatal(err)
 		}

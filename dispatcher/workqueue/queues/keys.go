@@ -11,7 +11,7 @@ import (
 // what the replica has in flight -> the number of the call that claimed it; its
 // field "" is the highest number.
 
-// DueKey is what of a partition needs service: a wake-up, endpoint queues, jobs. Type:
+// DueKey is the wake-up, endpoint queues and jobs of a partition that need service. Type:
 // sorted set, by unix ms. Writer: the scripts of packages workqueue, delivery and
 // redelivery. TTL: none, a member goes when it is served.
 func DueKey(p int) string { return partition.Prefix(p) + "due" }
@@ -34,7 +34,7 @@ func EndpointQueueKey(company, subscriber uuid.UUID) string {
 
 // EndpointKey is how an endpoint queue is served; lua/lib.lua lists the fields. Type:
 // hash. Writer: the scripts of packages workqueue, delivery and subscribers.
-// TTL: none, a field goes when it does not hold any more.
+// TTL: none, fields are removed.
 func EndpointKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "es:"+company.String()+"/"+subscriber.String())
 }

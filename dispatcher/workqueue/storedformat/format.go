@@ -23,8 +23,8 @@ var formatSource string
 
 var formatScript = queues.Script(formatSource, true)
 
-// livingFor is how long after its last heartbeat a replica may still come back:
-// several times longer than others wait before they take its work over.
+// livingFor is how long a replica counts as living after its last heartbeat. It is several
+// times longer than the other replicas wait before a takeover.
 const livingFor = 15 * time.Second
 
 // Reader is a living replica and the formats that it reads.
@@ -36,7 +36,7 @@ type Reader struct {
 // Reads reports whether the replica can work on what is stored in a format.
 func (r Reader) Reads(format int) bool { return r.Oldest <= format && format <= r.Newest }
 
-// Formats is in which formats the partitions are stored, and who reads them.
+// Formats lists the stored format of each partition, and the formats that replicas read.
 type Formats struct {
 	Partitions [partition.Count]int
 	Readers    []Reader // by name
@@ -59,8 +59,8 @@ var ErrOldReplica = errors.New("a living replica does not read the new format: s
 // error it may be called again.
 //
 // The partitions that keep the heartbeats of a shard come first: from then on the
-// heartbeat of a replica that cannot read the format is refused, so that no such
-// replica comes to life while the others are raised.
+// heartbeat of a replica that cannot read the format is refused. So no such replica can
+// start while the other partitions are raised.
 func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised int, err error) {
 	before, err := Read(ctx, client)
 	if err != nil {

@@ -47,7 +47,7 @@ func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
 func stop(t *testing.T, q *workqueue.Queue) {
 	t.Helper()
 	q.StopClaiming(t.Context())
-	_ = q.Release(context.Background()) // a refused one cannot
+	_ = q.Release(context.Background()) // a refused replica cannot release
 }
 
 func accept(t *testing.T, client redis.UniversalClient, company uuid.UUID) (events.Ref, error) {
@@ -72,9 +72,9 @@ func wantRefused(t *testing.T, what string, err error, p int) {
 	}
 }
 
-// What is stored in a format that this build does not read is changed by none of
-// its scripts, and stays for those that read it.
-func TestNewerFormatIsLeftAlone(t *testing.T) {
+// No script of this build changes data in a format that the build cannot read. Builds that
+// read the format find the data unchanged.
+func TestNewerFormatIsNotChanged(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	client := redistest.Start(t, redistest.Options{}).Client()
@@ -153,8 +153,8 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// The format is raised when no living replica is left that does not read it; one
-// that does not does not start then.
+// The format is raised once all living replicas read the new one. After that, a replica
+// that does not read the new format cannot start.
 func TestRaiseFormat(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -174,7 +174,7 @@ func TestRaiseFormat(t *testing.T) {
 		t.Errorf("a refused command has raised partitions: %v", err)
 	}
 	stop(t, old)
-	// One that reads both does not stand in the way.
+	// A replica that reads both formats does not block the raise.
 	now := client.Time(ctx).Val().UnixMilli()
 	client.ZAdd(ctx, partition.Prefix(0)+"replicas", redis.Z{Score: float64(now), Member: "new"})
 	client.HSet(ctx, partition.Prefix(0)+"reads", "new", "1-2")

@@ -1,10 +1,10 @@
 #!lua
--- Keeps the documentation of an event type, within the bounds of all of them.
+-- Stores the documentation of an event type, within the limits for all types.
 -- KEYS: 1 all types, 2 a key that never exists
--- ARGV: 1 name, 2 what to keep, 3 "1" when what is there must be 4, 4 a text or "" for
---       none, 5 how many types and 6 how many bytes there may be
--- Returns 1 when the type is new here, 0 when it was replaced, -1 when what is there is
--- another text, -2 when the bounds are reached.
+-- ARGV: 1 name, 2 the text to store, 3 "1" when the stored text must equal 4, 4 a text or
+--       "" for none, 5 maximum of types, 6 maximum of bytes
+-- Returns 1 when the type had no stored text, 0 when its text was replaced, -1 when the
+-- stored text differs from 4, -2 when a limit is reached.
 local old = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if ARGV[3] == '1' and old ~= ARGV[4] then return -1 end
 local bytes = tonumber(redis.call('HGET', KEYS[1], '#') or 0)

@@ -1,8 +1,9 @@
 #!lua flags=no-writes
--- Lists the companies of a partition that have the most pending events.
+-- Lists the companies with the most pending events, among the 500 companies of a partition
+-- with the latest events.
 -- KEYS[1] the companies of the partition
--- ARGV[1] what the key of a company's work begins with, ARGV[2] how many to list
--- Returns company and count, in turn; a company without pending events is left out.
+-- ARGV[1] prefix of the keys of company counters, ARGV[2] maximum of companies to list
+-- Returns company and count in turn; companies without pending events are left out.
 local found = {}
 for _, company in ipairs(redis.call('ZREVRANGE', KEYS[1], 0, 499)) do
   local pending = tonumber(redis.call('HGET', ARGV[1] .. company, 'pending') or 0)

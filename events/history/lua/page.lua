@@ -1,10 +1,10 @@
--- Reads one page of a company's index, by (score, member). A cursor whose
--- member is gone goes on at its score, which no other member has,
--- so none is missed and none comes twice.
--- The score is a millisecond and a fraction; low and high are whole.
+-- Reads one page of a company's index, by (score, member). If the cursor's member is
+-- missing, the page continues at the cursor's score. No other member has that score, so no
+-- event is skipped or repeated. A score is a millisecond and a fraction; lowest and highest
+-- ms are whole numbers.
 -- KEYS: 1 index
--- ARGV: 1 'desc' or 'asc', 2 lowest ms, 3 highest ms, 4 count,
---       5 cursor ms, 6 cursor member ('' to start)
+-- ARGV: 1 'desc' or 'asc', 2 lowest ms, 3 highest ms, 4 size of the page,
+--       5 cursor ms, 6 cursor member ('' for the first page)
 -- Returns member, score, member, score, ... strictly after the cursor.
 local desc = ARGV[1] == 'desc'
 local first, past

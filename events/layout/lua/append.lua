@@ -1,5 +1,5 @@
--- recount drops the hours whose events are not kept any more, and returns the
--- bytes that the company keeps.
+-- recount removes the hours of events that are past retention, and returns the bytes that
+-- the company keeps.
 local function recount(P, company, now, retention, ttl)
   local hours, total, old = P .. 'cb:' .. company, 0, {}
   local oldest = hour_of(now - retention)
@@ -17,21 +17,21 @@ local function recount(P, company, now, retention, ttl)
   return total
 end
 
--- The place of an event in the index is the millisecond in which it was accepted and
--- a fraction. It grows with the number of the event in its company, whatever clocks
--- do, so the order of the index is that of the numbers.
+-- The place of an event in the index is the millisecond in which it was accepted plus a
+-- fraction. Places grow with the numbers of events in the company, even if clocks do not,
+-- so the index has the order of the numbers.
 local PLACE = 1 / 1024
 
--- first_place is the place of the first of n events (at most 1,024) that are accepted
--- now, all in the same millisecond, when last is that of the company's last event.
+-- first_place returns the place of the first of n events (at most 1,024) that are accepted
+-- now, all in the same millisecond. last is the place of the company's last event.
 local function first_place(now, last, n)
   local at = math.max(now, last + PLACE)
   if at % 1 + n * PLACE > 1 then at = math.floor(at) + 1 end
   return at
 end
 
--- open_block notes where the block of an event number begins in the index, if it has
--- no event yet, and drops blocks all of whose events are past retention.
+-- open_block stores where the block of an event number begins in the index, if the block
+-- has no event yet. It removes some blocks with no event within retention.
 local function open_block(numbers, state, number, at, cutoff, ttl)
   local b = block_of(number)
   local opened = redis.call('HSETNX', numbers, b, at)
@@ -52,10 +52,11 @@ local function open_block(numbers, state, number, at, cutoff, ttl)
   if kept > first then redis.call('HSET', state, 'first', kept) end
 end
 
--- append accepts new events of one company, in order: as READY, in the index, and
--- in the ready queue. Each has id, body and nonce. pending, seq and last are the
--- counts of the company before, and the place of its last event. No event is accepted
--- later than lead ms after Redis's own time, nor before the last one. Returns what wake does.
+-- append accepts new events of one company, in order: as READY, in the index and in the
+-- ready queue. Each event has id, body and nonce. pending and seq are the company's counts
+-- before the call, last is the place of its last event. The time of acceptance is at most
+-- lead ms ahead of Redis's time, unless the last event was accepted later than that.
+-- Returns the result of wake.
 local function append(P, company, events, pending, seq, last, now, retention, lead)
   local ids, scores, values, bytes = {}, {}, {}, 0
   local ttl, redis_now = retention + GRACE, clock()
@@ -69,14 +70,15 @@ local function append(P, company, events, pending, seq, last, now, retention, le
     values[2 * i] = string.format('%s%013.0f%s%010x', READY, accepted, e.nonce, seq + i) .. e.body
     bytes = bytes + #e.body + OVERHEAD
   end
-  -- The events come last: when Redis refuses any of this, their ids stay unknown.
+  -- The events are written last: if Redis refuses an earlier command, their ids stay
+  -- unknown.
   local index, all, state = P .. 'ei:' .. company, P .. 'companies', P .. 'c:' .. company
   redis.call('ZADD', index, unpack(scores))
   redis.call('PEXPIRE', index, ttl)
   local old = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. cutoff, 'LIMIT', 0, 9 + #ids)
   if #old > 0 then redis.call('ZREM', index, unpack(old)) end
-  -- A block is opened by its first event, and by the first one after a pause, in
-  -- which it may have been dropped.
+  -- The first event of a block opens the block. So does the first event after an hour
+  -- without events, because the block may have been removed in that time.
   local numbers, from = P .. 'en:' .. company, seq + 1
   if block_of(seq) ~= block_of(from) or at - last >= HOUR then
     open_block(numbers, state, from, at, cutoff, ttl + BLOCK * HOUR)
@@ -85,7 +87,8 @@ local function append(P, company, events, pending, seq, last, now, retention, le
   if first > from then
     open_block(numbers, state, first, at + (first - from) * PLACE, cutoff, ttl + BLOCK * HOUR)
   end
-  if redis.call('ZADD', all, 'GT', accepted, company) == 1 then -- clocks of replicas may disagree
+  -- GT: the clocks of replicas may differ
+  if redis.call('ZADD', all, 'GT', accepted, company) == 1 then
     redis.call('ZREMRANGEBYSCORE', all, '-inf', '(' .. cutoff)
   end
   local woken = join(P, company, redis_now)

@@ -1,10 +1,10 @@
--- What is left of compacted events, for whoever reads a company's events by number:
--- for each block, one text. A stub in it is a byte that is its number within the
--- block; a byte that is the length of its text; the text: accepted ms after the first
--- of the block, timestamp in ms after that, and type, '' for that of the stub before;
--- a byte that is the length of its id, or 0 for 16 bytes of a UUID; and the id.
+-- Stubs of compacted events allow reading a company's events by number. Each block has one
+-- text of stubs. A stub consists of a byte with its number within the block; a byte with
+-- the length of its text; the text: accepted ms minus the beginning of the block, timestamp
+-- in ms minus accepted ms, and type, '' for the type of the stub before; a byte with the
+-- length of its id, or 0 for 16 bytes of a UUID; and the id.
 
--- unix_ms reads the times that bodies have.
+-- unix_ms converts the time format of bodies to unix ms.
 local function unix_ms(year, month, day, hour, minute, second, ms)
   local y, m = tonumber(year), tonumber(month)
   if m <= 2 then y, m = y - 1, m + 12 end
@@ -21,7 +21,7 @@ local function packed_id(id)
   return '\0' .. string.gsub(hex, '..', function(byte) return string.char(tonumber(byte, 16)) end)
 end
 
--- stub_of is what is left of an event, by its stored value; nil when it is damaged.
+-- stub_of returns the stub of an event from its stored value; nil when that is damaged.
 local function stub_of(id, value)
   local accepted, number = tonumber(string.sub(value, 2, 14)), tonumber(string.sub(value, 23, HEADER), 16)
   local kind, y, mo, d, h, mi, s, ms = string.match(value,
@@ -30,8 +30,8 @@ local function stub_of(id, value)
   return {id = id, number = number, accepted = accepted, kind = kind, timestamp = unix_ms(y, mo, d, h, mi, s, ms)}
 end
 
--- keep_stubs adds what is left of events of one company to their blocks, where these
--- are kept.
+-- keep_stubs appends stubs of one company's events to their blocks. It skips blocks that
+-- were removed.
 local function keep_stubs(P, company, stubs)
   local numbers, blocks = P .. 'en:' .. company, {}
   for _, s in ipairs(stubs) do

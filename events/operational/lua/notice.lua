@@ -1,18 +1,17 @@
--- Operational events ("notices") are accepted by the script that makes the change
--- they tell of. A script gets a notice as one text, made by Store.Encode: retention
--- ms, lead ms (see append), '1' when the operations company is to hear of it, type, id, what it is about
--- (an event id), and the body without id and company, with spaces between. '' is no
--- notice.
-local NOTICES = 60    -- of one type about one subscriber in a minute, then a summary
+-- The script that makes a change also accepts the operational event ("notice") about it. A
+-- notice is one text from Store.Encode, with spaces between its parts: retention ms, lead
+-- ms (see append), '1' when the operations company must get a copy, type, id, the event id
+-- that it is about, and the body without id and company. '' means no notice.
+local NOTICES = 60    -- per type, subscriber and minute; a summary counts the others
 local NOTICE_MS = 60000
-local OUTBOX = 256    -- notices of a company that wait for the operations company
+local OUTBOX = 256    -- maximum of a company's notices for the operations company
 local NOTICE_TYPES = {'SUBSCRIBER_DISABLED', 'SUBSCRIBER_FAILING', 'SUBSCRIBER_RECOVERED', 'DELIVERY_DEAD'}
 local FORWARD = '00000000-0000-0000-0000-000000000001'   -- the job that empties the outbox
-local SUMMARISE = '00000000-0000-0000-0000-000000000002' -- the job that writes the summaries
+local SUMMARISE = '00000000-0000-0000-0000-000000000002' -- the job that writes summaries
 
--- wanted tells whether a subscriber of the company lists a type; also a disabled
--- one, which may recover what it missed. It reads the subscribers again only when
--- their version has changed.
+-- wanted reports whether a subscriber of the company lists a type. It includes disabled
+-- subscribers, because they may recover missed events. It reads the subscribers again only
+-- after their version has changed.
 local function wanted(P, company, kind)
   local subs, state = P .. 's:' .. company, P .. 'c:' .. company
   local version = redis.call('HGET', subs, 'v')
@@ -29,14 +28,14 @@ local function wanted(P, company, kind)
   return string.find(known, ' ' .. kind .. ' ', 1, true) ~= nil
 end
 
--- do_job has one of the jobs of notices done at a time.
+-- do_job schedules a job of notices for the time at, unless the job is due earlier.
 local function do_job(P, company, job, at)
   redis.call('ZADD', P .. 'due', 'LT', at, 'j:' .. company .. '/' .. job)
 end
 
--- suppress counts n notices that are not written: a summary tells of them, a
--- minute after the first. key is who is to hear of them ('c' the company and the
--- operations company, 'o' only the latter), the subscriber and the type.
+-- suppress counts n notices that are not written. A summary reports them a minute after the
+-- first. key consists of 'c' (for the company and the operations company) or 'o' (only for
+-- the operations company), the subscriber and the type.
 local function suppress(P, company, key, n, first, last)
   local all = P .. 'ns:' .. company
   local known = redis.call('HGET', all, key)
@@ -59,9 +58,8 @@ local function read_notice(text)
   return n
 end
 
--- tell accepts a notice in its company if that wants it (n.here), and puts a copy
--- into the outbox for the operations company if that is to hear of it. Returns what
--- wake does.
+-- tell accepts a notice in its company if n.here is set, and adds a copy to the outbox for
+-- the operations company if n.operations is set. Returns the result of wake.
 local function tell(P, company, sub, n, now)
   local wakes = 0
   if n.here and redis.call('EXISTS', P .. 'e:' .. company .. ':' .. n.id) == 0 then
@@ -93,10 +91,9 @@ local function limited(P, company, sub, text, now)
   return 0
 end
 
--- notice accepts an operational event about a subscriber, if anybody wants it. Of
--- too many in a minute the rest is counted for a summary. Where a key of the company
--- is damaged the notice is lost, and the change that it tells of is not. Returns
--- what wake does.
+-- notice accepts an operational event about a subscriber, if a company wants its type.
+-- Beyond NOTICES per minute it only counts the event for a summary. If a key of the company
+-- is damaged, the notice is lost, but the change itself is not. Returns the result of wake.
 local function notice(P, company, sub, text, now)
   if text == '' then return 0 end
   local ok, wakes = pcall(limited, P, company, sub, text, now)

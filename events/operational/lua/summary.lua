@@ -1,8 +1,9 @@
--- Writes the summary of notices that were suppressed, unless more were meanwhile.
+-- Writes the summary of suppressed notices, unless more were suppressed since the caller
+-- read the count.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 company, 3 what was suppressed (a field), 4 its value as
---   the caller read it, 5 the summary, as a notice, 6 now (ms)
--- Returns what wake does.
+-- ARGV: 1 key prefix, 2 company, 3 field of the suppressed notices, 4 its value as the
+--   caller read it, 5 the summary, as a notice, 6 now (ms)
+-- Returns the result of wake.
 local P, company, key, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 if redis.call('HGET', P .. 'ns:' .. company, key) ~= value then return 0 end

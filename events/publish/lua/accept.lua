@@ -1,17 +1,16 @@
--- Accepts events, each once, together with their place in the ready queue of
--- their company.
+-- Accepts events, each id once, and appends them to the ready queues of their companies in
+-- the same step.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 now ms, 2 retention ms, 3 ms that it may be ahead of Redis's time, 4 pending
---       events a company may have, 5 bytes of new events that may be admitted,
---       6 bytes that are free below the high-water mark, 7 number of companies;
---       then for each company the key prefix of its partition and its id; then
---       for each event the number of its company, its id, its body without id
---       and company but with its trace, and the nonce of this commit (8 hex)
--- Returns the numbers of companies whose partition needs a wake-up, then for each
--- event ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or
--- STORAGE_FULL. Nothing is written for a known id. The nonce tells a commit that
--- was sent again after its reply was lost, which is still ACCEPTED, from the same
--- event sent twice. A company that keeps more than is free gets no more.
+-- ARGV: 1 now ms, 2 retention ms, 3 ms that now may be ahead of Redis's time, 4 maximum of
+--       pending events per company, 5 bytes of new events that may be admitted, 6 free
+--       bytes below the high-water mark, 7 number of companies; then for each company: key
+--       prefix of its partition, id; then for each event: number of its company, id, body
+--       without id and company but with its trace, nonce of this commit (8 hex digits)
+-- Returns the numbers of companies in partitions that need a wake-up, then for each event
+-- ACCEPTED, DUPLICATE (same body), CONFLICT (another body), BACKLOG_FULL or STORAGE_FULL.
+-- Nothing is written for a known id. The nonce identifies a commit: a commit that is sent
+-- again after a lost reply gets ACCEPTED again, the same event in another commit gets
+-- DUPLICATE. A company that keeps more bytes than are free gets no more.
 local now, retention, lead = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local limit, companies = tonumber(ARGV[4]), tonumber(ARGV[7])
 local admit, free = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -19,15 +18,15 @@ local prefixes = {}
 for c = 1, companies do prefixes[c] = ARGV[6 + 2 * c] end
 check(prefixes)
 
--- same tells whether a stored event has this content. Of a compacted one only
--- the digest is kept.
+-- same reports whether a stored event has this content. A compacted event is compared by
+-- its digest.
 local function same(known, body)
   local kept = string.sub(known, HEADER + 1)
   if string.sub(known, 1, 1) == COMPACTED then return kept == digest(content(body)) end
   return content(kept) == content(body)
 end
 
--- take tells how many of a company's events, in order, there is memory for, and
+-- take returns how many events from the start of a company's list fit into memory, and
 -- their bytes.
 local function take(P, company, list, kept)
   local bytes = 0
@@ -84,7 +83,7 @@ for c, list in pairs(new) do
   end
 end
 for i, said in ipairs(out) do
-  if type(said) == 'table' then -- the same event earlier in this call
+  if type(said) == 'table' then -- the event occurs earlier in this call
     out[i] = out[said.at] == 'ACCEPTED' and 'DUPLICATE' or out[said.at]
   end
 end

@@ -1,9 +1,10 @@
--- Reads which events a company has after a number: at most two blocks of them.
+-- Reads the events of a company after a number, from at most two blocks.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 company, 3 number to begin after
--- Returns {number of the last event, number up to which all is told, then for each
--- block its number, where it begins in the index, its stubs, the ids of its events,
--- their headers, and the lengths of their values}.
+-- ARGV: 1 key prefix, 2 company, 3 number after which to begin
+-- Returns {number of the last event, number up to which the reply is complete, then for
+--   each
+-- block: its number, its beginning in the index, its stubs, the ids of its events, their
+-- headers, and the lengths of their values}.
 local P, company = ARGV[1], ARGV[2]
 check({P})
 local numbers, index, event = P .. 'en:' .. company, P .. 'ei:' .. company, P .. 'e:' .. company .. ':'

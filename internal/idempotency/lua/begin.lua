@@ -1,6 +1,6 @@
--- Claims an idempotency key, or tells what became of it.
--- KEYS[1] the key's hash: f (fingerprint), r (the saved response, once there is one)
--- ARGV[1] fingerprint, ARGV[2] how long the claim holds, ms
+-- Claims an idempotency key, or returns its state.
+-- KEYS[1] the key's hash: f (fingerprint), r (the saved response, if there is one)
+-- ARGV[1] fingerprint, ARGV[2] ms after which the claim expires
 -- Returns {"claimed"}, {"busy"}, {"reused"} or {"saved", response}.
 local known = redis.call('HMGET', KEYS[1], 'f', 'r')
 if not known[1] then

@@ -1,7 +1,7 @@
--- Saves the response of a claimed key. The first response stays; a key that
--- another request has claimed since is left to it.
+-- Saves the response of a claimed key. The first response stays. The script does not change
+-- a key that another request has claimed since.
 -- KEYS[1] the key's hash: f (fingerprint), r (the saved response)
--- ARGV[1] fingerprint, ARGV[2] response, ARGV[3] how long it is kept, ms
+-- ARGV[1] fingerprint, ARGV[2] response, ARGV[3] ms that the response is kept
 -- Returns 1 when saved, else 0.
 local known = redis.call('HMGET', KEYS[1], 'f', 'r')
 if known[2] or (known[1] and known[1] ~= ARGV[1]) then

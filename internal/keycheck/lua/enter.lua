@@ -1,8 +1,9 @@
--- Notes an encryption key, unless there is one that the caller does not have.
--- KEYS: 1 key id to a value sealed under it
--- ARGV: 1 current key id, 2 a value sealed under it, 3... all ids of the caller
--- Returns the values sealed under keys that the caller does not have; when it
--- has all of them, every value.
+-- Stores a value sealed under the caller's current encryption key, unless Redis has a value
+-- sealed under a key that the caller lacks.
+-- KEYS: 1 key id to a value sealed under the key
+-- ARGV: 1 current key id, 2 a value sealed under it, 3... all key ids of the caller
+-- Returns the values sealed under keys that the caller lacks; when the caller has all keys,
+-- every value.
 local mine, missing, all = {}, {}, {}
 for i = 3, #ARGV do
   mine[ARGV[i]] = true
@@ -17,7 +18,8 @@ end
 if #missing > 0 then
   return missing
 end
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then -- a full Redis refuses even a needless write
+-- A full Redis refuses every write, so the script writes only a missing value.
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 end
 return all

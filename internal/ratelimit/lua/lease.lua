@@ -1,20 +1,22 @@
--- Leases tokens of a bucket, as many as there are up to the wanted and none when
--- there are fewer than needed, or gives tokens back. The state is one number:
--- when the bucket is full again (GCRA's theoretical arrival time).
+-- Leases tokens of a bucket: as many as are free, up to the number wanted, and none when
+-- fewer than the number needed are free. With a negative number it returns tokens to the
+-- bucket. The state is one number: the time when the bucket is full again (GCRA's
+-- theoretical arrival time).
 -- KEYS: 1 bucket
--- ARGV: 1 µs in which one token comes, 2 tokens of a full bucket,
---       3 tokens needed, negative to give back, 4 tokens wanted
--- Returns {leased, µs until the bucket is full, µs until all wanted are there}.
+-- ARGV: 1 µs per token, 2 tokens of a full bucket,
+--       3 tokens needed, negative to return tokens, 4 tokens wanted
+-- Returns {leased, µs until the bucket is full, µs until all wanted tokens are free}.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local cost, burst, need, want = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- No further ahead than an empty bucket: a clock that was set back, or a limit
--- that was made smaller, must shut nobody out.
+-- Limit the stored time to that of an empty bucket: after a clock was set back, or the
+-- limit was reduced, callers must not be refused for longer.
 local stored = tonumber(redis.call('GET', KEYS[1]) or 0)
 local full = math.min(math.max(stored, now), now + burst * cost)
 
--- The little that is added is for what division loses of a whole token.
+-- The small addend corrects rounding errors of the division, which could lose a whole
+-- token.
 local free = math.floor(burst - (full - now) / cost + 1e-6)
 local leased = 0
 if need < 0 then

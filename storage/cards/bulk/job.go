@@ -48,8 +48,8 @@ type Job struct {
 	Items                    []Item
 }
 
-// Item is one item of a Job, and once it has finished the outcome that
-// its event tells. RequestUUID is derived from the job's uuid and the index.
+// Item is one item of a Job, and after it has finished, the outcome that
+// its event reports. RequestUUID is derived from the job's uuid and the index.
 // ErrorCode and ErrorMessage are set for ERROR only, CardUUID for CREATED only.
 type Item struct {
 	JobUUID, CompanyUUID    uuid.UUID
@@ -122,7 +122,7 @@ func requestUUID(job uuid.UUID, index int) uuid.UUID {
 
 func cardUUID(request uuid.UUID) uuid.UUID { return uuid.NewSHA1(request, []byte("card")) }
 
-// newJob is the job with what its items' counters say.
+// newJob returns the job with its items and their counts.
 func newJob(row jobRow, items []itemRow) Job {
 	job := Job{
 		UUID: uuid.UUID(row.UUID), CompanyUUID: uuid.UUID(row.CompanyUUID), Status: JobQueued,

@@ -119,8 +119,8 @@ func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
 	})
 }
 
-// However many items one company queued first, another's come in turn, and each
-// company's in the order of its jobs.
+// A company with many queued items does not delay another company. Each company's items are
+// worked on in the order of its jobs.
 func TestCompaniesAreServedInTurn(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {
@@ -221,11 +221,11 @@ func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
 		h.CreateNext(now)
 		storagetest.Must(h.MarkPublished(h.Context(), over.RequestUUID))(h)
 		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 0 {
-			h.Errorf("purged %d whose end is not written", n)
+			h.Errorf("purged %d jobs that are not ended", n)
 		}
 		storagetest.Must(h.EndJobs(h.Context()))(h)
 		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now))(h); n != 0 {
-			h.Errorf("purged %d that are not older", n)
+			h.Errorf("purged %d jobs that are too new", n)
 		}
 		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 1 {
 			h.Errorf("purged %d, want 1", n)

@@ -29,8 +29,7 @@ func TestTheNextItemHasAnIndex(t *testing.T) {
 	})
 }
 
-// wantNextByIndex looks whether the next item is read from the index, however
-// many wait behind it.
+// wantNextByIndex checks that the next item is read from the index without a sort.
 func wantNextByIndex(t *testing.T, db *storage.DB, companies string, last column.Key) {
 	t.Helper()
 	err := db.Write(t.Context(), "explain", func(ctx context.Context, tx bun.Tx) error {
@@ -59,8 +58,8 @@ func exec(t *testing.T, db *storage.DB, statement string) {
 	}
 }
 
-// An item that fails, whatever the reason, is tried again later; others go on.
-func TestAnItemThatFailsHoldsUpNobody(t *testing.T) {
+// A failed item is retried later, and other items are worked on meanwhile.
+func TestAFailedItemBlocksNoOthers(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Open(t, storage.Options{})
 	s := cardstest.New(t, db)

@@ -102,13 +102,13 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 // maxJobs is how many jobs one call ends or purges.
 const maxJobs = 100
 
-// retryItem is how long an item that failed is left alone.
+// retryItem is the wait before a failed item is retried.
 const retryItem = 15 * time.Second
 
 // CreateNextCard does the work of one PENDING item, and reports whether there
 // was one. In one transaction it locks the item, creates the card or finds why
-// not, and writes the outcome and its outbox row: no item is worked on twice,
-// also by other replicas, and one whose worker dies is PENDING as before.
+// not, and writes the outcome and its outbox row: no two replicas
+// work on one item, and after a crash the item is still PENDING.
 //
 // Each Store serves companies in turn, and the items of a company in order.
 // After an error the item waits for 15 s while others go on.
@@ -164,9 +164,8 @@ func lockedFree(q *bun.SelectQuery) *bun.SelectQuery {
 	return q
 }
 
-// inOrderOfIndex lets no statement of the transaction sort. PostgreSQL knows
-// little of a table that was filled a moment ago, and would sort all PENDING
-// items to find the first.
+// inOrderOfIndex disables sorting for the transaction. PostgreSQL has no statistics of a
+// newly filled table, and would sort all PENDING items to find the first one.
 func inOrderOfIndex(ctx context.Context, tx bun.Tx) error {
 	if !storage.IsPostgres(tx) {
 		return nil
@@ -175,10 +174,10 @@ func inOrderOfIndex(ctx context.Context, tx bun.Tx) error {
 	return err
 }
 
-// claimed reports whether there is an item at all.
+// claimed reports whether an item was found.
 func (r *itemRow) claimed() bool { return r.RequestUUID != column.Key{} }
 
-// postpone keeps an item that failed from being the next again at once.
+// postpone sets the time of the next try of a failed item.
 func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
 	if !r.claimed() {
 		return nil
@@ -244,8 +243,8 @@ func (s *Store) PendingOutcomes(ctx context.Context, limit int) ([]Item, error) 
 	return items, err
 }
 
-// MarkPublished takes outcomes off the list of the pending, and says which of
-// them this call took: doing it again, also at the same time elsewhere, takes none.
+// MarkPublished removes outcomes from the outbox and returns those that this call removed. A
+// repeated call, or a concurrent one of another replica, removes none of them.
 func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[uuid.UUID]bool, error) {
 	marked := map[uuid.UUID]bool{}
 	if len(requests) == 0 {
@@ -264,8 +263,8 @@ func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[u
 	return marked, err
 }
 
-// EndJobs writes the end of at most 100 jobs that have no PENDING item any more,
-// and returns those whose end this call wrote: no other call returns them.
+// EndJobs ends at most 100 jobs without a PENDING item, and returns the jobs that this call
+// ended. No other call returns them.
 func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
 	over, err := s.jobsOver(ctx)
 	if err != nil || len(over) == 0 {
@@ -289,7 +288,7 @@ func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
 	return ended, nil
 }
 
-// jobsOver lists jobs without a PENDING item whose end is not written yet.
+// jobsOver lists jobs that have no PENDING item and are not ended yet.
 func (s *Store) jobsOver(ctx context.Context) (over []column.Key, err error) {
 	err = s.db.Query(ctx, "list card jobs that are over", func(ctx context.Context, db bun.IDB) error {
 		return db.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("j.finished_at IS NULL").
@@ -308,7 +307,7 @@ func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// PurgeCardJobs forgets at most 100 jobs that were created before the time and
+// PurgeCardJobs deletes at most 100 jobs that were created before the time and
 // are over: every item finished and published. It returns how many.
 func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error) {
 	var ids []column.Key

@@ -299,8 +299,7 @@ func TestConcurrentChangesNeverLeaveAForbiddenState(t *testing.T) {
 	})
 }
 
-// Whoever is told that the threshold changed saw it change on an active card:
-// once the lock has been answered, no change is.
+// After the answer to a lock, the threshold of the card does not change any more.
 func TestThresholdNeverChangesAfterTheLockWasAnswered(t *testing.T) {
 	t.Parallel()
 	cardstest.OnBoth(t, func(h *cardstest.Data) {

@@ -143,7 +143,7 @@ func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) 
 	})
 }
 
-// changeCard lets decide alter the card while no one else can.
+// changeCard locks a card, calls decide to change it, and stores the result.
 func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID,
 	decide func(context.Context, bun.Tx, *cardRow) error,
 ) (cards.Card, error) {
@@ -175,7 +175,7 @@ func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	return err
 }
 
-// maxCancel is how many cards CancelCards takes.
+// maxCancel is the number of cards that CancelCards accepts.
 const maxCancel = 100
 
 // CancelCards cancels 1 to 100 cards at once, all or none, with a result for

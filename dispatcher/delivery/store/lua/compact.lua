@@ -1,18 +1,18 @@
--- Compacts events of one partition that were settled long enough ago: of each
--- only its header, a digest of its body and a stub are kept, and it leaves the indexes. An
--- event is left as it is that is not settled any more, that has a delivery that died,
--- that a disabled subscriber was to have, or that was settled again since: then it
--- has a later entry.
+-- Compacts events of one partition that were settled long enough ago. The script keeps only
+-- the header, a digest of the body and a stub of each event, and removes it from the
+-- indexes. An event is left unchanged when it is not settled any more, when a delivery of
+-- it is dead, when a disabled subscriber was to have a delivery, or when it was settled
+-- again later: in the last case the event has a later entry.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 now ms, 3 ms after which a settled event is compacted, 4
---   events and deliveries to look at, at most, 5 bytes of events, at most
+-- ARGV: 1 key prefix, 2 now ms, 3 ms between settling and compaction, 4 maximum of events
+--   and deliveries to read, 5 maximum of bytes of events to read
 -- Returns {events compacted, 1 when more are due else 0}.
 local P, now, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local left, bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
 check({P})
 
--- delivered lists the subscribers that have a delivery of the event; nil when it
--- is not to be compacted.
+-- delivered lists the subscribers that have a delivery of the event; nil when the event
+-- must not be compacted.
 local function delivered(deliveries)
   local fields, subs = redis.pcall('HGETALL', deliveries), {}
   if fields.err then return nil end
@@ -33,8 +33,8 @@ local function add(to, key, value)
   table.insert(to[key], value)
 end
 
--- compact_company takes the first entries of a company and returns how many of
--- their events it compacted.
+-- compact_company removes the first entries of a company's list of settled events and
+-- compacts their events. Returns the number of compacted events.
 local function compact_company(company)
   local taken, ids, stubs, of_sub, freed = 0, {}, {}, {}, {}
   for _, entry in ipairs(redis.call('LRANGE', P .. 'done:' .. company, 0, left - 1)) do

@@ -1,15 +1,14 @@
--- Writes new deliveries that were delivered at once: what record.lua does of
--- them, for many events in one call.
+-- Writes new deliveries that succeeded at the first attempt. The effect is that of
+-- record.lua, for many events in one call.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
+-- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
 --   that an event is kept after it was accepted, 5 replica, 6 number of companies,
---   7 of events, 8 of subscribers; then for each company key prefix and id; for each
---   event the number of its company, its id, and what settle takes of its matching;
---   for each subscriber the number of its company and its id; for each delivery, in
---   the order of their events, the numbers of its event and its subscriber, created
---   ms, and the record
+--   7 number of events, 8 number of subscribers; then for each company: key prefix, id;
+--   for each event: number of its company, id, result of its matching (the field matched
+--   of settle); for each subscriber: number of its company, id; for each delivery, in the
+--   order of the events: number of its event, number of its subscriber, created ms, record
 -- Returns the key prefixes of partitions that need a wake-up; then for each delivery
--- 1, or the record found when there is one already, or DAMAGED.
+-- 1 when it was written, the stored record when it existed already, or DAMAGED.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, companies, events, subs = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local event0 = 8 + 2 * companies
@@ -23,8 +22,8 @@ check(prefixes)
 
 local out, all = {0}, {}
 
--- read reads the deliveries of an event whose arguments begin at first, gathers what is
--- to be written, and returns where those of the next event begin.
+-- read reads the deliveries of one event. The arguments of the deliveries begin at first.
+-- It collects the records to write and returns where the arguments of the next event begin.
 local function read(number, first)
   local at = event0 + 3 * number
   local P, company = of_company(tonumber(ARGV[at - 2]))

@@ -1,14 +1,14 @@
--- Gives up what is in the quarantine. An event is left as a compacted one, so that
--- its id stays known, and is pending no more. Of a delivery whose record cannot be
--- read the record goes, and its event is settled when it was the last; one that can
--- be read was cancelled before. An event that cannot be read ends with its last
--- delivery.
+-- Drops an entry of the quarantine. An event is replaced by its compacted form, so that its
+-- id stays known, and is not pending any more. An unreadable record of a delivery is
+-- deleted, and the event is settled when that was its last live delivery. A readable
+-- delivery was cancelled before this call. An unreadable event is compacted after its last
+-- live delivery.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
---   that an event is kept after it was accepted, 5 '', 6 key prefix, 7 company, 8
---   event id, 9 subscriber, '' for the event itself, 10 '1' when the delivery's
---   record cannot be read, 11 '1' when the event cannot be read
--- Returns 1, or 0 when it is not in the quarantine.
+-- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
+--   that an event is kept after it was accepted, 5 '', 6 key prefix, 7 company, 8 event id,
+--   9 subscriber, '' for the event itself, 10 '1' when the delivery's record is unreadable,
+--   11 '1' when the event is unreadable
+-- Returns 1, or 0 when the entry is not in the quarantine.
 local now, keep, keep_dead, keep_event = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local P, company, id, sub = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 check({P})
@@ -22,7 +22,7 @@ local kept = redis.pcall('GET', event)
 if type(kept) ~= 'string' then kept = '' end
 local state, head = string.match(kept, '^([RMSC])(' .. string.rep('%d', 13) .. string.rep('%x', 18) .. ')')
 
--- bury leaves of an event what is left of a compacted one.
+-- bury replaces the event by its compacted form: header and digest.
 local function bury()
   local ms = keep_event
   if head then give_back(P, company, hour_of(string.sub(head, 1, 13)), #kept - HEADER + OVERHEAD - COMPACTED_BYTES) end

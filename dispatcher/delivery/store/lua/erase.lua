@@ -1,11 +1,10 @@
--- Removes the payload of a settled event: it becomes a compacted one, of which its
--- header, a digest and a stub are kept. Its deliveries go too, with what receivers
--- answered, also dead ones and those that a disabled subscriber was to have.
+-- Erases the payload of a settled event. The event becomes a compacted one: the script
+-- keeps its header, a digest and a stub. It deletes all deliveries of the event with the
+-- answers of receivers, also dead deliveries and the mark of a disabled subscriber.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 company, 3 event id, 4 '1' when an event goes whole that cannot be
---   read
--- Returns ERASED; GONE when it was before; UNKNOWN; or OPEN when the event is not settled
--- or cannot be read.
+-- ARGV: 1 key prefix, 2 company, 3 event id, 4 '1' to delete an unreadable event completely
+-- Returns ERASED; GONE when the event was compacted before; UNKNOWN when there is no event;
+-- or OPEN when the event is not settled or is unreadable.
 local P, company, id = ARGV[1], ARGV[2], ARGV[3]
 check({P})
 local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id

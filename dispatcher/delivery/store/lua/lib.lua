@@ -1,21 +1,20 @@
--- Of an event's deliveries the field '#' counts the live ones, '!' says that one
--- died, and '-' that a disabled subscriber was to have one.
+-- Marks in the hash of an event's deliveries: the field '#' counts the live deliveries, '!'
+-- means that a delivery is dead, '-' that a disabled subscriber was to have a delivery.
 local HELD = '-'
-local DAMAGED = '?' -- the answer for a delivery whose event's deliveries cannot be read
+local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
 local to_compact = {} -- the events of this call that may be compacted, by company
-local matchings = {}  -- the events of this call whose matching ended, by company
+local matchings = {}  -- the events with a matching that this call completed, by company
 local woken = {}      -- the key prefixes of partitions that need a wake-up
 
--- wakes notes what wake returned.
+-- wakes records the result of wake for a partition.
 local function wakes(P, n)
   if n > 0 then woken[P] = true end
 end
 
--- gather notes that a member of a sorted set gets a score, or that it leaves the set
--- (false); flush does so, with one command for a set. Members of a set that is given ms
--- go when they are older than that, a few at each flush, and the set when nothing was
--- added for so long.
+-- gather collects changes of sorted sets: a new score of a member, or its removal (false).
+-- flush writes them, with one command per set. With ms, flush also removes a few members of
+-- the set that are older than ms, and the set expires ms after the last addition.
 local gathered, kept_for = {}, {}
 local function gather(key, member, score, ms)
   gathered[key] = gathered[key] or {}
@@ -44,15 +43,20 @@ local function flush(now)
   gathered, kept_for = {}, {}
 end
 
--- settle writes what e.records holds of an event (subscriber and record in turn), and
--- moves the event to the state that its deliveries are in. What is pending has no
--- expiry. e has P, company and id; matched: '' before its matching is complete; then
--- the number of its deliveries, with an 'h' after it when a disabled subscriber was to
--- have one, and the replica's note of it ends; opened: live deliveries more than
--- before; dead: one died; marks: the fields '#', '!' and HELD as they were; head: the
--- first 14 bytes of the event, when the caller has read them. Returns by how much the
--- pending events of the company grew: -1, 0 or 1. Call end_settling when all are
--- settled.
+-- settle writes the records of an event's deliveries, and moves the event to the state that
+-- follows from all its deliveries. A pending event and its deliveries have no expiry.
+-- Fields of e:
+--   P, company, id
+--   records: subscriber and record in turn
+--   matched: '' while the matching is not complete; else the number of deliveries, with an
+--     'h' after it when a disabled subscriber was to have one. A complete matching also
+--     ends the replica's note of the event, see end_settling.
+--   opened: change of the number of live deliveries
+--   dead: true when a delivery became dead
+--   marks: the fields '#', '!' and HELD before this call
+--   head: the first 14 bytes of the event, if the caller has read them
+-- Returns the change of the company's number of pending events: -1, 0 or 1. Call
+-- end_settling after the last event.
 local function settle(e, replica, now, keep, keep_dead, keep_event)
   local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
   local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
@@ -73,9 +77,10 @@ local function settle(e, replica, now, keep, keep_dead, keep_event)
   end
   if #fields > 0 then redis.call('HSET', deliveries, unpack(fields)) end
   local head = e.head or redis.pcall('GETRANGE', event, 0, 13)
-  if type(head) == 'table' then return 0 end -- no event: damaged
+  if type(head) == 'table' then return 0 end -- wrong type: the event is damaged
   local state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2))
-  if not accepted or state == COMPACTED then -- what came too late for the event goes too
+  -- The event is missing or compacted: nothing else would remove these late deliveries.
+  if not accepted or state == COMPACTED then
     if tonumber(marks[1] or 0) > 0 then return 0 end
     if state == COMPACTED and not marks[2] then
       redis.call('UNLINK', deliveries)
@@ -96,7 +101,7 @@ local function settle(e, replica, now, keep, keep_dead, keep_event)
     if marks[2] then ms, keep = math.max(ms, keep_dead), math.max(keep, keep_dead) end
     redis.call('PEXPIRE', event, ms)
     redis.call('PEXPIRE', deliveries, keep)
-  elseif is == SETTLED then -- written late
+  elseif is == SETTLED then -- a late write: the event was settled before
     redis.call('PEXPIRE', deliveries, keep, 'NX')
   end
   if is == state then return 0 end
@@ -115,8 +120,8 @@ local function settle(e, replica, now, keep, keep_dead, keep_event)
   return 1
 end
 
--- weigh corrects what a company's events are charged when they are claimed, the
--- average number of their deliveries, by those of events that were matched.
+-- weigh updates the average number of deliveries per event of a company. A claim charges
+-- that cost for each event. fanouts has the numbers of deliveries of newly matched events.
 local function weigh(state, cost, fanouts)
   local before = tonumber(cost or 0)
   cost = before > 0 and before or math.max(fanouts[1], 1)
@@ -124,8 +129,8 @@ local function weigh(state, cost, fanouts)
   if math.abs(cost - before) > before / 1000 then redis.call('HSET', state, 'cost', cost) end
 end
 
--- end_settling ends the notes of events whose matching ended, and appends the
--- settled ones to those that compact.lua looks at. Returns the key prefixes of
+-- end_settling ends the replica's notes of events with a complete matching, and appends
+-- settled events to the lists that compact.lua reads. Returns the key prefixes of
 -- partitions that need a wake-up.
 local function end_settling(now)
   for _, m in pairs(matchings) do
@@ -144,8 +149,8 @@ local function end_settling(now)
   return out
 end
 
--- give_back counts bytes of an hour no more that are not kept any more, unless the hour
--- is past and is not counted at all.
+-- give_back subtracts bytes that are not kept any more from the count of their hour. It
+-- does nothing when the hour has no count any more.
 local function give_back(P, company, hour, size)
   if redis.call('HEXISTS', P .. 'cb:' .. company, hour) == 0 then return end
   redis.call('HINCRBY', P .. 'cb:' .. company, hour, -size)

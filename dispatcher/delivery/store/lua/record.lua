@@ -1,26 +1,26 @@
--- Writes what became of deliveries, each by compare-and-set on its version,
--- moves them between the indexes their status belongs in, and moves their work.
+-- Writes the outcomes of deliveries, each by compare-and-set on the version of its record,
+-- moves the deliveries to the indexes of their status, and moves their work.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
--- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead one is kept, 4 ms
---   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker
---   in ms, 7 unreachable attempts in a row that open it, 8 number of events; then
---   for each event: key prefix, company, id, what settle takes of its matching,
---   number of changes; and for each of its changes: subscriber, expected version
---   ('' for none), record, created ms, ms until it is due ('' for never), flags,
---   ms for which its endpoint is not served ('' for none), the notice of its death
---   ('' for none)
--- Flags: c it was claimed from its endpoint queue, s the endpoint was reached, u it
---   was not, o its breaker is open, b the delivery is backlog, g leave it when an
---   attempt is under way
--- Returns the key prefixes of partitions that need a wake-up; then for each
--- change 1, or 0 for an attempt under way, or -1 when the event is compacted, or
--- the record found when its version differs, or DAMAGED.
+-- ARGV: 1 now ms, 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
+--   that an event is kept after it was accepted, 5 replica, 6 pause of a breaker in ms,
+--   7 unreachable attempts in a row that open a breaker, 8 number of events; then for each
+--   event: key prefix, company, id, result of its matching (the field matched of settle),
+--   number of changes; and for each of its changes: subscriber, expected version ('' for
+--   none), record, created ms, ms until the delivery is due ('' for never), flags, ms for
+--   which its endpoint queue is not served ('' for none), the notice of its death ('' for
+--   none)
+-- Flags: c the delivery was claimed from its endpoint queue, s the endpoint was reached, u
+--   the endpoint was not reached, o the breaker is open, b the endpoint has no place for
+--   the delivery, g do not change the delivery while an attempt is under way
+-- Returns the key prefixes of partitions that need a wake-up; then for each change 1 when
+-- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
+-- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local replica, breaker_pause, trips = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local t = clock()
 local LIVE = {P = true, R = true}
 
--- Everything is read before anything is written, each key once.
+-- The script reads everything before it writes anything, and reads each key once.
 local changes, events, endpoints, prefixes = {}, {}, {}, {}
 
 local function event_of(P, company, id)
@@ -34,10 +34,11 @@ local function event_of(P, company, id)
   return e
 end
 
--- endpoint_of finds what this call knows of an endpoint: s, its state as endpoint read
--- it; claimed, the deliveries whose claims may end; ended and notes, those whose claims
--- did, and the replica's notes of them; put, those that go to its queue, and when they
--- are due.
+-- endpoint_of returns the data of this call about an endpoint:
+--   s: its state, from the function endpoint
+--   claimed: event ids of deliveries with a claim that may end
+--   ended, notes: event ids of deliveries with an ended claim, and their notes
+--   put: the deliveries to add to its queue: event id to due time
 local function endpoint_of(P, company, sub)
   local name = company .. '/' .. sub
   local x = endpoints[name]
@@ -83,20 +84,21 @@ for _, x in ipairs(endpoints) do
   end
 end
 
--- ends ends this replica's claim of a delivery, and reports whether there was one. It
--- ends no other claim: of a replica that took the delivery over, or a later one by the
--- same replica.
+-- ends ends this replica's claim of a delivery, and reports whether there was one. It does
+-- not end the claim of a replica that took the delivery over, nor a later claim of this
+-- replica.
 local function ends(x, id, version)
   local note, by = reference(x.company, id, x.sub), x.by[id]
   if by and by ~= claim_name(replica, version) then return false end
-  if not by and redis.call('HDEL', x.P .. 'n:' .. replica, note) == 0 then return false end -- what is in flight expires before notes do
+  -- The in-flight hash expires before the notes do. Without an entry, the note decides.
+  if not by and redis.call('HDEL', x.P .. 'n:' .. replica, note) == 0 then return false end
   x.by[id] = nil
   table.insert(x.ended, id)
   table.insert(x.notes, note)
   return true
 end
 
--- under_way tells whether an attempt of a delivery from an endpoint queue is under way.
+-- under_way reports whether an attempt of a delivery from an endpoint queue is under way.
 local function under_way(x, id)
   for _, ended in ipairs(x.ended) do
     if ended == id then return false end
@@ -104,7 +106,8 @@ local function under_way(x, id)
   return in_flight(x.P, x.company, x.sub, id)
 end
 
--- learn keeps what an attempt told of an endpoint that has a queue.
+-- learn updates the state of an endpoint after an attempt: the number of unreachable
+-- attempts in a row, and the time before which its queue is not served.
 local function learn(x, flags, pause_ms)
   local s, untl = x.s, 0
   local fails = s.fails
@@ -121,8 +124,9 @@ local function learn(x, flags, pause_ms)
   if s.fails ~= fails then x.learned = true end
 end
 
--- reindex moves a delivery between the indexes of what is live and what is dead.
--- What is live stays so for any time, so its indexes neither expire nor are trimmed.
+-- reindex moves a delivery between the indexes of live and of dead deliveries. A delivery
+-- can stay live for any time, so the indexes of live deliveries neither expire nor are
+-- trimmed.
 local function reindex(e, sub, was, is, created)
   local P, of_sub, both = e.P, e.company .. '/' .. sub, e.id .. '/' .. sub
   if LIVE[is] ~= LIVE[was] then
@@ -143,7 +147,8 @@ local function reindex(e, sub, was, is, created)
   end
 end
 
--- write writes a change that holds; ended: the claim of the delivery has.
+-- write writes a change with the expected version. ended is true when this call ended the
+-- claim of the delivery.
 local function write(e, x, a, found, ended)
   local record, created, due = ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   local was, is = found and string.sub(found, 1, 1), string.sub(record, 1, 1)
@@ -159,7 +164,7 @@ local function write(e, x, a, found, ended)
     end
   end
   if LIVE[is] and due ~= '' then
-    -- One whose attempt is under way is queued by the outcome of that.
+    -- If an attempt is under way, its outcome adds the delivery to the queue.
     if ended or not found or not under_way(x, e.id) then
       x.backlog = x.backlog or string.find(ARGV[a + 5], 'b', 1, true)
       x.put[e.id] = t + due
@@ -180,10 +185,11 @@ for i, change in ipairs(changes) do
   local found = e.found[x.sub]
   if e.damaged then
     out[i + 1] = DAMAGED
-    if ended then x.put[e.id] = t end -- its next claim quarantines it
+    if ended then x.put[e.id] = t end -- the next claim quarantines the delivery
   elseif version_of(found) ~= expected then
     out[i + 1] = found or ''
-    if ended and found and not finished(found) then x.put[e.id] = t end -- the caller may never come back, or it is damaged
+    -- The caller may stop before its next write, or the record is damaged: queue it again.
+    if ended and found and not finished(found) then x.put[e.id] = t end
   elseif expected == '' and type(e.head) == 'string' and string.sub(e.head, 1, 1) == COMPACTED then
     out[i + 1] = -1
   elseif string.find(flags, 'g', 1, true) and under_way(x, e.id) then
@@ -194,7 +200,8 @@ for i, change in ipairs(changes) do
   end
 end
 
--- serve_again writes what was learned of an endpoint, and has its queue served.
+-- serve_again writes the state of an endpoint, ends its claims and adds deliveries to its
+-- queue. The caller then offers the queue.
 local function serve_again(x)
   local P, s, state = x.P, x.s, x.P .. 'es:' .. x.name
   if x.learned then

@@ -1,11 +1,11 @@
--- Measures what waits in a partition: of its companies at most 100 whose turn
--- comes first, and of their endpoint queues the one whose turn comes first.
+-- Measures the waiting work of a partition. The script reads at most 100 companies, the
+-- next in turn first, and of each company the endpoint queue that is next in turn.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix
--- Returns {pending events, ms for which the oldest entry of the due set has waited,
---   entries of the quarantine, then company and ms for which its oldest work has
---   waited, of at most 100}. An endpoint queue has waited since it could be served:
---   before, its receiver, its rate or a pause held it.
+-- Returns {pending events, ms that the oldest entry of the due set has waited, entries of
+--   the quarantine, then for at most 100 companies: company and ms that its oldest work has
+--   waited}. The wait of an endpoint queue begins when it may be served: until then its
+--   receiver, its rate or a pause delays it.
 local P = ARGV[1]
 local now = clock()
 local waited = 0

@@ -1,10 +1,10 @@
--- Lists the companies of a partition that have the most pending events, of a page
--- of its companies and of some that are named.
+-- Lists the companies with the most pending events, among one page of a partition's
+-- companies and the companies in ARGV.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 where the page begins, 3 its size, 4 how many to list at
---   most; then companies
--- Returns {where the next page begins, then company and pending events in turn, the
---   most first}.
+-- ARGV: 1 key prefix, 2 beginning of the page, 3 its size, 4 maximum of companies to list;
+--   then companies
+-- Returns {beginning of the next page, then company and pending events in turn, the most
+--   first}.
 local P, from, size, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local page = redis.call('ZREVRANGE', P .. 'companies', from, from + size - 1)
 local counts, companies = {}, {}

@@ -1,8 +1,8 @@
--- Moves work that cannot be read from a replica's note to the quarantine.
+-- Moves unreadable work from a replica's note to the quarantine.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 replica, 3 company, 4 event id, 5 subscriber, '' for the
 --   event itself
--- Returns what wake does.
+-- Returns the result of wake.
 local P, replica, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 check({P})
 local now = clock()

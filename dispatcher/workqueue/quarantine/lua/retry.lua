@@ -1,11 +1,10 @@
--- Requeues what is in the quarantine, so that it is tried again: an event to the
--- ready queue of its company, a delivery to its endpoint queue. What has come to
--- its end meanwhile, or is under way, only leaves the quarantine, and so does a
--- subscriber, which is read again with the next work of its company.
+-- Requeues an entry of the quarantine: an event to the ready queue of its company, a
+-- delivery to its endpoint queue. A delivery that is finished or in flight is only removed
+-- from the quarantine. So is a subscriber: the next work of its company reads it again.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 event id, '' for the subscriber itself, 4
 --   subscriber, '' for the event itself
--- Returns {1 when it was in the quarantine else 0, what wake does}.
+-- Returns {1 when the entry was in the quarantine else 0, the result of wake}.
 local P, company, id, sub = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
 local member = company .. '/' .. id

@@ -1,19 +1,19 @@
--- Functions that every script which moves work shares. P is the key prefix of
--- a partition; docs/redis.md lists the keys.
+-- Functions for all scripts that move work. P is the key prefix of a partition.
+-- docs/redis.md lists the keys.
 
-local WAKE_MS = 500    -- a wake-up that nobody served for so long is served by the partition's owner
-local PASSED = '~'     -- the due set's mark of work whose companies hold their share of a replica
-local FREED_MS = 100   -- a freed place is used by then at the latest
-local PASSED_MS = 1000 -- work passed by for so long is served by the partition's owner
+local WAKE_MS = 500    -- the partition's owner serves a wake-up that has waited this long
+local PASSED = '~'     -- due set member for work of companies that hold their share
+local FREED_MS = 100   -- time after which a freed place is used at the latest
+local PASSED_MS = 1000 -- the owner serves work that was passed by this long ago
 
--- reference names a delivery in a note.
+-- reference returns the name of a delivery in a note.
 local function reference(company, id, sub) return company .. '/' .. id .. '/' .. sub end
 
-local EVENT_HEADER = 32 -- what stands before an event's body, see events/lua/lib.lua
+local EVENT_HEADER = 32 -- bytes before the body of an event, see events/layout/lua/lib.lua
 
--- matched and finished tell whether an event, by its value or the header of it, or a
--- delivery, by its record, needs no more work. What is damaged does: whoever
--- claims it quarantines it.
+-- matched and finished report whether an event or a delivery needs no more work. matched
+-- takes an event's value or header, finished a delivery's record. Damaged ones need work:
+-- the replica that claims them quarantines them.
 local function matched(event)
   return type(event) == 'string' and #event >= EVENT_HEADER and string.find(event, '^[MSC]') ~= nil
 end
@@ -26,15 +26,15 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- wake marks the partition as having work to claim. Returns 1 when the caller
--- is to enqueue a wake-up, 0 when one is under way.
+-- wake marks the partition as having work to claim. Returns 1 when the caller must enqueue
+-- a wake-up, 0 when a wake-up is under way.
 local function wake(P, now)
   return redis.call('ZADD', P .. 'due', 'NX', now + WAKE_MS, '')
 end
 
--- join puts a company that has work to claim into the fair schedule of its
--- partition. An idle company comes back at its finish tag, but not before the
--- virtual time. Returns what wake does.
+-- join adds a company with work to claim to the fair schedule of its partition. An idle
+-- company joins at its finish tag, but not before the virtual time. Returns the result of
+-- wake.
 local function join(P, company, now)
   if not redis.call('ZSCORE', P .. 'sched', company) then
     local v = tonumber(redis.call('GET', P .. 'v') or 0)
@@ -44,17 +44,23 @@ local function join(P, company, now)
   return wake(P, now)
 end
 
--- An endpoint queue is scored by when each delivery is due. That of an ordered
--- subscriber is scored by IN_ORDER and the event's number in the company, which no
--- time reaches: what waited before it was ordered comes first.
+-- The score of a delivery in an endpoint queue is its due time. For an ordered subscriber
+-- the score is IN_ORDER plus the event's number in the company. No time reaches IN_ORDER,
+-- so deliveries that were queued before the subscriber was ordered come first.
 local IN_ORDER = 1e13
 
--- endpoint reads how an endpoint queue is to be served: until (not before), full (at
--- its in-flight limit; it is served again with so many in flight), paused (since when), ordered, numbered (it is, or was,
--- ordered), held (an ordered one's first delivery is not due before), fails
--- (unreachable attempts in a row), interval (ms between two deliveries), burst, tat
--- (when the next one is due at that rate), ondead (it is paused after a dead delivery).
--- All are numbers or nil.
+-- endpoint reads how an endpoint queue is served. All fields are numbers or nil:
+--   until: the queue is not served before this time
+--   full: at its in-flight limit; the queue is served again at this number in flight
+--   paused: time of the pause
+--   ordered: the subscriber is ordered
+--   numbered: the subscriber is or was ordered
+--   held: the first delivery of an ordered subscriber is not due before this time
+--   fails: unreachable attempts in a row
+--   interval: ms between two deliveries at the rate
+--   burst: deliveries that the rate allows at once
+--   tat: time of the next delivery at the rate
+--   ondead: a dead delivery pauses the subscriber
 local FIELDS = {'until', 'full', 'paused', 'ordered', 'numbered', 'held', 'fails', 'interval', 'burst', 'tat', 'ondead'}
 local function endpoint(P, e)
   local s = {}
@@ -62,11 +68,11 @@ local function endpoint(P, e)
   return s
 end
 
--- managed tells whether all deliveries of an endpoint go by its queue.
+-- managed reports whether all deliveries of an endpoint must pass through its queue.
 local function managed(s) return s.interval or s.ordered or s.paused end
 
--- first_due tells when the first delivery of an endpoint queue is due, in ms; nil
--- when there is none.
+-- first_due returns when the first delivery of an endpoint queue is due, in ms; nil when
+-- the queue is empty.
 local function first_due(queue, s)
   local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
   if not first[1] then return nil end
@@ -79,18 +85,19 @@ local function first_due(queue, s)
   return at
 end
 
--- rate_allows tells how many deliveries an endpoint's rate allows now, and when it
--- allows one (the generic cell rate algorithm, ITU-T I.371).
+-- rate_allows returns how many deliveries an endpoint's rate allows now, and when it allows
+-- one (the generic cell rate algorithm, ITU-T I.371).
 local function rate_allows(s, now)
   if not s.interval then return math.huge, 0 end
   local tat = math.max(s.tat or 0, now)
   return math.floor((now - tat) / s.interval + s.burst + 1e-6), math.ceil(tat - (s.burst - 1) * s.interval)
 end
 
--- offer has an endpoint queue served: in its company's turn when its first
--- delivery is due, else when it will be. An endpoint at its in-flight limit is
--- offered again by whoever frees a place, a paused one when it is resumed. s is what
--- endpoint read, when the caller has it. Returns what wake does.
+-- offer schedules the service of an endpoint queue: in its company's turn when its first
+-- delivery may be served now, else later by the due set. It does nothing for an endpoint at
+-- its in-flight limit, which is offered again after a place was freed, nor for a paused
+-- one, which resume offers. s is the result of endpoint, if the caller has it. Returns the
+-- result of wake.
 local function offer(P, company, sub, now, s)
   local e = company .. '/' .. sub
   local queue = P .. 'eq:' .. e
@@ -108,14 +115,14 @@ local function offer(P, company, sub, now, s)
   return join(P, company, now)
 end
 
--- number_of reads the number of an event in its company; 0 when it is gone.
+-- number_of returns the number of an event in its company; 0 without a readable event.
 local function number_of(P, company, id)
   local digits = redis.pcall('GETRANGE', P .. 'e:' .. company .. ':' .. id, 22, 31)
   return type(digits) == 'string' and tonumber(digits, 16) or 0
 end
 
--- put appends a delivery to its endpoint queue, due at a time. The first one of an
--- ordered subscriber holds the others until then. Returns what wake does.
+-- put adds a delivery to its endpoint queue, due at the time at. The first delivery of an
+-- ordered subscriber delays the others until it is due. Returns the result of wake.
 local function put(P, company, sub, id, at, now)
   local e = company .. '/' .. sub
   local queue, state = P .. 'eq:' .. e, P .. 'es:' .. e
@@ -128,8 +135,9 @@ local function put(P, company, sub, id, at, now)
   return offer(P, company, sub, now)
 end
 
--- put_back appends a delivery that was claimed to its endpoint queue, unless it is
--- there or has come to its end; an ordered one due after some ms. Returns what wake does.
+-- put_back requeues a claimed delivery in its endpoint queue, unless the queue has it or it
+-- is finished. A delivery of an ordered subscriber is due after ms, others are due now.
+-- Returns the result of wake.
 local function put_back(P, company, sub, id, now, ms)
   local record = redis.pcall('HGET', P .. 'd:' .. company .. '/' .. id, sub)
   local e = company .. '/' .. sub
@@ -138,8 +146,8 @@ local function put_back(P, company, sub, id, now, ms)
   return put(P, company, sub, id, now + ms, now)
 end
 
--- take_out removes a delivery from its endpoint queue, if it waits there. A
--- queue that is empty then is not to be served any more.
+-- take_out removes a delivery from its endpoint queue, if the queue has it. A queue that is
+-- empty after that is not served any more.
 local function take_out(P, company, sub, id)
   local e = company .. '/' .. sub
   if redis.call('ZREM', P .. 'eq:' .. e, id) == 0 or redis.call('EXISTS', P .. 'eq:' .. e) == 1 then return end
@@ -147,10 +155,10 @@ local function take_out(P, company, sub, id)
   if not managed(endpoint(P, e)) then redis.call('SREM', P .. 'bl:' .. company, sub) end
 end
 
--- Of a company with ordered subscribers, os:<company> are these, and om:<company>
--- the events, by number, that were claimed and not matched yet: an ordered delivery
--- waits for the earlier ones of them. in_order notes that events were claimed, and
--- end_order that they were matched, which returns what wake does.
+-- For a company with ordered subscribers, os:<company> holds these subscribers, and
+-- om:<company> the events, by number, that are claimed and not matched yet: an ordered
+-- delivery waits for the earlier events of them. in_order adds claimed events. end_order
+-- removes matched events, offers the ordered queues and returns the result of wake.
 local function in_order(P, company, numbers_and_ids)
   if #numbers_and_ids > 0 then redis.call('ZADD', P .. 'om:' .. company, unpack(numbers_and_ids)) end
 end
@@ -162,9 +170,8 @@ local function end_order(P, company, ids, now)
   return wakes
 end
 
--- configure sets how an endpoint is served: ms between two deliveries and the burst
--- ('' for no rate), '1' for ordered, '1' for a pause after a dead delivery. Returns
--- what wake does.
+-- configure sets how an endpoint is served: interval in ms and burst ('' for no rate),
+-- '1' for ordered, '1' for a pause after a dead delivery. Returns the result of wake.
 local function configure(P, company, sub, interval, burst, ordered, pause_on_dead, now)
   local e = company .. '/' .. sub
   local state, companies = P .. 'es:' .. e, P .. 'c:' .. company
@@ -190,14 +197,15 @@ local function configure(P, company, sub, interval, burst, ordered, pause_on_dea
   local s = endpoint(P, e)
   if managed(s) then redis.call('SADD', P .. 'bl:' .. company, sub)
   elseif redis.call('EXISTS', P .. 'eq:' .. e) == 0 then redis.call('SREM', P .. 'bl:' .. company, sub) end
-  redis.call('HDEL', state, 'full') -- its limit may be another one
+  redis.call('HDEL', state, 'full') -- the in-flight limit may have changed
   return offer(P, company, sub, now)
 end
 
-local CHANGES, CHANGES_S = 50, 691200 -- kept of a subscriber: so many, for 8 days
+local CHANGES, CHANGES_S = 50, 691200 -- maximum of changes per subscriber, kept for 8 days
 
--- changed notes that an endpoint's subscriber was paused, resumed, disabled or enabled,
--- or began to fail or recovered. The list is only shown: a damaged key must not fail the script.
+-- changed records that an endpoint's subscriber was paused, resumed, disabled or enabled,
+-- or is failing or has recovered. The list is for display only: a damaged key must not fail
+-- the script.
 local function changed(P, e, what, now)
   local key = P .. 'hs:' .. e
   redis.pcall('LPUSH', key, string.format('%.0f %s', now, what))
@@ -205,9 +213,9 @@ local function changed(P, e, what, now)
   redis.pcall('EXPIRE', key, CHANGES_S)
 end
 
-local PAUSED = '!' -- before the subscriber: it is also paused
+local PAUSED = '!' -- prefix of the second entry of a paused subscriber in bl:<company>
 
--- pause keeps an endpoint queue from being served, for a reason.
+-- pause stops the service of an endpoint queue and records the reason.
 local function pause(P, company, sub, why, now)
   local e = company .. '/' .. sub
   if redis.call('HSETNX', P .. 'es:' .. e, 'paused', now) == 0 then return end
@@ -218,7 +226,7 @@ local function pause(P, company, sub, why, now)
   redis.call('ZREM', P .. 'due', 'e:' .. e)
 end
 
--- resume has a paused endpoint queue served again. Returns what wake does.
+-- resume ends the pause of an endpoint queue and offers it. Returns the result of wake.
 local function resume(P, company, sub, now)
   local e = company .. '/' .. sub
   if redis.call('HDEL', P .. 'es:' .. e, 'paused', 'why') > 0 then changed(P, e, 'resumed', now) end
@@ -227,46 +235,44 @@ local function resume(P, company, sub, now)
   return offer(P, company, sub, now)
 end
 
--- in_flight tells whether an attempt of a delivery that was claimed from its
--- endpoint queue is under way.
+-- in_flight reports whether a delivery claimed from its endpoint queue is in flight.
 local function in_flight(P, company, sub, id)
   return redis.call('HEXISTS', P .. 'ef:' .. company .. '/' .. sub, id) == 1
 end
 
--- claim_name names one claim of a delivery: who claimed it, and the version of
--- its record then ('' for none), which no other claim of it by that replica has.
+-- claim_name identifies one claim of a delivery by the replica and the version of the
+-- record at that time ('' for none). Other claims of the delivery by that replica have
+-- other versions.
 local function claim_name(replica, version) return replica .. ' ' .. version end
 
--- freed notes that places in an endpoint's in-flight limit were freed. s is what
--- endpoint read. Call offer then.
+-- freed updates an endpoint after places in its in-flight limit were freed. s is the result
+-- of endpoint. Call offer after it.
 local function freed(P, e, s, now)
   if not s.full then return end
   if redis.call('HLEN', P .. 'ef:' .. e) <= s.full then
     redis.call('HDEL', P .. 'es:' .. e, 'full')
     s.full = nil
-  else -- should no other place be freed soon
+  else -- in case no other place is freed soon
     redis.call('ZADD', P .. 'due', 'LT', now + FREED_MS, 'e:' .. e)
   end
 end
 
--- release frees the place that a delivery has in its endpoint's in-flight limit. Call
--- offer then.
+-- release frees a delivery's place in its endpoint's in-flight limit. Call offer after it.
 local function release(P, company, sub, id)
   local e = company .. '/' .. sub
   redis.call('HDEL', P .. 'ef:' .. e, id)
   freed(P, e, {full = tonumber(redis.call('HGET', P .. 'es:' .. e, 'full'))}, clock())
 end
 
--- version_of reads the version of a delivery's record, '' when it has none.
+-- version_of returns the version of a delivery's record, '' without a record.
 local function version_of(record)
   local bar = record and string.find(record, '|', 1, true)
   return bar and string.sub(record, 2, bar - 1) or ''
 end
 
--- promote moves what became due, at most so many, into the turns of its companies:
--- endpoint queues and jobs. A wake-up that nobody served is put off, so that only
--- this caller serves it. Returns more than 0 when the partition has work to claim for
--- which nobody else is coming.
+-- promote moves due endpoint queues and jobs into the turns of their companies; most is the
+-- maximum. It postpones an unserved wake-up, so that only this caller serves it.
+-- Returns more than 0 when the caller must have the partition served.
 local function promote(P, most, now)
   local wakes = 0
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, most)) do

@@ -1,10 +1,10 @@
--- Reads the stored format of a partition and who reads it, and raises it unless a
--- living replica could not read it then.
+-- Reads the stored format of a partition and the formats that live replicas read. Raises
+-- the stored format, unless a live replica cannot read the new one.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
--- ARGV: 1 key prefix, 2 format to raise it to, 0 to leave it, 3 ms without a
---   heartbeat after which a replica does not count as living
--- Returns {format before, format now, replica, the formats it reads, ...} of the
--- living replicas whose heartbeats are kept beside this partition.
+-- ARGV: 1 key prefix, 2 new format, 0 to change nothing, 3 ms without a heartbeat after
+--   which a replica does not count as live
+-- Returns {format before, format now, replica, the formats it reads, ...} of the live
+-- replicas that have their heartbeats in this partition.
 local P, to = ARGV[1], tonumber(ARGV[2])
 if to > 0 then check({P}) end
 local before = tonumber(redis.call('GET', P .. 'format') or 1)
