@@ -26,20 +26,21 @@ import (
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers Subscribers
-	Publisher   Publisher
-	Events      Events
-	EventTypes  EventTypes
-	Deliveries  Deliveries
-	Redelivery  Redelivery
-	Dispatcher  Dispatcher
-	Quarantine  Quarantine
-	Idempotency Idempotency
-	Cards       Cards
-	CardJobs    CardJobs
-	Spend       Spend
-	Sessions    Sessions
-	Verifier    *auth.Verifier
+	Subscribers  Subscribers
+	Certificates Certificates
+	Publisher    Publisher
+	Events       Events
+	EventTypes   EventTypes
+	Deliveries   Deliveries
+	Redelivery   Redelivery
+	Dispatcher   Dispatcher
+	Quarantine   Quarantine
+	Idempotency  Idempotency
+	Cards        Cards
+	CardJobs     CardJobs
+	Spend        Spend
+	Sessions     Sessions
+	Verifier     *auth.Verifier
 
 	// Audit records changes. Nil records nothing.
 	Audit Audit
@@ -68,9 +69,9 @@ type Options struct {
 	// every group, or is nil: then none needs one.
 	CertificateRequired map[string]bool
 
-	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
+	// SigningKeys have the public keys of the v1a signatures. They are nil
 	// when deliveries are not signed so.
-	WebhookKeys bool
+	SigningKeys SigningKeys
 	// Timeout bounds an answer, counted from when its request is read and there is
 	// memory for it, and as long is waited for that; 0 means 1.5 s. TestTimeout is
 	// that of a test delivery; 0 means 20 s.

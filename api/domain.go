@@ -25,6 +25,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // What the API asks of the domain. All methods are safe for concurrent use and
@@ -43,10 +44,18 @@ type Subscribers interface {
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
 	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
-	SigningKey(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey, error)
-	SetCertificate(ctx context.Context, company uuid.UUID, in subscribers.CertificateInput) (*subscribers.Certificate, error)
-	Certificate(ctx context.Context, company uuid.UUID) (*subscribers.Certificate, error)
-	RemoveCertificate(ctx context.Context, company uuid.UUID) error
+}
+
+// Certificates is *certificate.Store: what companies show to receivers.
+type Certificates interface {
+	Set(ctx context.Context, company uuid.UUID, in certificate.Input) (*certificate.Certificate, error)
+	Get(ctx context.Context, company uuid.UUID) (*certificate.Certificate, error)
+	Remove(ctx context.Context, company uuid.UUID) error
+}
+
+// SigningKeys is *signingkey.Store.
+type SigningKeys interface {
+	Key(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey, error)
 }
 
 // Publisher is *publish.Publisher.

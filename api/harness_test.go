@@ -46,7 +46,9 @@ import (
 	"spendhook/storage/spend"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
@@ -83,7 +85,6 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
-	o.WebhookKeys = true
 	for _, f := range adjust {
 		f(&o)
 	}
@@ -111,13 +112,15 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	}
 	store := history.New(history.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
+	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
-		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Certificates: certificates,
+		Registry:     registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -128,10 +131,11 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
-		EventTypes: eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
-		Sessions:   session.NewStore(client, nil),
-		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), Certificates: certificates, Publisher: publisher, Events: store,
+		SigningKeys: signingkey.New(client, sealtest.Keyring()),
+		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
+		Sessions:    session.NewStore(client, nil),
+		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

@@ -32,18 +32,21 @@ import (
 	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 // Options configures [New]. The stores and the sender are required.
 type Options struct {
-	Client      redis.UniversalClient
-	Events      *history.Reader
-	Operational *operational.Store
-	Subscribers *subscribers.Store
-	Registry    *registry.Registry
-	Sender      *webhook.Sender
-	Policy      lifecycle.Policy
+	Client       redis.UniversalClient
+	Events       *history.Reader
+	Operational  *operational.Store
+	Subscribers  *subscribers.Store
+	Certificates *certificate.Store
+	Registry     *registry.Registry
+	Sender       *webhook.Sender
+	Policy       lifecycle.Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
 	Concurrency         int           // deliveries in memory, in flight or waiting; default 2,048
@@ -51,9 +54,11 @@ type Options struct {
 	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
-	SignEd25519         bool          // add v1a signatures
 	PublicURL           string        // of the API, for links and as the source of CloudEvents
 	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
+
+	// SigningKeys adds v1a signatures; nil: none.
+	SigningKeys *signingkey.Store
 
 	// Counted is told of every attempt that was recorded; it must return at once.
 	// nil: nobody is.
@@ -162,8 +167,8 @@ func New(o Options) (*Dispatcher, error) {
 	d.queue = workqueue.New(q)
 	d.redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Queue: d.queue,
-		Now:   o.Now, NewID: o.NewID, Logger: o.Logger,
+		Certificates: o.Certificates, Queue: d.queue,
+		Now: o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)

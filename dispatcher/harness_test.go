@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
 )
 
@@ -58,7 +59,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
 	})
 	o := Options{
-		Client: client, Events: eventStore, Operational: told, Subscribers: subs,
+		Client: client, Events: eventStore, Operational: told, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
 		Registry: registry.New(subs, 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),

@@ -18,6 +18,7 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -95,10 +96,9 @@ func TestV1aWaitsForItsKeyToo(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	inbox := receive(t, nil)
-	h := build(t, client, func(o *Options) { o.SignEd25519 = true })
+	h := build(t, client, func(o *Options) { o.SigningKeys = signingkey.New(client, sealtest.Keyring()) })
 	sub := h.subscribe(inbox.URL)
-	lost := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Ring("lost")})
-	if _, err := lost.SigningKey(t.Context(), h.company); err != nil {
+	if _, err := signingkey.New(client, sealtest.Ring("lost")).Key(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
 	h.start()

@@ -14,6 +14,8 @@ import (
 
 	"spendhook/dispatcher/webhook"
 	"spendhook/subscribers"
+	"spendhook/subscribers/signingkey"
+	"spendhook/subscribers/vault"
 )
 
 // maxTargets bounds the subscribers whose keys are held ready.
@@ -22,15 +24,14 @@ const maxTargets = 1 << 14
 // targets are subscribers with what attempts need of them held ready. Safe for
 // concurrent use.
 type targets struct {
-	ready       *lru.Cache[*subscribers.Subscriber, *target]
-	store       *subscribers.Store
-	signEd25519 bool
-	logger      *slog.Logger
+	ready  *lru.Cache[*subscribers.Subscriber, *target]
+	keys   *signingkey.Store // nil: none signs with ed25519
+	logger *slog.Logger
 }
 
 func newTargets(o Options) (*targets, error) {
 	ready, err := lru.New[*subscribers.Subscriber, *target](maxTargets)
-	return &targets{ready: ready, store: o.Subscribers, signEd25519: o.SignEd25519, logger: o.Logger}, err
+	return &targets{ready: ready, keys: o.SigningKeys, logger: o.Logger}, err
 }
 
 // target is a subscriber that is ready to be sent to.
@@ -81,7 +82,7 @@ func (t *targets) of(ctx context.Context, sub *subscribers.Subscriber) (*target,
 	if made.locked == nil {
 		key, err := t.key(ctx, sub)
 		switch {
-		case errors.Is(err, subscribers.ErrLocked):
+		case errors.Is(err, vault.ErrLocked):
 			made.locked = err
 		case err != nil:
 			return nil, err
@@ -99,10 +100,10 @@ func (t *targets) of(ctx context.Context, sub *subscribers.Subscriber) (*target,
 
 // key is the company's ed25519 key, nil when it signs nothing.
 func (t *targets) key(ctx context.Context, sub *subscribers.Subscriber) (ed25519.PrivateKey, error) {
-	if !t.signEd25519 {
+	if t.keys == nil {
 		return nil, nil
 	}
-	return t.store.SigningKey(ctx, sub.CompanyUUID)
+	return t.keys.Key(ctx, sub.CompanyUUID)
 }
 
 // open fills in what an attempt needs of the subscriber's record.

@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/subscribers/layout"
 )
 
 // Of n changes of one subscriber at the same time each round lets one through;
@@ -200,11 +201,11 @@ func (s *Store) change(ctx context.Context, company, id uuid.UUID, f func(*Subsc
 // try is one round of change. It returns what is stored now when that is no
 // longer raw.
 func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f func(*Subscriber) error) (sub Subscriber, current string, err error) {
-	before, err := s.vault.decode(company, id, raw)
+	before, err := s.codec.decode(company, id, raw)
 	if err != nil {
 		return sub, "", err
 	}
-	after, _ := s.vault.decode(company, id, raw) // not a copy: f may write into slices
+	after, _ := s.codec.decode(company, id, raw) // not a copy: f may write into slices
 	if err := f(&after); err != nil {
 		return sub, "", err
 	}
@@ -218,7 +219,7 @@ func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f fu
 }
 
 func (s *Store) replace(ctx context.Context, raw string, before, after *Subscriber) (current string, err error) {
-	next, err := s.vault.encode(after, rand.Text())
+	next, err := s.codec.encode(after, rand.Text())
 	if err != nil {
 		return "", err
 	}
@@ -240,7 +241,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
-		append(workqueue.Keys(p), companyKey(company), urlsKey(company), healthKey(company, id)),
+		append(workqueue.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), healthKey(company, id)),
 		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)

@@ -7,16 +7,16 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/subscriberstest"
 )
 
 // furnished makes three companies with everything that is sealed, under the key
@@ -37,19 +37,14 @@ func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 			noErr(t, err)
 			all = append(all, s)
 		}
-		_, err := b.store.SigningKey(t.Context(), b.company)
-		noErr(t, err)
-		_, err = b.store.SetCertificate(t.Context(), b.company, clientCertificate(t, b.clock.Now()))
+		_, err := b.certificates(sealtest.Ring("old")).Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, b.clock.Now()))
 		noErr(t, err)
 	}
 	return b, all
 }
 
-func clientCertificate(t *testing.T, now time.Time) subscribers.CertificateInput {
-	t.Helper()
-	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(90*24*time.Hour))
-	noErr(t, err)
-	return issue(t, ca, devca.Leaf{Name: "client", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(60 * 24 * time.Hour)})
+func (b *bundle) certificates(keys *seal.Keyring) *certificate.Store {
+	return certificate.New(b.client, keys, b.clock.Now)
 }
 
 // sealsOf counts what is stored under each key.
@@ -71,7 +66,7 @@ func sealsOf(t *testing.T, b *bundle, ids ...string) map[string]int {
 	return found
 }
 
-const total = 6*4 + 3 + 3 // six subscribers, signing keys, certificates
+const total = 6*4 + 3 // six subscribers, certificates
 
 func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 	t.Parallel()
@@ -83,8 +78,8 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 
 	look := seal.Count{DryRun: true}
 	noErr(t, both.Reseal(t.Context(), &look))
-	if want := map[string]int{"old": total}; !maps.Equal(look.Left, want) || look.Resealed != 0 || look.Seen != 12 {
-		t.Errorf("dry run: %+v, want %v left of 12", look, want)
+	if want := map[string]int{"old": total}; !maps.Equal(look.Left, want) || look.Resealed != 0 || look.Seen != 9 {
+		t.Errorf("dry run: %+v, want %v left of 9", look, want)
 	}
 	if sealsOf(t, b, "new")["new"] != 0 {
 		t.Error("the dry run wrote")
@@ -92,8 +87,8 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 
 	var count seal.Count
 	noErr(t, both.Reseal(t.Context(), &count))
-	if count.Resealed != 12 || count.Seen != 12 || len(count.Left) != 0 {
-		t.Errorf("%+v, want 12 resealed and nothing left", count)
+	if count.Resealed != 9 || count.Seen != 9 || len(count.Left) != 0 {
+		t.Errorf("%+v, want 9 resealed and nothing left", count)
 	}
 	if got := sealsOf(t, b, "new", "old"); got["new"] != total || got["old"] != 0 {
 		t.Errorf("stored: %v", got)
@@ -105,9 +100,7 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 		if read.Unusable() != nil || read.Secrets[0].Key != s.Secrets[0].Key {
 			t.Errorf("%s: %v", s.UUID, read.Unusable())
 		}
-		_, err = fresh.SigningKey(t.Context(), s.CompanyUUID)
-		noErr(t, err)
-		c, err := fresh.Certificate(t.Context(), s.CompanyUUID)
+		c, err := b.certificates(sealtest.Ring("new")).Get(t.Context(), s.CompanyUUID)
 		noErr(t, err)
 		if c.Locked != nil {
 			t.Error(c.Locked.Err())

@@ -3,16 +3,12 @@ package subscribers
 import (
 	_ "embed"
 
-	"github.com/redis/go-redis/v9"
-
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/operational"
-	"spendhook/internal/partition"
+	"spendhook/subscribers/layout"
 )
 
 var (
-	//go:embed lua/version.lua
-	versionLua string
 	//go:embed lua/create.lua
 	createLua string
 	//go:embed lua/update.lua
@@ -25,35 +21,14 @@ var (
 	pauseLua string
 	//go:embed lua/resume.lua
 	resumeLua string
-	//go:embed lua/signingkey.lua
-	signingKeyLua string
-	//go:embed lua/certificate.lua
-	certificateLua string
-	//go:embed lua/uncertificate.lua
-	uncertificateLua string
 	//go:embed lua/reseal.lua
 	resealLua string
-	//go:embed lua/resealkey.lua
-	resealKeyLua string
 
-	createScript     = workqueue.Script(versionLua+checkLua+createLua, false)
-	updateScript     = workqueue.Script(versionLua+operational.Lua()+checkLua+updateLua, true)
-	deleteScript     = workqueue.Script(versionLua+checkLua+deleteLua, true)
-	healthScript     = workqueue.Script(operational.Lua()+checkLua+healthLua, true)
-	pauseScript      = workqueue.Script(checkLua+pauseLua, true)
-	resumeScript     = workqueue.Script(checkLua+resumeLua, true)
-	signingKeyScript = newScript(signingKeyLua)
-
-	certificateScript   = newScript(versionLua + certificateLua)
-	uncertificateScript = newScript(versionLua + uncertificateLua)
-	resealScript        = newScript(versionLua + resealLua)
-	resealKeyScript     = newScript(resealKeyLua)
+	createScript = workqueue.Script(layout.VersionLua()+layout.CheckLua+createLua, false)
+	updateScript = workqueue.Script(layout.VersionLua()+operational.Lua()+layout.CheckLua+updateLua, true)
+	deleteScript = workqueue.Script(layout.VersionLua()+layout.CheckLua+deleteLua, true)
+	healthScript = workqueue.Script(operational.Lua()+layout.CheckLua+healthLua, true)
+	pauseScript  = workqueue.Script(layout.CheckLua+pauseLua, true)
+	resumeScript = workqueue.Script(layout.CheckLua+resumeLua, true)
+	resealScript = layout.NewScript(layout.VersionLua() + resealLua)
 )
-
-// checkLua refuses a script where this build cannot read the partition of its
-// first key.
-const checkLua = "check({string.match(KEYS[1], '^.-}:')})\n"
-
-func newScript(source string) *redis.Script {
-	return redis.NewScript(partition.FormatLua() + checkLua + source)
-}

@@ -10,7 +10,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
-	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/layout"
 )
 
 // A shard that hangs costs its own companies, and no others, what they asked for.
@@ -28,7 +28,7 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 	for i, w := range wanted {
 		b.company = w.Company
 		samples[i] = b.sample(*b.subscribers(t)[0], false, 4)
-		master, err := client.MasterForKey(t.Context(), subscriberstest.CompanyKey(w.Company))
+		master, err := client.MasterForKey(t.Context(), layout.CompanyKey(w.Company))
 		noErr(t, err)
 		if hangs[i] = master.Options().Addr == servers[1].Addr(); hangs[i] {
 			hanging++

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
+	"spendhook/subscribers/layout"
 )
 
 const (
@@ -61,7 +62,7 @@ func (s *Store) healthCall(sample Sample, p HealthPolicy) (*script.Call, error) 
 	at := partition.Of(sample.Company)
 	return &script.Call{
 		Script: healthScript,
-		Keys:   append(workqueue.Keys(at), healthKey(sample.Company, sample.Subscriber), companyKey(sample.Company)),
+		Keys:   append(workqueue.Keys(at), healthKey(sample.Company, sample.Subscriber), layout.CompanyKey(sample.Company)),
 		Args: []any{
 			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
 			p.FailingAfter, p.DisableAfter.Milliseconds(), expiredAgain.Milliseconds(), healthLife.Milliseconds(),
@@ -81,7 +82,7 @@ func (s *Store) Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID)
 	counts := make([]*redis.MapStringStringCmd, len(ids))
 	pauses := make([]*redis.SliceCmd, len(ids))
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		records = pipe.HMGet(ctx, companyKey(company), fields(ids)...)
+		records = pipe.HMGet(ctx, layout.CompanyKey(company), fields(ids)...)
 		for i, id := range ids {
 			counts[i] = pipe.HGetAll(ctx, healthKey(company, id))
 			pauses[i] = pipe.HMGet(ctx, workqueue.EndpointKey(company, id), "paused", "why")
@@ -109,7 +110,7 @@ func (s *Store) healthOf(company uuid.UUID, ids []uuid.UUID, records []any, coun
 		if !known {
 			continue
 		}
-		sub, err := s.vault.decode(company, id, raw)
+		sub, err := s.codec.decode(company, id, raw)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/partition"
+	"spendhook/subscribers/layout"
 )
 
 // Companies in one round trip.
@@ -69,7 +70,7 @@ func (s *Store) countCompanies(ctx context.Context, companies []uuid.UUID, p *pa
 	counts := make([]*redis.IntCmd, len(companies))
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, company := range companies {
-			counts[i] = pipe.HLen(ctx, urlsKey(company))
+			counts[i] = pipe.HLen(ctx, layout.URLsKey(company))
 		}
 		return nil
 	})
@@ -94,7 +95,7 @@ func (s *Store) readCompanies(ctx context.Context, companies []uuid.UUID, p *pag
 		if err != nil {
 			return fmt.Errorf("list subscribers: %w", err)
 		}
-		all, _ := s.vault.decodeAll(company, hash)
+		all, _ := s.codec.decodeAll(company, hash)
 		p.add(all)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"spendhook/subscribers/layout"
 )
 
 // loadChunk is how many companies are read in one round trip. It bounds what the
@@ -43,7 +45,7 @@ func byShard[T any](ctx context.Context, client redis.UniversalClient, items []T
 // certificate that cannot be opened is Unusable, alone too.
 func (s *Store) Load(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*Subscriber, version int64, err error)) {
 	var shards sync.WaitGroup
-	for _, shard := range byShard(ctx, s.opts.Client, companies, companyKey) {
+	for _, shard := range byShard(ctx, s.opts.Client, companies, layout.CompanyKey) {
 		shards.Go(func() {
 			for chunk := range slices.Chunk(shard, loadChunk) {
 				s.loadChunk(ctx, chunk, done)
@@ -60,7 +62,7 @@ func (s *Store) loadChunk(ctx context.Context, companies []uuid.UUID, done func(
 			done(companies[i], nil, 0, fmt.Errorf("load subscribers: %w", err))
 			continue
 		}
-		all, version := s.vault.decodeAll(companies[i], hash)
+		all, version := s.codec.decodeAll(companies[i], hash)
 		done(companies[i], all, version, nil)
 	}
 }
@@ -68,7 +70,7 @@ func (s *Store) loadChunk(ctx context.Context, companies []uuid.UUID, done func(
 // Version is that of a company's subscribers: it grows with every change, and is 0 for a
 // company that has none.
 func (s *Store) Version(ctx context.Context, company uuid.UUID) (int64, error) {
-	version, err := s.opts.Client.HGet(ctx, companyKey(company), versionField).Int64()
+	version, err := s.opts.Client.HGet(ctx, layout.CompanyKey(company), layout.VersionField).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, fmt.Errorf("read subscriber version: %w", err)
 	}
@@ -81,7 +83,7 @@ func (s *Store) readHashes(ctx context.Context, companies []uuid.UUID) []*redis.
 	pipe := s.opts.Client.Pipeline()
 	hashes := make([]*redis.MapStringStringCmd, len(companies))
 	for i, company := range companies {
-		hashes[i] = pipe.HGetAll(ctx, companyKey(company))
+		hashes[i] = pipe.HGetAll(ctx, layout.CompanyKey(company))
 	}
 	_, _ = pipe.Exec(ctx) // the commands have it
 	return hashes

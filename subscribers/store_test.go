@@ -18,7 +18,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
-	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/layout"
 )
 
 func TestCreatedSubscriberIsRead(t *testing.T) {
@@ -218,7 +218,7 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	wantErr(t, err, subscribers.ErrNotFound)
 
 	keys := b.client.Keys(t.Context(), "*").Val()
-	if len(keys) != 1 || keys[0] != subscriberstest.CompanyKey(b.company) {
+	if len(keys) != 1 || keys[0] != layout.CompanyKey(b.company) {
 		t.Fatalf("keys left: %v", keys)
 	}
 	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
@@ -265,7 +265,7 @@ func TestVersionOnlyGrows(t *testing.T) {
 	step("create after the version was lost", nil)
 
 	ahead := last + time.Hour.Milliseconds() // as if Redis's clock had stepped back
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), "v", ahead).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), "v", ahead).Err())
 	last = ahead
 	b.create(t, "https://example.com/2")
 	step("create with a slow clock", nil)
@@ -280,7 +280,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 	b := &bundle{client: client, clock: newClock(), company: uuid.New()}
 	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
 	s := b.create(t, "https://example.com/")
-	before := b.client.HGetAll(t.Context(), subscriberstest.CompanyKey(b.company)).Val()
+	before := b.client.HGetAll(t.Context(), layout.CompanyKey(b.company)).Val()
 
 	server.Kill()
 	for what, call := range everyCall(t, b, s) {
@@ -290,7 +290,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 		}
 	}
 	server.Restart()
-	after, err := server.Client().HGetAll(t.Context(), subscriberstest.CompanyKey(b.company)).Result()
+	after, err := server.Client().HGetAll(t.Context(), layout.CompanyKey(b.company)).Result()
 	noErr(t, err)
 	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 2 {
 		t.Errorf("stored (-before +after):\n%s", diff)
@@ -322,8 +322,7 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		"record health": func() error {
 			return b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})[0].Err
 		},
-		"registry":    func() error { _, err := registry.Current(ctx, b.company); return err },
-		"signing key": func() error { _, err := b.store.SigningKey(ctx, b.company); return err },
+		"registry": func() error { _, err := registry.Current(ctx, b.company); return err },
 	}
 }
 
@@ -332,7 +331,7 @@ func TestDamagedRecordTellsNoSecret(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
 	raw := `{"secrets":[{"key":"whsec_hunter2"`
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), s.UUID.String(), raw).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), s.UUID.String(), raw).Err())
 	_, err := b.store.Get(t.Context(), b.company, s.UUID)
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error = %v", err)

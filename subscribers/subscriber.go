@@ -14,7 +14,9 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/filter"
+	"spendhook/subscribers/vault"
 )
 
 // The errors that callers branch on. Invalid input is an *invalid.Error.
@@ -69,12 +71,12 @@ type Subscriber struct {
 	Revision string `json:"-"`
 	// Certificate is the company's, for receivers that ask for one; nil when it
 	// has none. Only Load sets it.
-	Certificate *Certificate `json:"-"`
+	Certificate *certificate.Certificate `json:"-"`
 	// Locked says that the stored record is damaged: then the subscriber counts as
 	// Enabled, so that what is pending for it waits, but wants no event, and has
 	// nothing else but its uuids. Only Load gives out such a subscriber; the others
 	// answer an error for it, and can delete it.
-	Locked *Locked `json:"-"`
+	Locked *vault.Locked `json:"-"`
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
@@ -86,7 +88,7 @@ type Subscriber struct {
 type Header struct {
 	Name   string
 	Value  secret.Text
-	Locked *Locked // else nil: then there is no Value
+	Locked *vault.Locked // else nil: then there is no Value
 
 	Unknown *jsontext.Value // as of a Subscriber
 }
@@ -95,7 +97,7 @@ type Header struct {
 type SigningSecret struct {
 	Key       secret.Text
 	ExpiresAt *time.Time
-	Locked    *Locked // else nil: then there is no Key
+	Locked    *vault.Locked // else nil: then there is no Key
 
 	Unknown *jsontext.Value // as of a Subscriber
 }

@@ -45,7 +45,9 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 // daemon is a running spendhook. Its parts are made in the order of the
@@ -55,43 +57,45 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
-	memoryRedis bool // may be used
-	reloader    *reloader
-	tracing     *tracing.Tracing // nil while it is off
-	egress      *egress.Guard
-	limits      *api.Limits
-	tlsFiles    *servertls.Files
-	peers       *peer.Resolver
-	replica     *replicaID
-	keyring     *seal.Keyring
-	registry    *prometheus.Registry
-	storage     *storage.DB
-	cards       *cards.Store
-	spend       *spend.Store
-	database    *databaseWatch
-	redis       *redisx.Redis
-	memory      *redismemory.Watch
-	limiter     *ratelimit.Limiter
-	admin       *admin
-	catalogue   *eventtype.Catalogue
-	eventTypes  *eventtype.Store
-	events      *history.Reader
-	operational *operational.Store
-	subscribers *subscribers.Store
-	dispatcher  *dispatcher.Dispatcher
-	service     *subscribers.Service // changes subscribers
-	copies      *registry.Registry   // of them
-	publisher   *publish.Publisher
-	verifier    *auth.Verifier
-	keys        *keys.Signer // nil without the built-in issuer, as tokens is
-	tokens      *tokens.Endpoint
-	clients     *clients.Store
-	cardJobs    *cardjobs.Runner
-	audit       *audit.Log
-	sessions    *session.Store // of the console
-	traffic     *traffic.Store
-	counter     *traffic.Counter
-	tail        *tail.Tail
+	memoryRedis  bool // may be used
+	reloader     *reloader
+	tracing      *tracing.Tracing // nil while it is off
+	egress       *egress.Guard
+	limits       *api.Limits
+	tlsFiles     *servertls.Files
+	peers        *peer.Resolver
+	replica      *replicaID
+	keyring      *seal.Keyring
+	registry     *prometheus.Registry
+	storage      *storage.DB
+	cards        *cards.Store
+	spend        *spend.Store
+	database     *databaseWatch
+	redis        *redisx.Redis
+	memory       *redismemory.Watch
+	limiter      *ratelimit.Limiter
+	admin        *admin
+	catalogue    *eventtype.Catalogue
+	eventTypes   *eventtype.Store
+	events       *history.Reader
+	operational  *operational.Store
+	subscribers  *subscribers.Store
+	certificates *certificate.Store
+	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures
+	dispatcher   *dispatcher.Dispatcher
+	service      *subscribers.Service // changes subscribers
+	copies       *registry.Registry   // of them
+	publisher    *publish.Publisher
+	verifier     *auth.Verifier
+	keys         *keys.Signer // nil without the built-in issuer, as tokens is
+	tokens       *tokens.Endpoint
+	clients      *clients.Store
+	cardJobs     *cardjobs.Runner
+	audit        *audit.Log
+	sessions     *session.Store // of the console
+	traffic      *traffic.Store
+	counter      *traffic.Counter
+	tail         *tail.Tail
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics

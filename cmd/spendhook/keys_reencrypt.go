@@ -21,6 +21,7 @@ import (
 	"spendhook/internal/seal"
 	"spendhook/internal/terminal"
 	"spendhook/subscribers"
+	"spendhook/subscribers/signingkey"
 )
 
 type keysReencryptCmd struct {
@@ -61,6 +62,7 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	}
 	stores := []reseal{
 		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}).Reseal,
+		signingkey.New(r.Client(), ring).Reseal,
 		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}).Reseal,
 		func(ctx context.Context, count *seal.Count) error {
 			return keys.Reseal(ctx, keys.Table(database), ring, count)

@@ -27,7 +27,9 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 func newGuard(cfg *config.Config) *egress.Guard {
@@ -78,6 +80,10 @@ func (d *daemon) openStores(context.Context) error {
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 	})
+	d.certificates = certificate.New(client, d.keyring, nil)
+	if d.cfg.Delivery.SignEd25519 {
+		d.signingKeys = signingkey.New(client, d.keyring)
+	}
 	return nil
 }
 
@@ -133,12 +139,11 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	d.copies = registry.New(d.subscribers, 0)
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Registry: d.copies,
+		Subscribers: d.subscribers, Certificates: d.certificates, SigningKeys: d.signingKeys, Registry: d.copies,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
-		SignEd25519: d.cfg.Delivery.SignEd25519,
-		PublicURL:   d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
+		PublicURL: d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
 		Counted: d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 }
@@ -192,8 +197,8 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
-	handler, err := api.New(api.Options{
-		Subscribers: d.service, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+	options := api.Options{
+		Subscribers: d.service, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
@@ -201,10 +206,13 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
-		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
-	})
+	}
+	if d.signingKeys != nil { // in an interface it would not be nil any more
+		options.SigningKeys = d.signingKeys
+	}
+	handler, err := api.New(options)
 	if err != nil {
 		l.Close()
 		return err

@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/history"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
 )
 
@@ -32,15 +33,16 @@ type Queue interface {
 
 // Options configures a Service; all are required.
 type Options struct {
-	Client      redis.UniversalClient
-	Deliveries  *store.Store
-	Events      *history.Reader
-	Registry    *registry.Registry
-	Subscribers *subscribers.Store
-	Queue       Queue
-	Now         func() time.Time
-	NewID       func() uuid.UUID
-	Logger      *slog.Logger
+	Client       redis.UniversalClient
+	Deliveries   *store.Store
+	Events       *history.Reader
+	Registry     *registry.Registry
+	Subscribers  *subscribers.Store
+	Certificates *certificate.Store
+	Queue        Queue
+	Now          func() time.Time
+	NewID        func() uuid.UUID
+	Logger       *slog.Logger
 }
 
 // Service is safe for concurrent use.

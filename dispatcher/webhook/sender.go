@@ -17,7 +17,7 @@ import (
 
 	"spendhook/internal/egress"
 	"spendhook/internal/tracing"
-	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // The most that is taken from an answer, and the most that is kept of one, in bytes.
@@ -51,7 +51,7 @@ type Request struct {
 	Headers     http.Header // sent besides the Sender's own, which win
 
 	Company     uuid.UUID
-	Certificate *subscribers.Certificate // of the company, for receivers that ask for one; nil: none
+	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
 	Locked      error                    // why nothing may be sent; else nil
 }
 

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/x509"
 	"net"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
@@ -75,15 +73,4 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		h(cmds)
 		return next(ctx, cmds)
 	}
-}
-
-func clientCertificate(t *testing.T, now time.Time) subscribers.CertificateInput {
-	t.Helper()
-	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(90*24*time.Hour))
-	noErr(t, err)
-	pair, err := ca.Issue(devca.Leaf{
-		Name: "client", Usage: x509.ExtKeyUsageClientAuth, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(60 * 24 * time.Hour),
-	})
-	noErr(t, err)
-	return subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // loadTimeout bounds a load; it is shared, so no caller's context may end it.
@@ -255,7 +256,7 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 	return int64(n)
 }
 
-func sizeOfCertificate(c *subscribers.Certificate) int {
+func sizeOfCertificate(c *certificate.Certificate) int {
 	n := certificateBytes
 	if c.TLS != nil {
 		for _, link := range c.TLS.Certificate {

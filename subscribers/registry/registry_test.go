@@ -18,7 +18,10 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/layout"
 	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/vault"
 )
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
@@ -179,12 +182,12 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 	b := setup(t)
 	wanted := b.companies(t, 4, 2)
 	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
-	noErr(t, b.client.Set(t.Context(), subscriberstest.CompanyKey(unreadable.Company), "x", 0).Err())
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
+	noErr(t, b.client.Set(t.Context(), layout.CompanyKey(unreadable.Company), "x", 0).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
 	b.company = record.Company
 	damaged := b.all(t)[0]
 	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
-		noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
+		noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
 		all := New(b.store, 0).SubscribersOf(t.Context(), wanted...)
 		usable := make([]int, len(wanted))
 		for i, loaded := range all {
@@ -201,7 +204,7 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 			t.Errorf("with %q: %v usable, want %v", raw, usable, want)
 		}
 		i := slices.IndexFunc(all[3].Subscribers, func(s *subscribers.Subscriber) bool { return s.UUID == damaged.UUID })
-		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), subscribers.ErrLocked) {
+		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), vault.ErrLocked) {
 			t.Fatalf("with %q: the damaged one is %d of %d", raw, i, len(all[3].Subscribers))
 		}
 		if err := all[3].Subscribers[i].Unusable(); strings.Contains(err.Error(), "hunter2") {
@@ -232,9 +235,10 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			b := setup(t)
 			wanted := b.companies(t, test.companies, test.subscribers)
 			if test.certificate {
-				certificate := clientCertificate(t, b.now)
+				certificates := certificate.New(b.client, sealtest.Keyring(), func() time.Time { return b.now })
+				in := subscriberstest.ClientCertificate(t, b.now)
 				for i, w := range wanted {
-					_, err := b.store.SetCertificate(t.Context(), w.Company, certificate)
+					_, err := certificates.Set(t.Context(), w.Company, in)
 					noErr(t, err)
 					b.company = w.Company
 					wanted[i].Version = b.version(t)
@@ -345,7 +349,7 @@ func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	b := setup(t)
 	r := New(b.store, 0)
 	s := b.create(t, "https://example.com/")
-	key := subscriberstest.CompanyKey(b.company)
+	key := layout.CompanyKey(b.company)
 	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
 	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Lost")})
 	noErr(t, err)

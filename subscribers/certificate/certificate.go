@@ -1,4 +1,6 @@
-package subscribers
+// Package certificate keeps the client certificate of each company, for receivers that ask
+// for one (mutual TLS).
+package certificate
 
 import (
 	"bytes"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"spendhook/internal/invalid"
+	"spendhook/subscribers/vault"
 )
 
 const (
@@ -37,16 +40,16 @@ type Certificate struct {
 
 	// TLS is for the handshake: chain and private key. It is nil when Locked.
 	TLS    *tls.Certificate
-	Locked *Locked // else nil
+	Locked *vault.Locked // else nil
 }
 
-// CertificateInput is a certificate as it is given: the chain in PEM, its own
+// Input is a certificate as it is given: the chain in PEM, its own
 // certificate first, and its private key in PEM, PKCS #8 and not encrypted.
-type CertificateInput struct{ Chain, PrivateKey string }
+type Input struct{ Chain, PrivateKey string }
 
 // parse checks a certificate that is to be used from now on. An *invalid.Error
 // never repeats anything of the key.
-func (in CertificateInput) parse(now time.Time) (*Certificate, error) {
+func (in Input) parse(now time.Time) (*Certificate, error) {
 	var problems invalid.Error
 	chain := parseChain(&problems, in.Chain)
 	key := parsePrivateKey(&problems, in.PrivateKey)

@@ -1,4 +1,4 @@
-package subscribers_test
+package certificate_test
 
 import (
 	"crypto/ecdsa"
@@ -19,28 +19,31 @@ import (
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/layout"
+	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
 
-func issue(t *testing.T, ca *devca.Authority, leaf devca.Leaf) subscribers.CertificateInput {
+func issue(t *testing.T, ca *devca.Authority, leaf devca.Leaf) certificate.Input {
 	t.Helper()
 	if leaf.Usage == 0 {
 		leaf.Usage = x509.ExtKeyUsageClientAuth
 	}
 	pair, err := ca.Issue(leaf)
 	noErr(t, err)
-	return subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
+	return certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
 }
 
 func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	in := clientCertificate(t, b.clock.Now())
-	set, err := b.store.SetCertificate(t.Context(), b.company, in)
+	b := setup(t)
+	in := subscriberstest.ClientCertificate(t, today())
+	set, err := b.store.Set(t.Context(), b.company, in)
 	noErr(t, err)
-	read, err := b.store.Certificate(t.Context(), b.company)
+	read, err := b.store.Get(t.Context(), b.company)
 	noErr(t, err)
-	if diff := cmp.Diff(set, read, cmpopts.IgnoreFields(subscribers.Certificate{}, "TLS")); diff != "" {
+	if diff := cmp.Diff(set, read, cmpopts.IgnoreFields(certificate.Certificate{}, "TLS")); diff != "" {
 		t.Errorf("(-set +read):\n%s", diff)
 	}
 	block, _ := pem.Decode([]byte(in.Chain))
@@ -52,7 +55,7 @@ func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 	if !read.TLS.PrivateKey.(*ecdsa.PrivateKey).Equal(set.TLS.PrivateKey) {
 		t.Error("another key was read")
 	}
-	raw := b.client.HGet(t.Context(), subscriberstest.CompanyKey(b.company), "c").Val()
+	raw := b.client.HGet(t.Context(), layout.CompanyKey(b.company), layout.CertificateField).Val()
 	if body := strings.Split(in.PrivateKey, "\n")[1]; raw == "" || strings.Contains(raw, body[:20]) {
 		t.Errorf("stored in clear: %s", raw)
 	}
@@ -60,14 +63,14 @@ func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
 
 func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	b.create(t, "https://example.com/")
 	other := *b
 	other.company = uuid.New()
 	other.create(t, "https://example.com/")
-	registry := registryOn(b.store)
+	copies := registry.New(b.subscribers, 0)
 	thumbprint := func(b *bundle) string {
-		matched, err := registry.Current(t.Context(), b.company)
+		matched, err := copies.Current(t.Context(), b.company)
 		noErr(t, err)
 		if matched[0].Certificate == nil {
 			return ""
@@ -78,7 +81,7 @@ func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 		t.Errorf("a certificate from nowhere: %s", got)
 	}
 	for range 2 {
-		c, err := b.store.SetCertificate(t.Context(), b.company, clientCertificate(t, b.clock.Now()))
+		c, err := b.store.Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, today()))
 		noErr(t, err)
 		if got := thumbprint(b); got != c.Thumbprint {
 			t.Errorf("%q, want the one that was set", got)
@@ -87,34 +90,34 @@ func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 	if got := thumbprint(&other); got != "" {
 		t.Errorf("another company has it too")
 	}
-	noErr(t, b.store.RemoveCertificate(t.Context(), b.company))
+	noErr(t, b.store.Remove(t.Context(), b.company))
 	if got := thumbprint(b); got != "" {
 		t.Errorf("%q after it was removed", got)
 	}
-	wantErr(t, b.store.RemoveCertificate(t.Context(), b.company), subscribers.ErrNoCertificate)
-	_, err := b.store.Certificate(t.Context(), b.company)
-	wantErr(t, err, subscribers.ErrNoCertificate)
+	wantErr(t, b.store.Remove(t.Context(), b.company), certificate.ErrNotFound)
+	_, err := b.store.Get(t.Context(), b.company)
+	wantErr(t, err, certificate.ErrNotFound)
 }
 
 // A certificate outlives the company's subscribers and may come before them;
 // when both are gone, so is the key, after a while.
 func TestACertificateLivesWithoutSubscribers(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	life := func() time.Duration { return b.client.PTTL(t.Context(), subscriberstest.CompanyKey(b.company)).Val() }
+	b := setup(t)
+	life := func() time.Duration { return b.client.PTTL(t.Context(), layout.CompanyKey(b.company)).Val() }
 	set := func() {
-		_, err := b.store.SetCertificate(t.Context(), b.company, clientCertificate(t, b.clock.Now()))
+		_, err := b.store.Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, today()))
 		noErr(t, err)
 	}
 	set()
 	s := b.create(t, "https://example.com/")
-	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
 	if life() != -1 {
 		t.Errorf("the certificate expires in %v", life())
 	}
-	_, err := b.store.Certificate(t.Context(), b.company)
+	_, err := b.store.Get(t.Context(), b.company)
 	noErr(t, err)
-	noErr(t, b.store.RemoveCertificate(t.Context(), b.company))
+	noErr(t, b.store.Remove(t.Context(), b.company))
 	if life() <= 0 {
 		t.Error("nothing is left, and it is kept for ever")
 	}
@@ -122,7 +125,7 @@ func TestACertificateLivesWithoutSubscribers(t *testing.T) {
 	if life() != -1 {
 		t.Error("a new certificate expires with the old version")
 	}
-	items, n, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	items, n, err := b.subscribers.List(t.Context(), subscribers.Filter{Company: &b.company})
 	noErr(t, err)
 	if len(items) != 0 || n != 0 {
 		t.Errorf("listed %d of %d", len(items), n)
@@ -131,14 +134,14 @@ func TestACertificateLivesWithoutSubscribers(t *testing.T) {
 
 func TestBadCertificatesAreRefused(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	now := b.clock.Now()
+	b := setup(t)
+	now := today()
 	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
 	noErr(t, err)
 	leaf := devca.Leaf{Name: "client", NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Minute)}
 	good, other := issue(t, ca, leaf), issue(t, ca, leaf)
-	with := func(chain, key string) subscribers.CertificateInput {
-		return subscribers.CertificateInput{Chain: chain, PrivateKey: key}
+	with := func(chain, key string) certificate.Input {
+		return certificate.Input{Chain: chain, PrivateKey: key}
 	}
 	late, early, server := leaf, leaf, leaf
 	late.NotAfter, early.NotBefore, server.Usage = now, now.Add(time.Second), x509.ExtKeyUsageServerAuth
@@ -150,7 +153,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 	noErr(t, err)
 
 	for name, test := range map[string]struct {
-		in   subscribers.CertificateInput
+		in   certificate.Input
 		want string
 	}{
 		"nothing":           {with("", ""), "certificateChain REQUIRED, privateKey REQUIRED"},
@@ -174,7 +177,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 		"a very long key":   {with(good.Chain, good.PrivateKey+strings.Repeat("\n", 17<<10)), "privateKey TOO_LONG"},
 		"too many links":    {with(strings.Repeat(good.Chain, 11), good.PrivateKey), "certificateChain TOO_MANY"},
 	} {
-		_, err := b.store.SetCertificate(t.Context(), b.company, test.in)
+		_, err := b.store.Set(t.Context(), b.company, test.in)
 		if got := codes(t, err); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
@@ -186,7 +189,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 		t.Errorf("%d keys were written", n)
 	}
 	withCA := with(good.Chain+string(ca.PEM()), good.PrivateKey)
-	if _, err := b.store.SetCertificate(t.Context(), b.company, withCA); err != nil {
+	if _, err := b.store.Set(t.Context(), b.company, withCA); err != nil {
 		t.Errorf("a chain with its authority: %v", err)
 	}
 }
@@ -204,19 +207,19 @@ func pkcs8(t *testing.T, key any) string {
 
 func TestExpiringCertificatesAreFound(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	now := b.clock.Now()
+	b := setup(t)
+	now := today()
 	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
 	noErr(t, err)
 	companies := make([]uuid.UUID, 4)
 	for i := range companies {
 		companies[i] = uuid.New()
 		end := now.Add(time.Duration(i+1) * 24 * time.Hour)
-		_, err := b.store.SetCertificate(t.Context(), companies[i], issue(t, ca, devca.Leaf{Name: "c", NotBefore: now.Add(-time.Hour), NotAfter: end}))
+		_, err := b.store.Set(t.Context(), companies[i], issue(t, ca, devca.Leaf{Name: "c", NotBefore: now.Add(-time.Hour), NotAfter: end}))
 		noErr(t, err)
 	}
-	noErr(t, b.store.RemoveCertificate(t.Context(), companies[0]))
-	some, counts, err := b.store.ExpiringCertificates(t.Context(), now.Add(3*24*time.Hour))
+	noErr(t, b.store.Remove(t.Context(), companies[0]))
+	some, counts, err := b.store.ExpiringBefore(t.Context(), now.Add(3*24*time.Hour))
 	noErr(t, err)
 	n := int64(0)
 	for _, of := range counts {

@@ -1,10 +1,10 @@
-package subscribers
+// Package vault seals the secrets of subscribers that Redis keeps, and preserves those
+// that do not open.
+package vault
 
 import (
 	"errors"
 	"fmt"
-
-	"github.com/google/uuid"
 
 	"spendhook/internal/seal"
 	"spendhook/internal/secret"
@@ -23,41 +23,33 @@ type Locked struct {
 	err  error
 }
 
+// Damaged is a record that cannot be read, and why.
+func Damaged(err error) *Locked { return &Locked{err: err} }
+
 // Err says why; it may name the key that is missing, never anything of a secret.
 func (l *Locked) Err() error { return fmt.Errorf("%w: %w", ErrLocked, l.err) }
 
-// vault seals what goes to Redis and opens what comes from it.
-type vault struct{ keys *seal.Keyring }
+// Vault seals what goes to Redis and opens what comes from it. It is safe for
+// concurrent use.
+type Vault struct{ keys *seal.Keyring }
 
-func (v vault) seal(plain secret.Text, locked *Locked, place string) (string, error) {
+// New returns a Vault with these keys.
+func New(keys *seal.Keyring) Vault { return Vault{keys} }
+
+// Seal seals plain for its place, which Open must be given too. What is locked is
+// returned as it was stored.
+func (v Vault) Seal(plain secret.Text, locked *Locked, place string) (string, error) {
 	if locked != nil {
 		return locked.text, nil
 	}
 	return v.keys.Seal([]byte(plain.Reveal()), place)
 }
 
-func (v vault) open(text, place string) (secret.Text, *Locked) {
+// Open opens a sealed text; what does not open is locked.
+func (v Vault) Open(text, place string) (secret.Text, *Locked) {
 	plain, err := v.keys.Open(text, place)
 	if err != nil {
 		return "", &Locked{text, err}
 	}
 	return secret.Text(plain), nil
-}
-
-// The places of secrets, which bind a sealed value to where it is kept.
-
-func secretPlace(company, subscriber uuid.UUID) string {
-	return "subscriber/" + company.String() + "/" + subscriber.String() + "/secret"
-}
-
-func headerPlace(company, subscriber uuid.UUID, name string) string {
-	return "subscriber/" + company.String() + "/" + subscriber.String() + "/header/" + name
-}
-
-func signingKeyPlace(company uuid.UUID) string {
-	return "company/" + company.String() + "/signing-key"
-}
-
-func certificatePlace(company uuid.UUID) string {
-	return "company/" + company.String() + "/egress-key"
 }
