@@ -28,6 +28,7 @@ import (
 type Options struct {
 	Subscribers  Subscribers
 	Certificates Certificates
+	Health       Health
 	Publisher    Publisher
 	Events       Events
 	EventTypes   EventTypes

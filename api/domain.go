@@ -26,6 +26,7 @@ import (
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 )
 
 // What the API asks of the domain. All methods are safe for concurrent use and
@@ -43,7 +44,11 @@ type Subscribers interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
-	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
+}
+
+// Health is *health.Store.
+type Health interface {
+	Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]health.Health, error)
 }
 
 // Certificates is *certificate.Store: what companies show to receivers.

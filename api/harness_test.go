@@ -47,6 +47,7 @@ import (
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -112,6 +113,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	}
 	store := history.New(history.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
+	healths := health.New(health.Options{Client: client})
 	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
@@ -119,8 +121,8 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(sender.Close)
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
-		Certificates: certificates,
-		Registry:     registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Certificates: certificates, Health: healths,
+		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -131,7 +133,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), Certificates: certificates, Publisher: publisher, Events: store,
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SigningKeys: signingkey.New(client, sealtest.Keyring()),
 		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
 		Sessions:    session.NewStore(client, nil),

@@ -21,6 +21,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 )
 
 // What the console asks of the domain. All methods are safe for concurrent use and
@@ -41,9 +42,13 @@ type Subscribers interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
-	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
+}
+
+// Health is *health.Store.
+type Health interface {
+	Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]health.Health, error)
 	Troubled(ctx context.Context, company uuid.UUID) (failing, paused []uuid.UUID, err error)
-	History(ctx context.Context, company, id uuid.UUID) ([]subscribers.Change, error)
+	History(ctx context.Context, company, id uuid.UUID) ([]health.Change, error)
 }
 
 // Registry is *registry.Registry, which has copies of the subscribers of a company.

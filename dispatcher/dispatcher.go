@@ -33,6 +33,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -44,6 +45,7 @@ type Options struct {
 	Operational  *operational.Store
 	Subscribers  *subscribers.Store
 	Certificates *certificate.Store
+	Health       *health.Store
 	Registry     *registry.Registry
 	Sender       *webhook.Sender
 	Policy       lifecycle.Policy

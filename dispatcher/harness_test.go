@@ -28,6 +28,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
 
@@ -60,6 +61,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	})
 	o := Options{
 		Client: client, Events: eventStore, Operational: told, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
+		Health:   health.New(health.Options{Client: client, Operational: told}),
 		Registry: registry.New(subs, 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),

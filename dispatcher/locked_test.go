@@ -57,9 +57,9 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
-	health, err := h.opts.Subscribers.Health(t.Context(), h.company, sub.UUID)
-	if err != nil || health[sub.UUID].ConsecutiveFailures != 0 {
-		t.Errorf("health %+v, %v", health, err)
+	known, err := h.opts.Health.Of(t.Context(), h.company, sub.UUID)
+	if err != nil || known[sub.UUID].ConsecutiveFailures != 0 {
+		t.Errorf("health %+v, %v", known, err)
 	}
 	h.stop(5 * time.Second)
 

@@ -32,6 +32,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
 
@@ -66,7 +67,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	})
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
-		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.told}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Registry: registry.New(b.subs, 0),
 		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}

@@ -19,25 +19,3 @@ func (s *Store) disabledNotice(before, after *Subscriber) (string, error) {
 		Metadata: map[string]any{"subscriberUuid": after.UUID, "reason": after.DisabledReason},
 	})
 }
-
-// healthNotices are what a sample may be about to tell; lua/health.lua fills in
-// what stands after an @. Each run of failures has its own ids.
-func (s *Store) healthNotices(sample Sample) (failing, recovered string, err error) {
-	if s.opts.Operational == nil {
-		return "", "", nil
-	}
-	n := operational.Event{
-		ID:   "subscriber-failing-" + sample.Subscriber.String() + "-@since",
-		Type: eventtype.SubscriberFailing, Company: sample.Company, At: sample.At,
-		Metadata: map[string]any{
-			"subscriberUuid": sample.Subscriber, "consecutiveFailures": "@failures", "failingSince": "@failingSince",
-		},
-	}
-	if failing, err = s.opts.Operational.Encode(n); err != nil {
-		return "", "", err
-	}
-	n.ID = "subscriber-recovered-" + sample.Subscriber.String() + "-@since"
-	n.Type, n.Metadata = eventtype.SubscriberRecovered, map[string]any{"subscriberUuid": sample.Subscriber}
-	recovered, err = s.opts.Operational.Encode(n)
-	return failing, recovered, err
-}

@@ -42,44 +42,6 @@ func setupTelling(t *testing.T) (*bundle, *history.Reader) {
 	return b, told
 }
 
-func TestHealthIsToldByTheScriptThatChangesIt(t *testing.T) {
-	t.Parallel()
-	b, told := setupTelling(t)
-	sub := b.create(t, "https://example.com/a")
-	listener := b.input("https://example.com/b")
-	listener.Events = new([]string{eventtype.SubscriberFailing, eventtype.SubscriberRecovered})
-	if _, err := b.store.Create(t.Context(), b.company, listener); err != nil {
-		t.Fatal(err)
-	}
-	record := func(success bool, failures int) {
-		t.Helper()
-		s := subscribers.Sample{Company: b.company, Subscriber: sub.UUID, Success: success, TrailingFailures: failures, At: b.clock.Now()}
-		if got := b.store.RecordHealth(t.Context(), []subscribers.Sample{s}, subscribers.HealthPolicy{}); got[0].Err != nil {
-			t.Fatal(got[0].Err)
-		}
-		b.clock.advance(time.Second)
-	}
-	record(false, 1)
-	record(false, 3)
-	record(false, 1) // it is failing already
-	record(true, 0)
-	record(true, 0)
-	who := `"subscriberUuid":"` + sub.UUID.String() + `"}`
-	company := `{"companyUuid":"` + b.company.String() + `",`
-	want := []string{
-		"SUBSCRIBER_FAILING " + company + `"consecutiveFailures":4,"failingSince":"2026-03-01T12:00:00.000Z",` + who,
-		"SUBSCRIBER_RECOVERED " + company + who,
-	}
-	if got := b.told(t, told); !slices.Equal(got, want) {
-		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	record(false, 4)
-	record(true, 0)
-	if got := b.told(t, told); len(got) != 4 {
-		t.Errorf("the second run is not told: %q", got)
-	}
-}
-
 func TestDisablingIsToldByTheScriptThatDisables(t *testing.T) {
 	t.Parallel()
 	b, told := setupTelling(t)

@@ -15,8 +15,6 @@ var (
 	updateLua string
 	//go:embed lua/delete.lua
 	deleteLua string
-	//go:embed lua/health.lua
-	healthLua string
 	//go:embed lua/pause.lua
 	pauseLua string
 	//go:embed lua/resume.lua
@@ -27,7 +25,6 @@ var (
 	createScript = workqueue.Script(layout.VersionLua()+layout.CheckLua+createLua, false)
 	updateScript = workqueue.Script(layout.VersionLua()+operational.Lua()+layout.CheckLua+updateLua, true)
 	deleteScript = workqueue.Script(layout.VersionLua()+layout.CheckLua+deleteLua, true)
-	healthScript = workqueue.Script(operational.Lua()+layout.CheckLua+healthLua, true)
 	pauseScript  = workqueue.Script(layout.CheckLua+pauseLua, true)
 	resumeScript = workqueue.Script(layout.CheckLua+resumeLua, true)
 	resealScript = layout.NewScript(layout.VersionLua() + resealLua)

@@ -144,7 +144,7 @@ func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error)
 // for it.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), companiesKey(p), healthKey(company, id))
+	keys := append(workqueue.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), companiesKey(p), layout.HealthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
 		id.String(), company.String(), layout.VersionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
 	switch {

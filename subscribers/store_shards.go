@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/internal/redisx"
 	"spendhook/subscribers/layout"
 )
 
@@ -17,35 +18,13 @@ import (
 // answers hold in memory at a time.
 const loadChunk = 128
 
-// byShard splits items by the shard that has their key, so that a call for one
-// shard waits for no other. Without Cluster there is one.
-func byShard[T any](ctx context.Context, client redis.UniversalClient, items []T, key func(T) string) [][]T {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
-		return [][]T{items}
-	}
-	var groups [][]T
-	index := make(map[*redis.Client]int)
-	for _, item := range items {
-		master, _ := cluster.MasterForKey(ctx, key(item)) // nil where there is none: the call will say so
-		i, ok := index[master]
-		if !ok {
-			i = len(groups)
-			index[master] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], item)
-	}
-	return groups
-}
-
 // Load reads all subscribers of companies, oldest first, also disabled ones, with the
 // version that they have. It calls done for each company, from several goroutines at a
 // time; a company that cannot be read, or whose shard hangs, fails alone. A subscriber or
 // certificate that cannot be opened is Unusable, alone too.
 func (s *Store) Load(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*Subscriber, version int64, err error)) {
 	var shards sync.WaitGroup
-	for _, shard := range byShard(ctx, s.opts.Client, companies, layout.CompanyKey) {
+	for _, shard := range redisx.ByShard(ctx, s.opts.Client, companies, layout.CompanyKey) {
 		shards.Go(func() {
 			for chunk := range slices.Chunk(shard, loadChunk) {
 				s.loadChunk(ctx, chunk, done)

@@ -18,6 +18,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/layout"
 )
 
@@ -211,7 +212,8 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/?a=1&b=<2>")
-	b.record(t, b.sample(s, false, 1))
+	sample := health.Sample{Company: b.company, Subscriber: s.UUID, TrailingFailures: 1, At: b.clock.Now()}
+	noErr(t, health.New(health.Options{Client: b.client}).Record(t.Context(), []health.Sample{sample}, health.Policy{})[0].Err)
 	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
 	wantErr(t, b.store.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
 	_, err := b.store.Get(t.Context(), b.company, s.UUID)
@@ -317,10 +319,6 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		"list one company": func() error {
 			_, _, err := b.store.List(ctx, subscribers.Filter{Company: &b.company})
 			return err
-		},
-		"health": func() error { _, err := b.store.Health(ctx, b.company, s.UUID); return err },
-		"record health": func() error {
-			return b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})[0].Err
 		},
 		"registry": func() error { _, err := registry.Current(ctx, b.company); return err },
 	}

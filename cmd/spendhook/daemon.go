@@ -46,6 +46,7 @@ import (
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -81,6 +82,7 @@ type daemon struct {
 	operational  *operational.Store
 	subscribers  *subscribers.Store
 	certificates *certificate.Store
+	health       *health.Store     // of subscribers
 	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures
 	dispatcher   *dispatcher.Dispatcher
 	service      *subscribers.Service // changes subscribers

@@ -28,6 +28,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -80,6 +81,7 @@ func (d *daemon) openStores(context.Context) error {
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 	})
+	d.health = health.New(health.Options{Client: client, Operational: d.operational})
 	d.certificates = certificate.New(client, d.keyring, nil)
 	if d.cfg.Delivery.SignEd25519 {
 		d.signingKeys = signingkey.New(client, d.keyring)
@@ -139,7 +141,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	d.copies = registry.New(d.subscribers, 0)
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Certificates: d.certificates, SigningKeys: d.signingKeys, Registry: d.copies,
+		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, SigningKeys: d.signingKeys, Registry: d.copies,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
@@ -198,7 +200,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
 	options := api.Options{
-		Subscribers: d.service, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.service, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),

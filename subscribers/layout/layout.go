@@ -29,6 +29,11 @@ func CompanyKey(company uuid.UUID) string { return partition.Key(company, "s:"+c
 // URLsKey names the hash of a company's callback URLs to subscriber uuids.
 func URLsKey(company uuid.UUID) string { return partition.Key(company, "su:"+company.String()) }
 
+// HealthKey names the hash with the health of a subscriber.
+func HealthKey(company, subscriber uuid.UUID) string {
+	return partition.Key(company, "sh:"+subscriber.String())
+}
+
 // VersionLife is how long the version of a company without subscribers is
 // kept. Were it dropped at once, a Redis clock that stepped back could give
 // out an old version again.

@@ -1,4 +1,6 @@
-package subscribers
+// Package health keeps how the endpoints of subscribers do: their failures in a row, whether
+// they are paused, and what changed lately.
+package health
 
 import (
 	"fmt"
@@ -10,20 +12,19 @@ import (
 
 // The states of Health; there are no others.
 const (
-	stateHealthy  = "healthy"
-	stateFailing  = "failing"
-	stateDisabled = "disabled"
+	stateHealthy = "healthy"
+	stateFailing = "failing"
 )
 
-// Health is how a subscriber's endpoint does. FailingSince is the first
-// failure since the last success; nil when there is none. PausedAt is nil while it is
-// not paused, and PausedReason then empty.
+// Health is how a subscriber's endpoint does, whether the subscriber is enabled or not.
+// FailingSince is the first failure since the last success; nil when there is none.
+// PausedAt is nil while it is not paused, and PausedReason then empty.
 type Health struct {
-	State                       string
+	State                       string // healthy or failing
 	FailingSince, LastSuccessAt *time.Time
 	ConsecutiveFailures         int64
 	PausedAt                    *time.Time
-	PausedReason                string // pausedManually or pausedDead
+	PausedReason                string // MANUAL or DEAD
 }
 
 // Sample is what was seen of an endpoint: whether any attempt succeeded, and
@@ -35,33 +36,33 @@ type Sample struct {
 	At                  time.Time
 }
 
-// HealthPolicy says when an endpoint is failing and when it is given up.
-type HealthPolicy struct {
+// Policy says when an endpoint is failing and when it is given up.
+type Policy struct {
 	FailingAfter int           // failures in a row; 0 means 4
 	DisableAfter time.Duration // since the first of them; 0 means 5 days
 }
 
-// TransitionKind says what a sample changed.
-type TransitionKind string
+// Kind says what a sample changed.
+type Kind string
 
-// The kinds of a Transition.
+// The kinds of a Transition; there are no others.
 const (
-	TransitionNone      TransitionKind = "none"
-	TransitionFailing   TransitionKind = "failing"   // the FailingAfter-th failure in a row
-	TransitionRecovered TransitionKind = "recovered" // a success after that
-	TransitionExpired   TransitionKind = "expired"   // failing for DisableAfter: disable it
+	None      Kind = "none"
+	Failing   Kind = "failing"   // the FailingAfter-th failure in a row
+	Recovered Kind = "recovered" // a success after that
+	Expired   Kind = "expired"   // failing for DisableAfter: disable it
 )
 
 // Transition is what one sample did to the health of a subscriber.
 type Transition struct {
 	Company, Subscriber uuid.UUID
-	Kind                TransitionKind
+	Kind                Kind
 	Health              Health
-	Err                 error // why the sample may not have counted; then Kind is TransitionNone
+	Err                 error // why the sample may not have counted; then Kind is None
 }
 
 func (sample Sample) transition(reply []string, err error) Transition {
-	t := Transition{Company: sample.Company, Subscriber: sample.Subscriber, Kind: TransitionNone}
+	t := Transition{Company: sample.Company, Subscriber: sample.Subscriber, Kind: None}
 	if err == nil && len(reply) != 5 {
 		err = fmt.Errorf("%d values in the reply", len(reply))
 	}
@@ -69,11 +70,11 @@ func (sample Sample) transition(reply []string, err error) Transition {
 		t.Err = fmt.Errorf("record health: %w", err)
 		return t
 	}
-	t.Kind, t.Health = TransitionKind(reply[0]), newHealth(reply[1], reply[2], reply[3], reply[4])
+	t.Kind, t.Health = Kind(reply[0]), newHealth(reply[1], reply[2], reply[3], reply[4])
 	return t
 }
 
-// newHealth reads health.lua's texts; "" is what was never seen.
+// newHealth reads record.lua's texts; "" is what was never seen.
 func newHealth(state, fails, since, last string) Health {
 	if state == "" {
 		state = stateHealthy

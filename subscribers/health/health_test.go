@@ -1,4 +1,4 @@
-package subscribers_test
+package health_test
 
 import (
 	"sync"
@@ -10,35 +10,36 @@ import (
 	"pgregory.net/rapid"
 
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 )
 
-func (b *bundle) sample(s subscribers.Subscriber, success bool, failures int) subscribers.Sample {
-	return subscribers.Sample{
+func (b *bundle) sample(s subscribers.Subscriber, success bool, failures int) health.Sample {
+	return health.Sample{
 		Company: b.company, Subscriber: s.UUID, Success: success, TrailingFailures: failures, At: b.clock.Now(),
 	}
 }
 
-func (b *bundle) record(t *testing.T, samples ...subscribers.Sample) []subscribers.Transition {
+func (b *bundle) record(t *testing.T, samples ...health.Sample) []health.Transition {
 	t.Helper()
-	transitions := b.store.RecordHealth(t.Context(), samples, subscribers.HealthPolicy{})
+	transitions := b.store.Record(t.Context(), samples, health.Policy{})
 	for _, transition := range transitions {
 		noErr(t, transition.Err)
 	}
 	return transitions
 }
 
-func (b *bundle) health(t *testing.T, s subscribers.Subscriber) subscribers.Health {
+func (b *bundle) health(t *testing.T, s subscribers.Subscriber) health.Health {
 	t.Helper()
-	all, err := b.store.Health(t.Context(), b.company, s.UUID)
+	all, err := b.store.Of(t.Context(), b.company, s.UUID)
 	noErr(t, err)
 	return all[s.UUID]
 }
 
 func TestHealthOfALife(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s := b.create(t, "https://example.com/")
-	if diff := cmp.Diff(subscribers.Health{State: subscribers.StateHealthy}, b.health(t, s)); diff != "" {
+	if diff := cmp.Diff(health.Health{State: health.StateHealthy}, b.health(t, s)); diff != "" {
 		t.Errorf("health of a new one (-want +got):\n%s", diff)
 	}
 	const day = 24 * time.Hour
@@ -46,20 +47,20 @@ func TestHealthOfALife(t *testing.T) {
 		wait     time.Duration
 		success  bool
 		failures int
-		want     subscribers.TransitionKind
+		want     health.Kind
 	}{
-		{0, true, 0, subscribers.TransitionNone},
-		{0, false, 3, subscribers.TransitionNone},
-		{0, false, 1, subscribers.TransitionFailing},
-		{0, false, 1, subscribers.TransitionNone},
-		{day, true, 0, subscribers.TransitionRecovered},
-		{day, true, 4, subscribers.TransitionFailing},
-		{5*day - time.Millisecond, false, 1, subscribers.TransitionNone},
-		{time.Millisecond, false, 1, subscribers.TransitionExpired},
-		{time.Minute, false, 1, subscribers.TransitionNone},
-		{time.Hour, false, 1, subscribers.TransitionExpired},
-		{0, true, 4, subscribers.TransitionNone}, // recovered and failing again: no difference
-		{0, true, 3, subscribers.TransitionRecovered},
+		{0, true, 0, health.None},
+		{0, false, 3, health.None},
+		{0, false, 1, health.Failing},
+		{0, false, 1, health.None},
+		{day, true, 0, health.Recovered},
+		{day, true, 4, health.Failing},
+		{5*day - time.Millisecond, false, 1, health.None},
+		{time.Millisecond, false, 1, health.Expired},
+		{time.Minute, false, 1, health.None},
+		{time.Hour, false, 1, health.Expired},
+		{0, true, 4, health.None}, // recovered and failing again: no difference
+		{0, true, 3, health.Recovered},
 	} {
 		b.clock.advance(step.wait)
 		if got := b.record(t, b.sample(s, step.success, step.failures))[0].Kind; got != step.want {
@@ -67,20 +68,20 @@ func TestHealthOfALife(t *testing.T) {
 		}
 	}
 	now := b.clock.Now().UTC()
-	want := subscribers.Health{State: subscribers.StateHealthy, FailingSince: &now, LastSuccessAt: &now, ConsecutiveFailures: 3}
+	want := health.Health{State: health.StateHealthy, FailingSince: &now, LastSuccessAt: &now, ConsecutiveFailures: 3}
 	if diff := cmp.Diff(want, b.health(t, s)); diff != "" {
 		t.Errorf("health (-want +got):\n%s", diff)
 	}
 }
 
-// model is health.lua again, in the plainest Go.
+// model is record.lua again, in the plainest Go.
 type model struct {
 	failing                bool
 	fails                  int
 	since, last, expiredAt int64
 }
 
-func (m *model) add(success bool, failures int, at int64) subscribers.TransitionKind {
+func (m *model) add(success bool, failures int, at int64) health.Kind {
 	was := m.failing
 	if success {
 		*m = model{last: max(m.last, at)}
@@ -92,20 +93,20 @@ func (m *model) add(success bool, failures int, at int64) subscribers.Transition
 	m.failing = m.failing || failures > 0 && m.fails >= 3
 	switch {
 	case m.failing && !was:
-		return subscribers.TransitionFailing
+		return health.Failing
 	case was && !m.failing:
-		return subscribers.TransitionRecovered
+		return health.Recovered
 	case m.failing && at-m.since >= 1_800_000 && (m.expiredAt == 0 || at-m.expiredAt >= 3_600_000):
 		m.expiredAt = at
-		return subscribers.TransitionExpired
+		return health.Expired
 	}
-	return subscribers.TransitionNone
+	return health.None
 }
 
-func (m *model) health() subscribers.Health {
-	h := subscribers.Health{State: subscribers.StateHealthy, ConsecutiveFailures: int64(m.fails)}
+func (m *model) health() health.Health {
+	h := health.Health{State: health.StateHealthy, ConsecutiveFailures: int64(m.fails)}
 	if m.failing {
-		h.State = subscribers.StateFailing
+		h.State = health.StateFailing
 	}
 	if m.since != 0 {
 		h.FailingSince = new(time.UnixMilli(m.since).UTC())
@@ -118,8 +119,8 @@ func (m *model) health() subscribers.Health {
 
 func TestHealthFollowsTheModel(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{MaxPerCompany: 1 << 20})
-	policy := subscribers.HealthPolicy{FailingAfter: 3, DisableAfter: 30 * time.Minute}
+	b := setup(t)
+	policy := health.Policy{FailingAfter: 3, DisableAfter: 30 * time.Minute}
 	rapid.Check(t, func(rt *rapid.T) {
 		s := b.create(t, "https://example.com/"+uuid.NewString())
 		m := &model{}
@@ -127,8 +128,8 @@ func TestHealthFollowsTheModel(t *testing.T) {
 		for _, step := range steps {
 			b.clock.advance(step.wait)
 			at := b.clock.Now()
-			got := b.store.RecordHealth(t.Context(), []subscribers.Sample{b.sample(s, step.success, step.failures)}, policy)
-			want := []subscribers.Transition{{
+			got := b.store.Record(t.Context(), []health.Sample{b.sample(s, step.success, step.failures)}, policy)
+			want := []health.Transition{{
 				Company: b.company, Subscriber: s.UUID, Kind: m.add(step.success, step.failures, at.UnixMilli()), Health: m.health(),
 			}}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -157,10 +158,10 @@ func drawSample(t *rapid.T) drawn {
 
 func TestEachTransitionIsToldToOneCaller(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s := b.create(t, "https://example.com/")
-	count := func(success bool, failures int, kind subscribers.TransitionKind) int {
-		results := make([][]subscribers.Transition, 20)
+	count := func(success bool, failures int, kind health.Kind) int {
+		results := make([][]health.Transition, 20)
 		var wg sync.WaitGroup
 		for i := range results {
 			wg.Go(func() { results[i] = b.record(t, b.sample(s, success, failures), b.sample(s, success, failures)) })
@@ -176,26 +177,26 @@ func TestEachTransitionIsToldToOneCaller(t *testing.T) {
 		}
 		return told
 	}
-	if n := count(false, 1, subscribers.TransitionFailing); n != 1 {
+	if n := count(false, 1, health.Failing); n != 1 {
 		t.Errorf("failing was told %d times", n)
 	}
 	b.clock.advance(5 * 24 * time.Hour)
-	if n := count(false, 1, subscribers.TransitionExpired); n != 1 {
+	if n := count(false, 1, health.Expired); n != 1 {
 		t.Errorf("expired was told %d times", n)
 	}
-	if n := count(true, 0, subscribers.TransitionRecovered); n != 1 {
+	if n := count(true, 0, health.Recovered); n != 1 {
 		t.Errorf("recovered was told %d times", n)
 	}
 }
 
 func TestEachRunOfFailuresExpires(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s := b.create(t, "https://example.com/")
-	policy := subscribers.HealthPolicy{FailingAfter: 1, DisableAfter: time.Minute}
+	policy := health.Policy{FailingAfter: 1, DisableAfter: time.Minute}
 	for run := range 2 {
-		for _, want := range []subscribers.TransitionKind{subscribers.TransitionFailing, subscribers.TransitionExpired} {
-			got := b.store.RecordHealth(t.Context(), []subscribers.Sample{b.sample(s, false, 1)}, policy)
+		for _, want := range []health.Kind{health.Failing, health.Expired} {
+			got := b.store.Record(t.Context(), []health.Sample{b.sample(s, false, 1)}, policy)
 			noErr(t, got[0].Err)
 			if got[0].Kind != want {
 				t.Errorf("run %d: %s, want %s", run, got[0].Kind, want)
@@ -208,21 +209,21 @@ func TestEachRunOfFailuresExpires(t *testing.T) {
 
 func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s := b.create(t, "https://example.com/")
 	b.record(t, b.sample(s, false, 4))
-	_, err := b.store.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
+	_, err := b.subscribers.Disable(t.Context(), b.company, s.UUID, subscribers.ReasonFailing)
 	noErr(t, err)
-	if h := b.health(t, s); h.State != subscribers.StateDisabled || h.ConsecutiveFailures != 4 || h.FailingSince == nil {
+	if h := b.health(t, s); h.State != health.StateFailing || h.ConsecutiveFailures != 4 || h.FailingSince == nil {
 		t.Errorf("health of a disabled one: %+v", h)
 	}
-	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true)})
+	_, err = b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true)})
 	noErr(t, err)
-	if diff := cmp.Diff(subscribers.Health{State: subscribers.StateHealthy}, b.health(t, s)); diff != "" {
+	if diff := cmp.Diff(health.Health{State: health.StateHealthy}, b.health(t, s)); diff != "" {
 		t.Errorf("health once enabled (-want +got):\n%s", diff)
 	}
 	b.record(t, b.sample(s, false, 3))
-	_, err = b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true), Name: new("Other")})
+	_, err = b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: new(true), Name: new("Other")})
 	noErr(t, err)
 	if h := b.health(t, s); h.ConsecutiveFailures != 3 {
 		t.Errorf("an update of an enabled one reset its health: %+v", h)
@@ -231,26 +232,25 @@ func TestHealthStartsAnewWhenEnabled(t *testing.T) {
 
 func TestSampleOfADeletedSubscriberWritesNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	s, other := b.create(t, "https://example.com/1"), b.create(t, "https://example.com/2")
-	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+	b := setup(t)
+	s := b.create(t, "https://example.com/1")
+	b.create(t, "https://example.com/2")
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
 	before := b.client.DBSize(t.Context()).Val()
-	if got := b.record(t, b.sample(s, false, 9))[0].Kind; got != subscribers.TransitionNone {
+	if got := b.record(t, b.sample(s, false, 9))[0].Kind; got != health.None {
 		t.Errorf("transition %s", got)
 	}
 	if after := b.client.DBSize(t.Context()).Val(); after != before {
 		t.Errorf("%d keys, were %d", after, before)
 	}
-	all, err := b.store.Health(t.Context(), b.company, s.UUID, other.UUID)
-	noErr(t, err)
-	if _, known := all[s.UUID]; known || len(all) != 1 {
-		t.Errorf("health = %v", all)
+	if diff := cmp.Diff(health.Health{State: health.StateHealthy}, b.health(t, s)); diff != "" {
+		t.Errorf("its health (-want +got):\n%s", diff)
 	}
 }
 
 func TestHealthKeyExpires(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s := b.create(t, "https://example.com/")
 	b.record(t, b.sample(s, true, 0))
 	keys := b.client.Keys(t.Context(), "*sh:"+s.UUID.String()).Val()

@@ -1,4 +1,4 @@
-package subscribers
+package health
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func (s *Store) History(ctx context.Context, company, id uuid.UUID) ([]Change, e
 // Troubled are the subscribers of a company that are failing and those that are paused,
 // whether they are enabled or not, in one round trip.
 func (s *Store) Troubled(ctx context.Context, company uuid.UUID) (failing, paused []uuid.UUID, err error) {
-	since := s.now().Add(-healthLife).UnixMilli()
+	since := s.opts.Now().Add(-healthLife).UnixMilli()
 	pipe := s.opts.Client.Pipeline()
 	failed := pipe.ZRangeByScore(ctx, failingKey(company), &redis.ZRangeBy{Min: strconv.FormatInt(since, 10), Max: "+inf"})
 	managed := pipe.SMembers(ctx, workqueue.ManagedKey(company))

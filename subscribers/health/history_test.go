@@ -1,4 +1,4 @@
-package subscribers_test
+package health_test
 
 import (
 	"slices"
@@ -23,23 +23,23 @@ func (b *bundle) history(t *testing.T, s subscribers.Subscriber) (words []string
 
 func (b *bundle) turn(t *testing.T, s subscribers.Subscriber, enabled bool) {
 	t.Helper()
-	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: &enabled})
+	_, err := b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: &enabled})
 	noErr(t, err)
 }
 
 // TestHistoryOfALife: each change is kept once, in order, and goes with the subscriber.
 func TestHistoryOfALife(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s, other := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b")
 	b.record(t, b.sample(s, false, 4))
 	b.record(t, b.sample(s, false, 1))
 	b.record(t, b.sample(s, true, 0))
 	for range 2 { // the second time changes nothing
-		noErr(t, b.store.Pause(t.Context(), b.company, s.UUID))
+		noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
 	}
 	for range 2 {
-		noErr(t, b.store.Resume(t.Context(), b.company, s.UUID))
+		noErr(t, b.subscribers.Resume(t.Context(), b.company, s.UUID))
 	}
 	for _, enabled := range []bool{false, false, true, true} {
 		b.turn(t, s, enabled)
@@ -63,12 +63,12 @@ func TestHistoryOfALife(t *testing.T) {
 	if n := len(b.history(t, s)); n != 50 {
 		t.Errorf("%d changes are kept", n)
 	}
-	noErr(t, b.store.Pause(t.Context(), b.company, s.UUID))
+	noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
 	key := workqueue.ChangesKey(b.company, s.UUID)
 	if life := b.client.TTL(t.Context(), key).Val(); life <= 7*24*time.Hour || life > 9*24*time.Hour {
 		t.Errorf("it lives %v", life)
 	}
-	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
 	if n := b.client.Exists(t.Context(), key).Val(); n != 0 {
 		t.Error("it outlives its subscriber")
 	}
@@ -77,7 +77,7 @@ func TestHistoryOfALife(t *testing.T) {
 // TestTroubledAreThoseThatFailOrArePaused, until they do not any more.
 func TestTroubledAreThoseThatFailOrArePaused(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	s, other := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b")
 	is := func(what string, fail, pause []uuid.UUID) {
 		t.Helper()
@@ -91,18 +91,18 @@ func TestTroubledAreThoseThatFailOrArePaused(t *testing.T) {
 	b.record(t, b.sample(s, false, 3))
 	is("nearly failing", nil, nil)
 	b.record(t, b.sample(s, false, 1))
-	noErr(t, b.store.Pause(t.Context(), b.company, other.UUID))
+	noErr(t, b.subscribers.Pause(t.Context(), b.company, other.UUID))
 	is("one of each", []uuid.UUID{s.UUID}, []uuid.UUID{other.UUID})
 	b.record(t, b.sample(s, true, 0))
-	noErr(t, b.store.Resume(t.Context(), b.company, other.UUID))
+	noErr(t, b.subscribers.Resume(t.Context(), b.company, other.UUID))
 	is("both are well", nil, nil)
 
 	b.record(t, b.sample(s, false, 4), b.sample(other, false, 4))
 	b.turn(t, s, false)
 	b.turn(t, s, true)
 	is("enabled anew", []uuid.UUID{other.UUID}, nil)
-	noErr(t, b.store.Pause(t.Context(), b.company, other.UUID))
-	noErr(t, b.store.Delete(t.Context(), b.company, other.UUID))
+	noErr(t, b.subscribers.Pause(t.Context(), b.company, other.UUID))
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, other.UUID))
 	is("deleted", nil, nil)
 	b.record(t, b.sample(s, false, 4))
 	b.clock.advance(91 * 24 * time.Hour)
