@@ -14,6 +14,7 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/storage"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
 )
 
@@ -345,13 +346,13 @@ func shownRateLimit(limit *subscribers.RateLimit) *gen.RateLimit {
 }
 
 // shownHeaders has the names alone.
-func shownHeaders(headers []subscribers.Header) *map[string]string {
+func shownHeaders(headers []callback.Header) *map[string]string {
 	if len(headers) == 0 {
 		return nil
 	}
 	shown := make(map[string]string, len(headers))
 	for _, h := range headers {
-		shown[h.Name] = subscribers.HiddenValue
+		shown[h.Name] = callback.HiddenValue
 	}
 	return &shown
 }

@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
@@ -57,7 +58,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	eventStore := history.New(history.Options{Client: client, Retention: policy.Retention})
 	told := operational.New(operational.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{
-		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	o := Options{
 		Client: client, Events: eventStore, Operational: told, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),

@@ -17,6 +17,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 	"spendhook/subscribers/subscriberstest"
@@ -29,7 +30,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	client := redistest.New(t)
 	storeOf := func(o *Options, keys *seal.Keyring) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
-			Client: client, Keyring: keys, Policy: subscribers.URLPolicy{AllowHTTP: true},
+			Client: client, Keyring: keys, Policy: callback.Policy{AllowHTTP: true},
 		})
 		o.Registry = registry.New(o.Subscribers, 0)
 	}

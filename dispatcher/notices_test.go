@@ -32,6 +32,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
@@ -60,7 +61,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	b.events = history.New(history.Options{Client: b.client, Retention: policy.Retention})
 	b.told = operational.New(operational.Options{Client: b.client, Retention: policy.Retention, Operations: b.operations})
 	b.subs = subscribers.NewStore(subscribers.StoreOptions{
-		Client: b.client, Operational: b.told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+		Client: b.client, Operational: b.told, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second, Version: "test",

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"spendhook/dispatcher/workqueue"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 )
 
@@ -47,30 +47,7 @@ func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings
 	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
 		return err
 	}
-	return s.opts.Policy.resolve(ctx, *in.CallbackURL)
-}
-
-// keepHeadersAtHome refuses to send the values of headers to another origin than
-// they were given for. They cannot be read through the API; a caller that may change the
-// URL could otherwise have them sent to its own server.
-func (in *Settings) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
-	if in.CallbackURL == nil || origin(*in.CallbackURL) == origin(sub.CallbackURL) {
-		return
-	}
-	for _, h := range sub.Headers {
-		if _, named := in.Headers[h.Name]; !named {
-			problems.Add(headerField(h.Name), "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
-		}
-	}
-}
-
-// origin is the scheme, host and port of a normalised URL.
-func origin(normal string) string {
-	u, err := url.Parse(normal)
-	if err != nil {
-		return normal
-	}
-	return u.Scheme + "://" + u.Host
+	return s.opts.Policy.Judge(ctx, *in.CallbackURL)
 }
 
 // Disable disables a subscriber for one of the Reason constants. It reports
@@ -138,7 +115,7 @@ func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL,
 // changeByURL is change for the subscriber with the URL, unless there are
 // problems. An http URL is looked up even when it could not be set any more.
 func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, problems *invalid.Error, f func(*Subscriber) error) (Subscriber, error) {
-	normal := anyURL.normalize(problems, raw)
+	normal := callback.Any.Normalize(problems, raw)
 	if err := problems.OrNil(); err != nil {
 		return Subscriber{}, err
 	}

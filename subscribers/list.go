@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
+	"spendhook/subscribers/callback"
 )
 
 const defaultSize = 20
@@ -40,7 +41,7 @@ func newPage(f Filter) (*page, error) {
 		problems.Add("page", "INVALID", "page and size must not be negative")
 	}
 	if f.CallbackURL != "" {
-		f.CallbackURL = anyURL.normalize(&problems, f.CallbackURL)
+		f.CallbackURL = callback.Any.Normalize(&problems, f.CallbackURL)
 	}
 	if f.Size == 0 {
 		f.Size = defaultSize

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/vault"
@@ -96,7 +97,7 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	}
 	for _, h := range r.Headers {
 		value, locked := c.Open(h.Value, headerPlace(company, id, h.Name))
-		s.Headers = append(s.Headers, Header{Name: h.Name, Value: value, Locked: locked, Unknown: h.Unknown})
+		s.Headers = append(s.Headers, callback.Header{Name: h.Name, Value: value, Locked: locked, Unknown: h.Unknown})
 	}
 	return s, nil
 }

@@ -17,6 +17,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/internal/secret"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/vault"
 )
@@ -24,8 +25,8 @@ import (
 // StoreOptions are what a Store needs. Client and Keyring are required.
 type StoreOptions struct {
 	Client    redis.UniversalClient
-	Keyring   *seal.Keyring // of the secrets that Redis keeps
-	Policy    URLPolicy
+	Keyring   *seal.Keyring        // of the secrets that Redis keeps
+	Policy    callback.Policy      // of callback URLs
 	Catalogue *eventtype.Catalogue // the event names that may be subscribed to; nil allows any
 
 	// Operational makes the operational events about subscribers, which the changes
@@ -42,7 +43,7 @@ type StoreOptions struct {
 
 // Store keeps subscribers in Redis. Its methods are safe for concurrent use
 // and block for round trips to Redis (and, where a callback URL is set, for
-// URLPolicy.Resolve). Invalid input is an *invalid.Error; any error but that
+// callback.Policy.Resolve). Invalid input is an *invalid.Error; any error but that
 // and the sentinels of this package means that Redis failed. Every change is
 // one script: it happens whole or not at all, and raises the company's version.
 type Store struct {

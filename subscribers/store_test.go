@@ -1,6 +1,7 @@
 package subscribers_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/layout"
 )
@@ -333,5 +335,29 @@ func TestDamagedRecordTellsNoSecret(t *testing.T) {
 	_, err := b.store.Get(t.Context(), b.company, s.UUID)
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+func TestRefusedHostIsInvalidAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	b := setup(t, subscribers.StoreOptions{Policy: callback.Policy{
+		Resolve: func(_ context.Context, host string) error {
+			asked = append(asked, host)
+			return errors.New("10.0.0.7 is private")
+		},
+	}})
+	_, err := b.store.Create(t.Context(), b.company, b.input("https://Internal.example:8443/a"))
+	if got := codes(t, err); got != "callbackUrl CALLBACK_URL_REFUSED" {
+		t.Errorf("codes = %s", got)
+	}
+	if strings.Contains(err.Error(), "10.0.0.7") {
+		t.Errorf("the error tells the address: %v", err)
+	}
+	if len(asked) != 1 || asked[0] != "internal.example" {
+		t.Errorf("asked about %q", asked)
+	}
+	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
 	}
 }

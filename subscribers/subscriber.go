@@ -14,6 +14,7 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/filter"
 	"spendhook/subscribers/vault"
@@ -50,23 +51,23 @@ const (
 // exactly while it is not Enabled. Redis keeps it as its JSON; what that has not
 // is sealed, or stands in the key (see record).
 type Subscriber struct {
-	UUID           uuid.UUID       `json:"-"`
-	CompanyUUID    uuid.UUID       `json:"-"`
-	Name           string          `json:"name"`
-	CallbackURL    string          `json:"callbackUrl"` // as normalizeURL leaves it, unique in the company
-	Events         []string        `json:"events"`
-	Enabled        bool            `json:"enabled"`
-	DisabledReason string          `json:"disabledReason,omitzero"`
-	DisabledAt     *time.Time      `json:"disabledAt,omitzero"`
-	Filter         string          `json:"filter,omitzero"`    // see package filter; empty: none
-	Format         string          `json:"format,omitzero"`    // of what it is sent; empty: FormatStandard
-	RateLimit      *RateLimit      `json:"rateLimit,omitzero"` // nil: none
-	Ordered        bool            `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
-	OnDead         string          `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
-	CreatedAt      time.Time       `json:"createdAt"`
-	UpdatedAt      time.Time       `json:"updatedAt"`
-	Secrets        []SigningSecret `json:"-"` // newest first
-	Headers        []Header        `json:"-"` // sent with every delivery, by name
+	UUID           uuid.UUID         `json:"-"`
+	CompanyUUID    uuid.UUID         `json:"-"`
+	Name           string            `json:"name"`
+	CallbackURL    string            `json:"callbackUrl"` // as callback.Policy.Normalize leaves it, unique in the company
+	Events         []string          `json:"events"`
+	Enabled        bool              `json:"enabled"`
+	DisabledReason string            `json:"disabledReason,omitzero"`
+	DisabledAt     *time.Time        `json:"disabledAt,omitzero"`
+	Filter         string            `json:"filter,omitzero"`    // see package filter; empty: none
+	Format         string            `json:"format,omitzero"`    // of what it is sent; empty: FormatStandard
+	RateLimit      *RateLimit        `json:"rateLimit,omitzero"` // nil: none
+	Ordered        bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
+	OnDead         string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+	Secrets        []SigningSecret   `json:"-"` // newest first
+	Headers        []callback.Header `json:"-"` // sent with every delivery, by name
 	// Revision names what is stored; another change gives another one.
 	Revision string `json:"-"`
 	// Certificate is the company's, for receivers that ask for one; nil when it
@@ -81,16 +82,6 @@ type Subscriber struct {
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
 	expression func() (*filter.Expression, error) // of a loaded subscriber with a filter
-}
-
-// Header is a field that is sent with every delivery to a subscriber. Its name
-// is in the canonical form of net/http.
-type Header struct {
-	Name   string
-	Value  secret.Text
-	Locked *vault.Locked // else nil: then there is no Value
-
-	Unknown *jsontext.Value // as of a Subscriber
 }
 
 // SigningSecret is a secret and the end of its life; nil while it is current.
@@ -221,12 +212,12 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 		checkName(problems, *in.Name)
 	}
 	if in.CallbackURL != nil {
-		in.CallbackURL = new(opts.Policy.normalize(problems, *in.CallbackURL))
+		in.CallbackURL = new(opts.Policy.Normalize(problems, *in.CallbackURL))
 	}
 	if in.Events != nil {
 		checkEvents(problems, opts.Catalogue, *in.Events)
 	}
-	in.Headers = checkHeaderChanges(problems, in.Headers)
+	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	if in.Filter != nil && *in.Filter != "" {
 		if _, err := filter.Compile(*in.Filter); err != nil {
 			problems.Add("filter", "INVALID", "%s", err)
@@ -245,13 +236,14 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 
 // apply writes what check has passed into a subscriber.
 func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Time) {
-	in.keepHeadersAtHome(problems, sub)
+	if in.CallbackURL != nil {
+		callback.KeepAtOrigin(problems, sub.Headers, in.Headers, sub.CallbackURL, *in.CallbackURL)
+	}
 	set(&sub.Name, in.Name)
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Events, in.Events)
 	if len(in.Headers) > 0 {
-		sub.Headers = changeHeaders(sub.Headers, in.Headers)
-		checkHeaderTotal(problems, sub.Headers)
+		sub.Headers = callback.ChangeHeaders(problems, sub.Headers, in.Headers)
 	}
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)

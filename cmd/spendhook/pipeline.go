@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
@@ -76,7 +77,7 @@ func (d *daemon) openStores(context.Context) error {
 		Client:        client,
 		Operational:   d.operational,
 		Keyring:       d.keyring,
-		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
+		Policy:        callback.Policy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,

@@ -1,16 +1,36 @@
-package subscribers_test
+package callback_test
 
 import (
-	"context"
 	"errors"
 	"net/url"
 	"strings"
 	"testing"
 
-	"spendhook/subscribers"
+	"spendhook/internal/invalid"
+	"spendhook/subscribers/callback"
 )
 
-func TestNormalizeURL(t *testing.T) {
+func normalize(raw string, allowHTTP bool) (string, error) {
+	var problems invalid.Error
+	normal := callback.Policy{AllowHTTP: allowHTTP}.Normalize(&problems, raw)
+	return normal, problems.OrNil()
+}
+
+// codes joins the "field CODE" pairs of an *invalid.Error.
+func codes(t *testing.T, err error) string {
+	t.Helper()
+	var problems *invalid.Error
+	if !errors.As(err, &problems) {
+		t.Fatalf("error = %v, want an *invalid.Error", err)
+	}
+	var all []string
+	for _, f := range problems.Fields {
+		all = append(all, f.Field+" "+f.Code)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestNormalize(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"https://example.com":                    "https://example.com/",
@@ -42,14 +62,14 @@ func TestNormalizeURL(t *testing.T) {
 		"https://１９２.0.2.1/":                     "https://192.0.2.1/",
 		"https://example.com/a/../b/%7Euser?a=b": "https://example.com/a/../b/%7Euser?a=b",
 	} {
-		got, err := subscribers.NormalizeURL(raw, true)
+		got, err := normalize(raw, true)
 		if err != nil || got != want {
-			t.Errorf("NormalizeURL(%q) = %q, %v, want %q", raw, got, err, want)
+			t.Errorf("Normalize(%q) = %q, %v, want %q", raw, got, err, want)
 		}
 	}
 }
 
-func TestNormalizeURLRefuses(t *testing.T) {
+func TestNormalizeRefuses(t *testing.T) {
 	t.Parallel()
 	const bad = "callbackUrl INVALID"
 	for raw, want := range map[string]string{
@@ -96,13 +116,13 @@ func TestNormalizeURLRefuses(t *testing.T) {
 		"https://0177.0.0.1/":                        bad,
 		"https://example.1/":                         bad,
 	} {
-		got, err := subscribers.NormalizeURL(raw, false)
+		got, err := normalize(raw, false)
 		if err == nil {
-			t.Errorf("NormalizeURL(%.60q) = %q, want an error", raw, got)
+			t.Errorf("Normalize(%.60q) = %q, want an error", raw, got)
 			continue
 		}
 		if c := codes(t, err); c != want {
-			t.Errorf("NormalizeURL(%.60q): %s, want %s", raw, c, want)
+			t.Errorf("Normalize(%.60q): %s, want %s", raw, c, want)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error repeats a password: %v", err)
@@ -118,15 +138,15 @@ func TestURLOfExactly2048Bytes(t *testing.T) {
 	t.Parallel()
 	raw := "https://example.com/"
 	raw += long(2048 - len(raw))
-	if _, err := subscribers.NormalizeURL(raw, false); err != nil {
+	if _, err := normalize(raw, false); err != nil {
 		t.Error(err)
 	}
-	if _, err := subscribers.NormalizeURL(raw+"a", false); err == nil {
+	if _, err := normalize(raw+"a", false); err == nil {
 		t.Error("2,049 bytes were accepted")
 	}
 }
 
-func FuzzNormalizeURL(f *testing.F) {
+func FuzzNormalize(f *testing.F) {
 	for _, seed := range []string{
 		"https://EXAMPLE.com:443/a?b#c", "http://bücher.example:80", "https://[::FFFF:1.2.3.4]:1/", "https://xn--bcher-kva.example",
 		"https://ex%41mple.com./?ü", "https://１.2.3.4", "https://a\u00adb.example/%2f?%2F", "https://faß.de/?", "https://ｅ.com／x",
@@ -134,11 +154,11 @@ func FuzzNormalizeURL(f *testing.F) {
 		f.Add(seed, true)
 	}
 	f.Fuzz(func(t *testing.T, raw string, allowHTTP bool) {
-		once, err := subscribers.NormalizeURL(raw, allowHTTP)
+		once, err := normalize(raw, allowHTTP)
 		if err != nil {
 			return
 		}
-		twice, err := subscribers.NormalizeURL(once, allowHTTP)
+		twice, err := normalize(once, allowHTTP)
 		if err != nil || twice != once {
 			t.Fatalf("%q gives %q, and that %q, %v", raw, once, twice, err)
 		}
@@ -151,28 +171,4 @@ func FuzzNormalizeURL(f *testing.F) {
 
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
-}
-
-func TestRefusedHostIsInvalidAndWritesNothing(t *testing.T) {
-	t.Parallel()
-	var asked []string
-	b := setup(t, subscribers.StoreOptions{Policy: subscribers.URLPolicy{
-		Resolve: func(_ context.Context, host string) error {
-			asked = append(asked, host)
-			return errors.New("10.0.0.7 is private")
-		},
-	}})
-	_, err := b.store.Create(t.Context(), b.company, b.input("https://Internal.example:8443/a"))
-	if got := codes(t, err); got != "callbackUrl CALLBACK_URL_REFUSED" {
-		t.Errorf("codes = %s", got)
-	}
-	if strings.Contains(err.Error(), "10.0.0.7") {
-		t.Errorf("the error tells the address: %v", err)
-	}
-	if len(asked) != 1 || asked[0] != "internal.example" {
-		t.Errorf("asked about %q", asked)
-	}
-	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys were written", n)
-	}
 }

@@ -1,4 +1,6 @@
-package subscribers
+// Package callback is the rules for where a subscriber is called and with what: its URL and
+// the headers that are sent with every delivery. Nothing here talks to Redis.
+package callback
 
 import (
 	"context"
@@ -19,30 +21,23 @@ import (
 
 const maxURL = 2048 // bytes
 
-// URLPolicy says which callback URLs may be set.
-type URLPolicy struct {
+// Policy says which callback URLs may be set.
+type Policy struct {
 	AllowHTTP bool // also plain http
 	// Resolve judges a URL's host, without port, when the URL is set; an error
 	// refuses it (code CALLBACK_URL_REFUSED). nil accepts every host.
 	Resolve func(ctx context.Context, host string) error
 }
 
-// anyURL is for URLs that are looked up: they may have been set under another policy.
-var anyURL = URLPolicy{AllowHTTP: true}
+// Any is for URLs that are looked up: they may have been set under another policy.
+var Any = Policy{AllowHTTP: true}
 
-// normalizeURL returns raw with its scheme and host in lower case, the host in
+// Normalize returns raw with its scheme and host in lower case, the host in
 // its ASCII form (punycode), "/" for an empty path, and without default port, empty
-// query and fragment. It refuses, with an *invalid.Error on callbackUrl, what is not an absolute https URL
-// (http only with allowHTTP) of at most 2,048 bytes, or has user information,
+// query and fragment. It adds to problems, on callbackUrl, what is not an absolute https URL
+// (http only with AllowHTTP) of at most 2,048 bytes, or has user information,
 // white space or control characters. Normalising twice changes nothing.
-func normalizeURL(raw string, allowHTTP bool) (string, error) {
-	var problems invalid.Error
-	normal := URLPolicy{AllowHTTP: allowHTTP}.normalize(&problems, raw)
-	return normal, problems.OrNil()
-}
-
-// normalize is normalizeURL that adds to problems instead.
-func (p URLPolicy) normalize(problems *invalid.Error, raw string) string {
+func (p Policy) Normalize(problems *invalid.Error, raw string) string {
 	if raw == "" {
 		problems.Add("callbackUrl", "REQUIRED", "is required")
 		return ""
@@ -60,7 +55,7 @@ func (p URLPolicy) normalize(problems *invalid.Error, raw string) string {
 }
 
 // parse never repeats raw in its errors: it may hold a password.
-func (p URLPolicy) parse(raw string) (string, error) {
+func (p Policy) parse(raw string) (string, error) {
 	if len(raw) > maxURL || !utf8.ValidString(raw) || strings.ContainsFunc(raw, spaceOrControl) {
 		return "", errors.New("must have no white space or control characters")
 	}
@@ -162,8 +157,8 @@ func normalizeAddr(host string) (string, error) {
 	return addr.String(), nil
 }
 
-// resolve asks the policy about the host of a normalised URL.
-func (p URLPolicy) resolve(ctx context.Context, normal string) error {
+// Judge asks Resolve about the host of a normalised URL. An *invalid.Error refuses it.
+func (p Policy) Judge(ctx context.Context, normal string) error {
 	if p.Resolve == nil {
 		return nil
 	}

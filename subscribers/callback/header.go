@@ -1,16 +1,19 @@
-package subscribers
+package callback
 
 import (
 	"cmp"
 	"maps"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/http/httpguts"
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
+	"spendhook/subscribers/vault"
 )
 
 const (
@@ -19,6 +22,16 @@ const (
 	maxHeaderValue = 4096 // bytes
 	maxHeaderBytes = 8192 // of all names and values
 )
+
+// Header is a field that is sent with every delivery to a subscriber. Its name
+// is in the canonical form of net/http.
+type Header struct {
+	Name   string
+	Value  secret.Text
+	Locked *vault.Locked // else nil: then there is no Value
+
+	Unknown *jsontext.Value // as of a Subscriber
+}
 
 // HiddenValue stands for a header's value wherever one is shown. It cannot be
 // set as a value, so that what was read is not written back by mistake.
@@ -43,8 +56,9 @@ func reserved(name string) bool {
 		slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// checkHeaderChanges returns the changes under their canonical names.
-func checkHeaderChanges(problems *invalid.Error, given map[string]*secret.Text) map[string]*secret.Text {
+// CheckHeaders returns changes of headers under their canonical names; of one that is to be
+// removed the value is nil.
+func CheckHeaders(problems *invalid.Error, given map[string]*secret.Text) map[string]*secret.Text {
 	changes := make(map[string]*secret.Text, len(given))
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !checkHeaderName(problems, name) {
@@ -93,8 +107,8 @@ func checkHeaderValue(problems *invalid.Error, field, value string) {
 	}
 }
 
-// changeHeaders returns headers, by name, after changes.
-func changeHeaders(headers []Header, changes map[string]*secret.Text) []Header {
+// ChangeHeaders returns headers, by name, after changes that CheckHeaders has passed.
+func ChangeHeaders(problems *invalid.Error, headers []Header, changes map[string]*secret.Text) []Header {
 	var after []Header
 	for _, h := range headers {
 		if _, named := changes[h.Name]; !named {
@@ -107,11 +121,12 @@ func changeHeaders(headers []Header, changes map[string]*secret.Text) []Header {
 		}
 	}
 	slices.SortFunc(after, func(a, b Header) int { return cmp.Compare(a.Name, b.Name) })
+	checkTotal(problems, after)
 	return after
 }
 
-// checkHeaderTotal bounds what a subscriber has in all.
-func checkHeaderTotal(problems *invalid.Error, headers []Header) {
+// checkTotal bounds what a subscriber has in all.
+func checkTotal(problems *invalid.Error, headers []Header) {
 	total := 0
 	for _, h := range headers {
 		total += len(h.Name) + len(h.Value)
@@ -122,4 +137,27 @@ func checkHeaderTotal(problems *invalid.Error, headers []Header) {
 	case total > maxHeaderBytes:
 		problems.Add("headers", "TOO_LONG", "would be %d bytes in all, at most %d are allowed", total, maxHeaderBytes)
 	}
+}
+
+// KeepAtOrigin refuses to send the values of headers to another origin than
+// they were given for. They cannot be read through the API; a caller that may change the
+// URL could otherwise have them sent to its own server. from and to are normalised URLs.
+func KeepAtOrigin(problems *invalid.Error, headers []Header, changes map[string]*secret.Text, from, to string) {
+	if origin(from) == origin(to) {
+		return
+	}
+	for _, h := range headers {
+		if _, named := changes[h.Name]; !named {
+			problems.Add(headerField(h.Name), "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
+		}
+	}
+}
+
+// origin is the scheme, host and port of a normalised URL.
+func origin(normal string) string {
+	u, err := url.Parse(normal)
+	if err != nil {
+		return normal
+	}
+	return u.Scheme + "://" + u.Host
 }

@@ -1,4 +1,0 @@
-package subscribers
-
-// NormalizeURL is normalizeURL, for tests.
-var NormalizeURL = normalizeURL
