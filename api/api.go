@@ -26,22 +26,23 @@ import (
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers  Subscribers
-	Certificates Certificates
-	Health       Health
-	Publisher    Publisher
-	Events       Events
-	EventTypes   EventTypes
-	Deliveries   Deliveries
-	Redelivery   Redelivery
-	Dispatcher   Dispatcher
-	Quarantine   Quarantine
-	Idempotency  Idempotency
-	Cards        Cards
-	CardJobs     CardJobs
-	Spend        Spend
-	Sessions     Sessions
-	Verifier     *auth.Verifier
+	Subscribers     Subscribers
+	Certificates    Certificates
+	SubscriberLists SubscriberLists
+	Health          Health
+	Publisher       Publisher
+	Events          Events
+	EventTypes      EventTypes
+	Deliveries      Deliveries
+	Redelivery      Redelivery
+	Dispatcher      Dispatcher
+	Quarantine      Quarantine
+	Idempotency     Idempotency
+	Cards           Cards
+	CardJobs        CardJobs
+	Spend           Spend
+	Sessions        Sessions
+	Verifier        *auth.Verifier
 
 	// Audit records changes. Nil records nothing.
 	Audit Audit

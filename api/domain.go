@@ -27,6 +27,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // What the API asks of the domain. All methods are safe for concurrent use and
@@ -36,7 +37,6 @@ import (
 type Subscribers interface {
 	Create(ctx context.Context, company uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
-	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
 	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error
 	AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (subscribers.Subscriber, error)
@@ -49,6 +49,11 @@ type Subscribers interface {
 // Health is *health.Store.
 type Health interface {
 	Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]health.Health, error)
+}
+
+// SubscriberLists is *listing.Reader.
+type SubscriberLists interface {
+	List(ctx context.Context, f listing.Filter) (items []subscribers.Subscriber, total int, err error)
 }
 
 // Certificates is *certificate.Store: what companies show to receivers.

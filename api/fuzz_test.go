@@ -25,6 +25,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/spend"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 // stub is a domain that accepts what is valid and has nothing to list. What it
@@ -87,7 +88,7 @@ func (stubEvents) List(context.Context, history.Filter) (history.Page, error) {
 	return history.Page{}, nil
 }
 
-func (stubSubscribers) List(context.Context, subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+func (stubSubscribers) List(context.Context, listing.Filter) ([]subscribers.Subscriber, int, error) {
 	return nil, 0, nil
 }
 
@@ -113,7 +114,7 @@ func stubbed(tb testing.TB) (http.Handler, string) {
 		tb.Fatal(err)
 	}
 	handler, err := New(Options{
-		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, Deliveries: stubDeliveries{},
+		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, SubscriberLists: stubSubscribers{}, Deliveries: stubDeliveries{},
 		Cards: stubCards{}, CardJobs: stubCards{}, Spend: stubSpend{},
 		Keys: keys, Verifier: verifierOf(keys), Logger: slog.New(slog.DiscardHandler),
 	})

@@ -49,6 +49,7 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -114,6 +115,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	}
 	store := history.New(history.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true, Resolve: resolve}})
+	lists := listing.New(client, sealtest.Keyring())
 	healths := health.New(health.Options{Client: client})
 	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
@@ -123,7 +125,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
 		Certificates: certificates, Health: healths,
-		Registry: registry.New(subs, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: registry.New(lists, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -134,7 +136,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SigningKeys: signingkey.New(client, sealtest.Keyring()),
 		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
 		Sessions:    session.NewStore(client, nil),

@@ -16,6 +16,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // ListSubscribers is GET /api/v1/subscribers.
@@ -25,7 +26,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 		if err != nil {
 			return reply{}, err
 		}
-		items, total, err := s.opts.Subscribers.List(ctx, filter)
+		items, total, err := s.opts.SubscriberLists.List(ctx, filter)
 		if err != nil {
 			return reply{}, err
 		}
@@ -35,7 +36,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 	})
 }
 
-func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Filter, err error) {
+func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter, err error) {
 	f.Page, f.Size, f.UUID, f.Enabled = or(p.Page, 0), or(p.Size, defaultSize), p.UUID, p.Enabled
 	f.Name, f.CallbackURL, f.Events = text(p.Name), text(p.CallbackURL), or(p.Events, nil)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
@@ -191,7 +192,7 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 
 // namesSubscriber says for the audit log which subscriber an address is that of.
 func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
-	items, _, err := s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
+	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
 		c.changes(company, "subscriber", items[0].UUID.String())
 	}

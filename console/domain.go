@@ -22,6 +22,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // What the console asks of the domain. All methods are safe for concurrent use and
@@ -53,7 +54,7 @@ type Health interface {
 
 // Registry is *registry.Registry, which has copies of the subscribers of a company.
 type Registry interface {
-	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
+	List(ctx context.Context, f listing.Filter) (items []subscribers.Subscriber, total int, err error)
 	Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error)
 }
 

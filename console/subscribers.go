@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // subscriberRow is a subscriber with how it does.
@@ -50,7 +51,7 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	f := subscribers.Filter{Company: company, Name: v.text("name"), Page: v.number("page"), Size: listSize}
+	f := listing.Filter{Company: company, Name: v.text("name"), Page: v.number("page"), Size: listSize}
 	if strings.Contains(f.Name, "://") {
 		f.Name, f.CallbackURL = "", f.Name
 	}

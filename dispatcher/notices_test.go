@@ -34,6 +34,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -69,7 +70,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
 		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.told}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: registry.New(b.subs, 0),
+		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0),
 		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second

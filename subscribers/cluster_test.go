@@ -10,6 +10,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 // In Redis Cluster a script's keys must share a slot, and pipelines span nodes.
@@ -37,7 +38,7 @@ func TestEverythingWorksInACluster(t *testing.T) {
 			}
 		}
 	}
-	_, total, err := b.store.List(t.Context(), subscribers.Filter{})
+	_, total, err := b.lists().List(t.Context(), listing.Filter{})
 	noErr(t, err)
 	if total != 80 {
 		t.Errorf("%d listed, want 80", total)

@@ -102,12 +102,12 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	return s, nil
 }
 
-// decodeAll reads the whole hash of a company: its subscribers, oldest first,
+// DecodeAll reads the whole hash of a company (layout.CompanyKey): its subscribers, oldest first,
 // with the certificate they share, and their version. What is damaged is Locked,
 // and does not keep the others from being read.
-func (c codec) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
+func DecodeAll(v vault.Vault, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
-	shown, err := certificate.Decode(c.Vault, company, hash[layout.CertificateField])
+	shown, err := certificate.Decode(v, company, hash[layout.CertificateField])
 	if err != nil {
 		shown = &certificate.Certificate{Locked: vault.Damaged(err)}
 	}
@@ -117,7 +117,7 @@ func (c codec) decodeAll(company uuid.UUID, hash map[string]string) ([]*Subscrib
 		if err != nil { // not a subscriber
 			continue
 		}
-		s, err := c.decode(company, id, raw)
+		s, err := codec{v}.decode(company, id, raw)
 		if err != nil {
 			s = Subscriber{UUID: id, CompanyUUID: company, Enabled: true, Locked: vault.Damaged(err)}
 		}

@@ -16,6 +16,8 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -203,14 +205,14 @@ func TestResealMovesTheVersionSoThatNoReplicaKeepsALockedCopy(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	withCompany(b, all[0])
-	registry := registryOn(b.withKeys(sealtest.Ring("new")))
-	locked, err := registry.Current(t.Context(), b.company)
+	copies := registry.New(listing.New(b.client, sealtest.Ring("new")), 0)
+	locked, err := copies.Current(t.Context(), b.company)
 	noErr(t, err)
 	if locked[1].Unusable() == nil {
 		t.Fatal("the registry opens what it has no key of")
 	}
 	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &seal.Count{}))
-	open, err := registry.Current(t.Context(), b.company)
+	open, err := copies.Current(t.Context(), b.company)
 	noErr(t, err)
 	if err := open[1].Unusable(); err != nil {
 		t.Error(err)

@@ -22,6 +22,7 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
 )
 
 func TestCreatedSubscriberIsRead(t *testing.T) {
@@ -150,7 +151,7 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 			t.Errorf("error = %v, want ErrConflict", err)
 		}
 	}
-	_, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	_, total, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	if created != 1 || total != 1 {
 		t.Errorf("%d creates succeeded, %d subscribers are listed", created, total)
@@ -188,7 +189,7 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	if refused != 23 {
 		t.Errorf("%d of 30 refused, want 23", refused)
 	}
-	all, _, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	all, _, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	noErr(t, b.store.Delete(t.Context(), b.company, all[0].UUID))
 	b.create(t, "https://example.com/room-again")
@@ -304,7 +305,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]func() error {
 	t.Helper()
 	ctx, name := t.Context(), "Other"
-	registry := registryOn(b.store)
+	registry := b.registry()
 	return map[string]func() error{
 		"create": func() error { _, err := b.store.Create(ctx, b.company, b.input("https://example.com/2")); return err },
 		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
@@ -317,9 +318,9 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		"rotate":  func() error { _, err := b.store.RotateSecret(ctx, b.company, s.UUID); return err },
 		"disable": func() error { _, err := b.store.Disable(ctx, b.company, s.UUID, subscribers.ReasonGone); return err },
 		"delete":  func() error { return b.store.Delete(ctx, b.company, s.UUID) },
-		"list":    func() error { _, _, err := b.store.List(ctx, subscribers.Filter{}); return err },
+		"list":    func() error { _, _, err := b.lists().List(ctx, listing.Filter{}); return err },
 		"list one company": func() error {
-			_, _, err := b.store.List(ctx, subscribers.Filter{Company: &b.company})
+			_, _, err := b.lists().List(ctx, listing.Filter{Company: &b.company})
 			return err
 		},
 		"registry": func() error { _, err := registry.Current(ctx, b.company); return err },

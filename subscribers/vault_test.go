@@ -10,6 +10,8 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // withKeys is another store on the bundle's database.
@@ -57,7 +59,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	if len(read.LiveSecrets(b.clock.Now())) != 0 || read.Headers[0].Value != "" {
 		t.Error("a locked secret has a value")
 	}
-	matched, err := registryOn(other).Current(t.Context(), b.company)
+	matched, err := registry.New(listing.New(b.client, sealtest.Ring("another")), 0).Current(t.Context(), b.company)
 	noErr(t, err)
 	if len(matched) != 1 || matched[0].Unusable() == nil {
 		t.Error("the registry does not say so")

@@ -47,6 +47,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -81,6 +82,7 @@ type daemon struct {
 	events       *history.Reader
 	operational  *operational.Store
 	subscribers  *subscribers.Store
+	lists        *listing.Reader // of subscribers
 	certificates *certificate.Store
 	health       *health.Store     // of subscribers
 	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures

@@ -30,6 +30,7 @@ import (
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/signingkey"
 )
@@ -82,6 +83,7 @@ func (d *daemon) openStores(context.Context) error {
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 	})
+	d.lists = listing.New(client, d.keyring)
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
 	d.certificates = certificate.New(client, d.keyring, nil)
 	if d.cfg.Delivery.SignEd25519 {
@@ -139,7 +141,7 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		sender.Close()
 		return nil
 	})
-	d.copies = registry.New(d.subscribers, 0)
+	d.copies = registry.New(d.lists, 0)
 	return dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, SigningKeys: d.signingKeys, Registry: d.copies,
@@ -201,7 +203,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
 	options := api.Options{
-		Subscribers: d.service, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.service, SubscriberLists: d.lists, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),

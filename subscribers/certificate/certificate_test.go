@@ -18,9 +18,9 @@ import (
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
-	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
@@ -68,7 +68,7 @@ func TestTheRegistryGivesTheCertificateAsItIsNow(t *testing.T) {
 	other := *b
 	other.company = uuid.New()
 	other.create(t, "https://example.com/")
-	copies := registry.New(b.subscribers, 0)
+	copies := registry.New(b.lists(), 0)
 	thumbprint := func(b *bundle) string {
 		matched, err := copies.Current(t.Context(), b.company)
 		noErr(t, err)
@@ -125,7 +125,7 @@ func TestACertificateLivesWithoutSubscribers(t *testing.T) {
 	if life() != -1 {
 		t.Error("a new certificate expires with the old version")
 	}
-	items, n, err := b.subscribers.List(t.Context(), subscribers.Filter{Company: &b.company})
+	items, n, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	if len(items) != 0 || n != 0 {
 		t.Errorf("listed %d of %d", len(items), n)

@@ -14,6 +14,7 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/listing"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -24,6 +25,8 @@ type bundle struct {
 	store       *certificate.Store
 	company     uuid.UUID
 }
+
+func (b *bundle) lists() *listing.Reader { return listing.New(b.client, sealtest.Keyring()) }
 
 // today is the time of the tests.
 func today() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }

@@ -29,6 +29,10 @@ func CompanyKey(company uuid.UUID) string { return partition.Key(company, "s:"+c
 // URLsKey names the hash of a company's callback URLs to subscriber uuids.
 func URLsKey(company uuid.UUID) string { return partition.Key(company, "su:"+company.String()) }
 
+// CompaniesKey names the set of the companies of a partition that have
+// subscribers.
+func CompaniesKey(p int) string { return partition.Prefix(p) + "sc" }
+
 // HealthKey names the hash with the health of a subscriber.
 func HealthKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "sh:"+subscriber.String())

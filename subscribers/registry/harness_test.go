@@ -12,6 +12,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -20,6 +21,7 @@ type bundle struct {
 	client  redis.UniversalClient
 	now     time.Time
 	store   *subscribers.Store
+	reader  *listing.Reader
 	company uuid.UUID
 }
 
@@ -30,6 +32,7 @@ func setup(t *testing.T) *bundle {
 	b.store = subscribers.NewStore(subscribers.StoreOptions{
 		Client: b.client, Now: func() time.Time { return b.now }, Keyring: sealtest.Keyring(),
 	})
+	b.reader = listing.New(b.client, sealtest.Keyring())
 	return b
 }
 
@@ -47,7 +50,7 @@ func (b *bundle) create(t *testing.T, url string) subscribers.Subscriber {
 // version is what a claim reads before the registry is asked.
 func (b *bundle) version(t *testing.T) int64 {
 	t.Helper()
-	v, err := b.store.Version(t.Context(), b.company)
+	v, err := b.reader.Version(t.Context(), b.company)
 	noErr(t, err)
 	return v
 }

@@ -14,6 +14,7 @@ import (
 
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/listing"
 )
 
 // loadTimeout bounds a load; it is shared, so no caller's context may end it.
@@ -24,7 +25,7 @@ const defaultBytes = 192 << 20
 // Registry keeps copies of the subscribers of the companies used last. It is safe for
 // concurrent use.
 type Registry struct {
-	store    *subscribers.Store
+	reader   *listing.Reader
 	maxBytes int64
 
 	mu     sync.Mutex // of what follows
@@ -47,14 +48,14 @@ type load struct {
 	err      error
 }
 
-// New returns an empty Registry of what store has; it does not talk to Redis yet. All
+// New returns an empty Registry of what reader reads; it does not talk to Redis yet. All
 // copies have maxBytes, nearly; 0 means 192 MiB.
-func New(store *subscribers.Store, maxBytes int64) *Registry {
+func New(reader *listing.Reader, maxBytes int64) *Registry {
 	if maxBytes == 0 {
 		maxBytes = defaultBytes
 	}
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{store: store, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
+	return &Registry{reader: reader, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
 }
 
 // CompanyVersion is a company and the version of its subscribers that the claim of its
@@ -73,18 +74,18 @@ type Loaded struct {
 
 // Current returns all subscribers of a company as they are now; see SubscribersOf.
 func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error) {
-	version, err := r.store.Version(ctx, company)
+	version, err := r.reader.Version(ctx, company)
 	if err != nil {
 		return nil, err
 	}
 	return r.subscribers(ctx, company, version)
 }
 
-// List lists subscribers as subscribers.Store does. Those of one company are not read when
+// List lists subscribers as listing.Reader does. Those of one company are not read when
 // there is a copy of what they are now.
-func (r *Registry) List(ctx context.Context, f subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+func (r *Registry) List(ctx context.Context, f listing.Filter) ([]subscribers.Subscriber, int, error) {
 	if f.Company == nil {
-		return r.store.List(ctx, f)
+		return r.reader.List(ctx, f)
 	}
 	all, err := r.Current(ctx, *f.Company)
 	if err != nil {
@@ -190,7 +191,7 @@ func (l *load) wait(ctx context.Context) Loaded {
 func (r *Registry) fetch(ctx context.Context, companies []uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	r.store.Load(ctx, companies, r.loaded)
+	r.reader.Load(ctx, companies, r.loaded)
 }
 
 // loaded ends the load of a company. Subscribers and version are from one reply,

@@ -20,6 +20,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/subscriberstest"
 	"spendhook/subscribers/vault"
 )
@@ -27,7 +28,7 @@ import (
 func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	expect := func(what string, want ...string) {
 		t.Helper()
 		all, err := r.subscribers(t.Context(), b.company, b.version(t))
@@ -54,7 +55,7 @@ func TestRegistryFollowsEveryChange(t *testing.T) {
 	expect("one disabled", a)
 	noErr(t, b.store.RemoveEvent(t.Context(), b.company, a, "PAYMENT_PAID"))
 	expect("the other wants no more")
-	all, _, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	all, _, err := b.reader.List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	for _, s := range all {
 		noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
@@ -68,7 +69,7 @@ func TestRegistryGivesSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.create(t, "https://example.com/")
-	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.reader, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	if got := all[0].LiveSecrets(b.now); len(got) != 1 || got[0] != s.Secrets[0].Key {
 		t.Errorf("%d secrets", len(got))
@@ -78,7 +79,7 @@ func TestRegistryGivesSecrets(t *testing.T) {
 // With the version of the copy, the registry asks nobody and makes nothing.
 func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allocations
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	b.create(t, "https://example.com/")
 	v := b.version(t)
 	_, err := r.subscribers(t.Context(), b.company, v)
@@ -139,7 +140,7 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 200, 1)
-	loads, r := b.loadsOf(), New(b.store, 0)
+	loads, r := b.loadsOf(), New(b.reader, 0)
 	expect := func(what string, wanted []CompanyVersion, want ...int) {
 		t.Helper()
 		for i, loaded := range r.SubscribersOf(t.Context(), wanted...) {
@@ -170,7 +171,7 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 
 func (b *bundle) all(t *testing.T) []*subscribers.Subscriber {
 	t.Helper()
-	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.reader, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	return all
 }
@@ -188,7 +189,7 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 	damaged := b.all(t)[0]
 	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
 		noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
-		all := New(b.store, 0).SubscribersOf(t.Context(), wanted...)
+		all := New(b.reader, 0).SubscribersOf(t.Context(), wanted...)
 		usable := make([]int, len(wanted))
 		for i, loaded := range all {
 			if (loaded.Err != nil) != (wanted[i] == unreadable) {
@@ -212,7 +213,7 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 		}
 	}
 
-	items, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &record.Company})
+	items, total, err := b.reader.List(t.Context(), listing.Filter{Company: &record.Company})
 	noErr(t, err)
 	if len(items) != 1 || total != 2 {
 		t.Errorf("%d of %d listed, want 1 of 2", len(items), total)
@@ -244,7 +245,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 					wanted[i].Version = b.version(t)
 				}
 			}
-			r := New(b.store, limit)
+			r := New(b.reader, limit)
 			loads, before := b.loadsOf(), heapInUse()
 			for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
 				noErr(t, loaded.Err)
@@ -275,7 +276,7 @@ func TestACompanyLoadedAgainTakesNoMoreRoom(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 2, 1)
-	r := New(b.store, 16<<10)
+	r := New(b.reader, 16<<10)
 	again := wanted[1]
 	again.Version++ // never found
 	r.SubscribersOf(t.Context(), wanted...)
@@ -300,7 +301,7 @@ func heapInUse() int {
 func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	var wg sync.WaitGroup
 	for w := range 6 {
 		wg.Go(func() {
@@ -327,7 +328,7 @@ func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 
 func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string {
 	t.Helper()
-	v, err := b.store.Version(t.Context(), b.company)
+	v, err := b.reader.Version(t.Context(), b.company)
 	if err != nil {
 		t.Error(err)
 	}
@@ -347,7 +348,7 @@ func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string 
 func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	s := b.create(t, "https://example.com/")
 	key := layout.CompanyKey(b.company)
 	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
@@ -370,7 +371,7 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	for version := int64(1); bench.Loop(); version++ {
 		if _, err := r.subscribers(bench.Context(), b.company, version); err != nil {
 			bench.Fatal(err)
@@ -404,7 +405,7 @@ func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
 			}
 			return ctx.Err()
 		}})
-		r := New(subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring()}), 0)
+		r := New(listing.New(client, sealtest.Keyring()), 0)
 		company, errs := uuid.New(), make([]error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		for i, ctx := range []context.Context{ctx, t.Context()} {

@@ -1,4 +1,4 @@
-package subscribers_test
+package listing_test
 
 import (
 	"context"
@@ -8,9 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
-	"spendhook/internal/seal/sealtest"
-	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
+	"spendhook/subscribers/registry"
 )
 
 // A shard that hangs costs its own companies, and no others, what they asked for.
@@ -21,8 +20,7 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 		Addrs: []string{servers[0].Addr()}, ReadTimeout: time.Minute, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { noErr(t, client.Close()) })
-	b := &bundle{client: client, clock: newClock()}
-	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
+	b := setupOn(client)
 	wanted := b.companies(t, 60, 1)
 	hangs, hanging := make([]bool, len(wanted)), 0
 	for i, w := range wanted {
@@ -36,12 +34,12 @@ func TestAShardThatHangsFailsAlone(t *testing.T) {
 		t.Fatalf("%d of %d companies on one shard", hanging, len(wanted))
 	}
 
-	registry := registryOn(b.store)
+	copies := registry.New(b.reader, 0)
 	servers[1].Pause()
 	defer servers[1].Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	for i, loaded := range registry.SubscribersOf(ctx, wanted...) {
+	for i, loaded := range copies.SubscribersOf(ctx, wanted...) {
 		if failed := loaded.Err != nil; failed != hangs[i] {
 			t.Errorf("company %d, hanging %v: %v", i, hangs[i], loaded.Err)
 		}

@@ -1,4 +1,4 @@
-package subscribers
+package listing
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/partition"
+	"spendhook/subscribers"
 	"spendhook/subscribers/layout"
 )
 
@@ -23,25 +24,25 @@ const (
 // order of their own that never changes. Listing all companies counts every
 // company's subscribers (with a filter: reads them), some companies at a time,
 // and keeps only the page. A damaged subscriber counts, and is left out.
-func (s *Store) List(ctx context.Context, f Filter) ([]Subscriber, int, error) {
+func (r *Reader) List(ctx context.Context, f Filter) ([]subscribers.Subscriber, int, error) {
 	p, err := newPage(f)
 	if err != nil {
 		return nil, 0, err
 	}
 	if f.Company != nil {
-		err = s.readCompanies(ctx, []uuid.UUID{*f.Company}, p)
+		err = r.readCompanies(ctx, []uuid.UUID{*f.Company}, p)
 		return p.items, p.total, err
 	}
 	for partition := range partition.Count {
-		if err := s.listPartition(ctx, partition, p); err != nil {
+		if err := r.listPartition(ctx, partition, p); err != nil {
 			return nil, 0, err
 		}
 	}
 	return p.items, p.total, nil
 }
 
-func (s *Store) listPartition(ctx context.Context, partition int, p *page) error {
-	members, err := s.opts.Client.SMembers(ctx, companiesKey(partition)).Result()
+func (r *Reader) listPartition(ctx context.Context, partition int, p *page) error {
+	members, err := r.client.SMembers(ctx, layout.CompaniesKey(partition)).Result()
 	if err != nil {
 		return fmt.Errorf("list companies: %w", err)
 	}
@@ -52,9 +53,9 @@ func (s *Store) listPartition(ctx context.Context, partition int, p *page) error
 			return fmt.Errorf("list companies: %w", err)
 		}
 	}
-	read, size := s.readCompanies, readChunk
+	read, size := r.readCompanies, readChunk
 	if p.matchesAll() {
-		read, size = s.countCompanies, countChunk
+		read, size = r.countCompanies, countChunk
 	}
 	for chunk := range slices.Chunk(companies, size) {
 		if err := read(ctx, chunk, p); err != nil {
@@ -66,9 +67,9 @@ func (s *Store) listPartition(ctx context.Context, partition int, p *page) error
 
 // countCompanies is readCompanies for a page that everything matches: it only
 // reads the companies that the page shows.
-func (s *Store) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
+func (r *Reader) countCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
 	counts := make([]*redis.IntCmd, len(companies))
-	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, company := range companies {
 			counts[i] = pipe.HLen(ctx, layout.URLsKey(company))
 		}
@@ -81,21 +82,21 @@ func (s *Store) countCompanies(ctx context.Context, companies []uuid.UUID, p *pa
 		if p.skip(int(counts[i].Val())) {
 			continue
 		}
-		if err := s.readCompanies(ctx, companies[i:i+1], p); err != nil {
+		if err := r.readCompanies(ctx, companies[i:i+1], p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
-	hashes := s.readHashes(ctx, companies)
+func (r *Reader) readCompanies(ctx context.Context, companies []uuid.UUID, p *page) error {
+	hashes := r.readHashes(ctx, companies)
 	for i, company := range companies {
 		hash, err := hashes[i].Result()
 		if err != nil {
 			return fmt.Errorf("list subscribers: %w", err)
 		}
-		all, _ := s.codec.decodeAll(company, hash)
+		all, _ := subscribers.DecodeAll(r.vault, company, hash)
 		p.add(all)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package subscribers
+package listing
 
 import (
 	"reflect"
@@ -8,12 +8,14 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/internal/invalid"
+	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 )
 
 const defaultSize = 20
 
-// Filter says which subscribers to list; what is zero or nil matches all.
+// Filter says which subscribers to list; what is zero or nil matches all. A negative page
+// or size, or a URL that is none, is an *invalid.Error.
 type Filter struct {
 	Company *uuid.UUID // nil lists all companies
 	UUID    *uuid.UUID
@@ -31,7 +33,7 @@ type Filter struct {
 type page struct {
 	Filter
 
-	items []Subscriber
+	items []subscribers.Subscriber
 	total int
 }
 
@@ -54,7 +56,7 @@ func newPage(f Filter) (*page, error) {
 }
 
 // Select is a page of those among all that match, and how many match.
-func (f Filter) Select(all []*Subscriber) (items []Subscriber, total int, err error) {
+func (f Filter) Select(all []*subscribers.Subscriber) (items []subscribers.Subscriber, total int, err error) {
 	p, err := newPage(f)
 	if err != nil {
 		return nil, 0, err
@@ -63,7 +65,7 @@ func (f Filter) Select(all []*Subscriber) (items []Subscriber, total int, err er
 	return p.items, p.total, nil
 }
 
-func (p *page) add(all []*Subscriber) {
+func (p *page) add(all []*subscribers.Subscriber) {
 	for _, s := range all {
 		if !p.matches(s) {
 			continue
@@ -91,7 +93,7 @@ func (p *page) matchesAll() bool {
 	return reflect.DeepEqual(p.Filter, Filter{Page: p.Page, Size: p.Size})
 }
 
-func (p *page) matches(s *Subscriber) bool {
+func (p *page) matches(s *subscribers.Subscriber) bool {
 	return (p.Among == nil || p.Among[s.UUID]) &&
 		(p.UUID == nil || *p.UUID == s.UUID) &&
 		(p.Enabled == nil || *p.Enabled == s.Enabled) &&

@@ -1,15 +1,19 @@
-package subscribers_test
+package listing_test
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 func names(all []subscribers.Subscriber) []string {
@@ -22,7 +26,7 @@ func names(all []subscribers.Subscriber) []string {
 
 func TestListFilters(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	made := map[string]subscribers.Subscriber{}
 	for _, in := range []subscribers.Settings{
 		{Name: new("Payments"), CallbackURL: new("https://a.example/"), Events: new([]string{"A", "B"})},
@@ -34,34 +38,34 @@ func TestListFilters(t *testing.T) {
 		made[*in.Name] = s
 		b.clock.advance(time.Second)
 	}
-	id, unknown, copies := made["payouts"].UUID, uuid.New(), registryOn(b.store)
+	id, unknown, copies := made["payouts"].UUID, uuid.New(), registry.New(b.reader, 0)
 	for _, c := range []struct {
 		name   string
-		filter subscribers.Filter
+		filter listing.Filter
 		want   []string
 	}{
-		{"all, oldest first", subscribers.Filter{}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
-		{"part of a name in any case", subscribers.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
-		{"part of a name beyond ASCII", subscribers.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
-		{"URL, normalised", subscribers.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
-		{"URL is not a prefix", subscribers.Filter{CallbackURL: "https://a.exampl"}, nil},
-		{"enabled", subscribers.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
-		{"disabled", subscribers.Filter{Enabled: new(false)}, []string{"payouts"}},
-		{"any of the events", subscribers.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
-		{"uuid", subscribers.Filter{UUID: &id}, []string{"payouts"}},
-		{"among", subscribers.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
-		{"among none", subscribers.Filter{Among: map[uuid.UUID]bool{}}, nil},
-		{"unknown uuid", subscribers.Filter{UUID: &unknown}, nil},
-		{"all must hold", subscribers.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
-		{"unknown company", subscribers.Filter{Company: &unknown}, nil},
+		{"all, oldest first", listing.Filter{}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
+		{"part of a name in any case", listing.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
+		{"part of a name beyond ASCII", listing.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
+		{"URL, normalised", listing.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
+		{"URL is not a prefix", listing.Filter{CallbackURL: "https://a.exampl"}, nil},
+		{"enabled", listing.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
+		{"disabled", listing.Filter{Enabled: new(false)}, []string{"payouts"}},
+		{"any of the events", listing.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
+		{"uuid", listing.Filter{UUID: &id}, []string{"payouts"}},
+		{"among", listing.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
+		{"among none", listing.Filter{Among: map[uuid.UUID]bool{}}, nil},
+		{"unknown uuid", listing.Filter{UUID: &unknown}, nil},
+		{"all must hold", listing.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
+		{"unknown company", listing.Filter{Company: &unknown}, nil},
 	} {
 		for _, company := range []*uuid.UUID{&b.company, nil} {
 			f := c.filter
 			if f.Company == nil {
 				f.Company = company
 			}
-			for by, list := range map[string]func(context.Context, subscribers.Filter) ([]subscribers.Subscriber, int, error){
-				"store": b.store.List, "registry": copies.List,
+			for by, list := range map[string]func(context.Context, listing.Filter) ([]subscribers.Subscriber, int, error){
+				"store": b.reader.List, "registry": copies.List,
 			} {
 				got, total, err := list(t.Context(), f)
 				noErr(t, err)
@@ -75,15 +79,15 @@ func TestListFilters(t *testing.T) {
 
 func TestListShowsNoSecrets(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	b.create(t, "https://example.com/")
-	all, _, err := b.store.List(t.Context(), subscribers.Filter{})
+	all, _, err := b.reader.List(t.Context(), listing.Filter{})
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
 	}
-	copies := registryOn(b.store)
-	all, _, err = copies.List(t.Context(), subscribers.Filter{Company: &b.company})
+	copies := registry.New(b.reader, 0)
+	all, _, err = copies.List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	if len(all) != 1 || all[0].Secrets != nil {
 		t.Errorf("copies: listed %d with secrets %v", len(all), all[0].Secrets)
@@ -98,7 +102,7 @@ func TestListShowsNoSecrets(t *testing.T) {
 // Over many companies the pages are disjoint, complete and the same each time.
 func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	const companies, each, size = 90, 3, 7
 	for c := range companies {
 		b.company = uuid.New()
@@ -106,7 +110,7 @@ func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 			b.create(t, fmt.Sprintf("https://example.com/%d/%d", c, i))
 		}
 	}
-	for _, f := range []subscribers.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
+	for _, f := range []listing.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
 		seen := map[uuid.UUID]bool{}
 		for page := 0; ; page++ {
 			f.Page, f.Size = page, size
@@ -124,11 +128,11 @@ func TestPagesCoverAllCompaniesOnce(t *testing.T) {
 	}
 }
 
-func listTwice(t *testing.T, b *bundle, f subscribers.Filter, wantTotal int) []subscribers.Subscriber {
+func listTwice(t *testing.T, b *bundle, f listing.Filter, wantTotal int) []subscribers.Subscriber {
 	t.Helper()
-	first, total, err := b.store.List(t.Context(), f)
+	first, total, err := b.reader.List(t.Context(), f)
 	noErr(t, err)
-	again, _, err := b.store.List(t.Context(), f)
+	again, _, err := b.reader.List(t.Context(), f)
 	noErr(t, err)
 	same := slices.EqualFunc(first, again, func(a, b subscribers.Subscriber) bool { return a.UUID == b.UUID })
 	if total != wantTotal || !same {
@@ -139,7 +143,7 @@ func listTwice(t *testing.T, b *bundle, f subscribers.Filter, wantTotal int) []s
 
 func TestListPaging(t *testing.T) {
 	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
+	b := setup(t)
 	for i := range 25 {
 		b.create(t, fmt.Sprintf("https://example.com/%d", i))
 	}
@@ -147,15 +151,40 @@ func TestListPaging(t *testing.T) {
 		{0, 0, 20}, {1, 0, 5}, {0, 100, 25}, {2, 10, 5}, {3, 10, 0}, {1 << 62, 100, 0},
 	} {
 		for _, company := range []*uuid.UUID{&b.company, nil} {
-			items, total, err := b.store.List(t.Context(), subscribers.Filter{Company: company, Page: c.page, Size: c.size})
+			items, total, err := b.reader.List(t.Context(), listing.Filter{Company: company, Page: c.page, Size: c.size})
 			noErr(t, err)
 			if len(items) != c.want || total != 25 {
 				t.Errorf("page %d of %d: %d of %d, want %d of 25", c.page, c.size, len(items), total, c.want)
 			}
 		}
 	}
-	for _, f := range []subscribers.Filter{{Page: -1}, {Size: -1}, {CallbackURL: "nonsense"}} {
-		_, _, err := b.store.List(t.Context(), f)
-		codes(t, err)
+	for _, f := range []listing.Filter{{Page: -1}, {Size: -1}, {CallbackURL: "nonsense"}} {
+		_, _, err := b.reader.List(t.Context(), f)
+		wantInvalid(t, err)
+	}
+}
+
+// A page without filters reads the companies that it shows, and counts others.
+func TestPlainPageReadsOnlyWhatItShows(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 60 {
+		b.company = uuid.New()
+		b.create(t, "https://example.com/1")
+		b.create(t, "https://example.com/2")
+	}
+	var reads atomic.Int64
+	b.client.AddHook(hook(func(cmd redis.Cmder) {
+		if cmd.Name() == "hgetall" {
+			reads.Add(1)
+		}
+	}))
+	for _, page := range []int{0, 5, 11} {
+		reads.Store(0)
+		items, total, err := b.reader.List(t.Context(), listing.Filter{Page: page, Size: 10})
+		noErr(t, err)
+		if len(items) != 10 || total != 120 || reads.Load() != 5 {
+			t.Errorf("page %d: %d of %d, %d companies read, want 5", page, len(items), total, reads.Load())
+		}
 	}
 }
