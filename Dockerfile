@@ -1,7 +1,6 @@
 # syntax=docker/dockerfile:1
 
-# The root file system is that of 'make image': the binary, authorities, time zones, a
-# user. There is no shell, and no redis-server: give the daemon a Redis by SPENDHOOK_REDIS,
+# The root file system of 'make image': the binary, CA certificates, time zones and a user. There is no shell, and no redis-server: give the daemon a Redis by SPENDHOOK_REDIS,
 # e.g. redis://redis:6379/0. docs/install.md has the rest.
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build

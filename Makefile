@@ -7,15 +7,15 @@ ARCH    ?= amd64
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=tools.mod
-# The race detector watches our code and all that it shares with libraries, but not
-# the inside of SQLite: that is C, translated, and ten times slower under watch.
+# The race detector checks our code and the libraries, except SQLite. SQLite is translated C
+# code, which the detector makes ten times slower.
 RACE    := -race -gcflags='modernc.org/...=-race=false'
-# Most tests wait for something most of their time, so more of them run than there are cores.
+# Most tests mostly wait, so more tests run at once than there are cores.
 PARALLEL = -parallel $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
-# Else each process under the race detector sleeps for a second before it exits.
+# By default, each process under the race detector sleeps for a second before it exits.
 export GORACE ?= atexit_sleep_ms=10
-# Modules of their own, one of which writes the dashboards: the daemon does without their
-# libraries.
+# Separate modules, so that the daemon does not depend on their libraries. One of them writes
+# the dashboards.
 MODULES := deploy deploy/monitoring/dashboards examples/go
 DASHBOARDS := -C deploy/monitoring/dashboards
 LDFLAGS = -s -w $(shell scripts/version --ldflags)
@@ -47,7 +47,7 @@ test: ## Run the tests with the race detector (installs redis-server, postgresql
 	$(GO) test $(DASHBOARDS) ./...
 
 .PHONY: test-console
-test-console: ## Run the long stories of the web console in a browser (build tag browser)
+test-console: ## Run the long tests of the web console in a browser (build tag browser)
 	@scripts/ensure redis
 	@scripts/ensure chromium
 	$(GO) test -tags browser -timeout 15m -run '^TestConsole' ./cmd/spendhook
@@ -66,7 +66,7 @@ test-faults: ## Run the long tests that kill, pause and flood (build tag faults)
 		set -x; $(GO) test $(RACE) -vet=off -tags faults -p 1 -timeout 40m -run "^($$tests)$$" $$(dirname $$files | sort -u)
 
 .PHONY: test-alerts
-test-alerts: ## Make each outage and see that exactly its alert is told, and ends, ~4 min (build tag alerts)
+test-alerts: ## Cause each outage and check that exactly its alert fires and ends, ~4 min (build tag alerts)
 	@scripts/ensure redis
 	@scripts/ensure postgresql
 	@scripts/ensure prometheus
@@ -95,7 +95,7 @@ bench: build ## Measure against what the machine can do, ~2 h (flags: make bench
 	$(GO) run ./bench run --out bin/bench.json $(ARGS)
 
 .PHONY: bench-smoke
-bench-smoke: build ## Run the bench for two minutes: is every accepted event delivered? Judges no time
+bench-smoke: build ## Run the bench for two minutes, to check that every accepted event is delivered; no time limits
 	@scripts/ensure redis
 	$(GO) run ./bench smoke
 

@@ -28,7 +28,7 @@ import (
 	"spendhook/auth/keys"
 	"spendhook/auth/tokens"
 	"spendhook/console/session"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/partition"
 	"spendhook/internal/peer"
@@ -187,11 +187,11 @@ func (w *twoCompanies) tenant(name string, store *storage.DB) *tenant {
 	eventually(w.t, func() bool {
 		return as[gen.Event](do("GET", "/api/v1/events/{unwanted}", "").want(http.StatusOK)).Status == gen.EventStatusNOSUBSCRIBER
 	})
-	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"]})
-	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
+	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"]})
+	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"], Subscriber: &sub.UUID})
 	other := uuid.New() // of a delivery that no attempt is under way of
 	c.things["quarantined"] = c.things["event"] + "." + other.String()
-	w.quarantine(workqueue.Quarantined{Company: c.company, EventID: c.things["event"], Subscriber: &other})
+	w.quarantine(quarantine.Entry{Company: c.company, EventID: c.things["event"], Subscriber: &other})
 	job := as[gen.Job](do("POST", "/api/v1/subscribers/{subscriber}/recover", `{"since":"2026-01-01T00:00:00Z","dryRun":true}`).want(http.StatusAccepted))
 	c.things["recoverJob"] = job.UUID.String()
 	eventually(w.t, func() bool {
@@ -216,7 +216,7 @@ func (w *twoCompanies) consoleSession(c *tenant) uuid.UUID {
 	w.t.Helper()
 	made := as[gen.ConsoleLink](w.call("POST", "/api/v1/console-links", "", bearer(c.token)).want(http.StatusCreated))
 	_, secret, _ := strings.Cut(made.URL, "?link=")
-	opened, _, err := w.options.Sessions.(*session.Store).Open(w.t.Context(), secret, session.Visitor{})
+	opened, _, err := w.options.Sessions.Open(w.t.Context(), secret, session.Visitor{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -224,9 +224,9 @@ func (w *twoCompanies) consoleSession(c *tenant) uuid.UUID {
 }
 
 // quarantine adds an entry.
-func (w *twoCompanies) quarantine(e workqueue.Quarantined) {
+func (w *twoCompanies) quarantine(e quarantine.Entry) {
 	w.t.Helper()
-	err := w.client.ZAdd(w.t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: 1795201200000, Member: e.Member()}).Err()
+	err := w.client.ZAdd(w.t.Context(), quarantine.Key(partition.Of(e.Company)), redis.Z{Score: 1795201200000, Member: e.Member()}).Err()
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,35 +17,44 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/auth"
+	"spendhook/auth/clients"
 	"spendhook/auth/keys"
+	"spendhook/auth/tokens"
+	"spendhook/console/session"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
+	"spendhook/storage/billing"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/signingkey"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers     Subscribers
-	Certificates    Certificates
-	SubscriberLists SubscriberLists
-	Health          Health
-	Publisher       Publisher
-	Events          Events
-	EventTypes      EventTypes
-	Deliveries      Deliveries
-	Redelivery      Redelivery
-	Dispatcher      Dispatcher
-	Quarantine      Quarantine
-	Idempotency     Idempotency
-	Cards           Cards
-	CardJobs        CardJobs
-	Spend           Spend
-	Sessions        Sessions
+	Subscribers     subscriberService
+	SubscriberLists subscriberLister
+	Certificates    *certificate.Store
+	Health          *health.Store
+	Publisher       publisher
+	Events          eventReader
+	EventTypes      eventTypeStore
+	Deliveries      deliveryStore
+	Redelivery      redeliveryService
+	Dispatcher      eventDispatcher
+	Quarantine      quarantineKeeper
+	Idempotency     idempotencyStore
+	Cards           cardStore
+	CardJobs        cardSubmitter
+	Reimbursements  reimbursementReader
+	Locations       locationReader
+	Statements      *billing.Store
+	Sessions        *session.Store
 	Verifier        *auth.Verifier
 
 	// Audit records changes. Nil records nothing.
-	Audit Audit
+	Audit auditLog
 
 	// Console serves the paths below /console. Nil serves none.
 	Console http.Handler
@@ -53,8 +62,8 @@ type Options struct {
 	// Keys sign the access tokens that Tokens issues to Clients. They are nil
 	// when only the tokens of other issuers are accepted.
 	Keys    *keys.Signer
-	Tokens  Tokens
-	Clients Clients
+	Tokens  *tokens.Endpoint
+	Clients *clients.Store
 
 	// PublicURL is the base address at which clients reach this API; links
 	// within bodies begin with it.
@@ -73,13 +82,14 @@ type Options struct {
 
 	// SigningKeys have the public keys of the v1a signatures. They are nil
 	// when deliveries are not signed so.
-	SigningKeys SigningKeys
+	SigningKeys *signingkey.Store
 	// Timeout bounds an answer, counted from when its request is read and there is
 	// memory for it, and as long is waited for that; 0 means 1.5 s. TestTimeout is
 	// that of a test delivery; 0 means 20 s.
 	Timeout, TestTimeout time.Duration
 
-	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB.
+	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB. A
+	// company reads at most half of it a second, after a burst.
 	AnswerBytes int64
 
 	// Unavailable reports further errors of the domain that mean that Redis is
@@ -101,6 +111,7 @@ type server struct {
 	router   *mux.Router
 	throttle *throttle
 	flight   *flight
+	refusals *refusals
 }
 
 // The generated code knows the server by its methods.
@@ -129,7 +140,7 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.flight = newFlight(s.opts.AnswerBytes)
+	s.flight, s.refusals = newFlight(s.opts.AnswerBytes, s.opts.AnswerBytes/2, s.opts.Now), newRefusals()
 	s.throttle = newThrottle(opts.Limits, s.opts.Metrics)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {

@@ -16,8 +16,8 @@ import (
 	"spendhook/internal/peer"
 )
 
-// Audit is *audit.Log.
-type Audit interface {
+// auditLog is *audit.Log.
+type auditLog interface {
 	Record(e audit.Entry)
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }

@@ -163,10 +163,10 @@ func TestWhatChangesNothingIsNotAudited(t *testing.T) {
 }
 
 // failing is subscribers that take a change and then lose the connection.
-type failing struct{ Subscribers }
+type failing struct{ subscriberService }
 
 func (f failing) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
-	return errors.Join(f.Subscribers.Delete(ctx, company, id, revisions...), context.DeadlineExceeded)
+	return errors.Join(f.subscriberService.Delete(ctx, company, id, revisions...), context.DeadlineExceeded)
 }
 
 func TestAChangeThatMayHaveBeenMadeIsAudited(t *testing.T) {
@@ -295,7 +295,7 @@ func TestAuditIsExportedAsLines(t *testing.T) {
 
 // cutOff is a log that fails at its second page.
 type cutOff struct {
-	Audit
+	auditLog
 	calls int
 }
 
@@ -303,12 +303,12 @@ func (c *cutOff) List(ctx context.Context, f audit.Filter) (audit.Page, error) {
 	if c.calls++; c.calls == 2 {
 		return audit.Page{}, context.DeadlineExceeded
 	}
-	return c.Audit.List(ctx, f)
+	return c.auditLog.List(ctx, f)
 }
 
 func TestAnExportThatFailsIsNotWhole(t *testing.T) {
 	t.Parallel()
-	h := setup(t, func(o *Options) { o.Audit = &cutOff{Audit: o.Audit} })
+	h := setup(t, func(o *Options) { o.Audit = &cutOff{auditLog: o.Audit} })
 	h.many(1200)
 	server := httptest.NewServer(h.handler)
 	defer server.Close()

@@ -14,7 +14,7 @@ func (h *harness) link(body string, options ...option) session.Session {
 	h.t.Helper()
 	made := as[gen.ConsoleLink](h.call("POST", "/api/v1/console-links", body, options...).want(http.StatusCreated))
 	_, secret, _ := strings.Cut(made.URL, "/console/open?link=")
-	opened, _, err := h.options.Sessions.(*session.Store).Open(h.t.Context(), secret, session.Visitor{})
+	opened, _, err := h.options.Sessions.Open(h.t.Context(), secret, session.Visitor{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

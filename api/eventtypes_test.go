@@ -171,7 +171,7 @@ func TestWebhooksWithoutRedis(t *testing.T) {
 	t.Parallel()
 	types := &awayTypes{}
 	h := setup(t, func(o *Options) {
-		types.EventTypes = o.EventTypes
+		types.eventTypeStore = o.EventTypes
 		o.EventTypes = types
 	})
 	types.away = true
@@ -183,7 +183,7 @@ func TestWebhooksWithoutRedis(t *testing.T) {
 }
 
 type awayTypes struct {
-	EventTypes
+	eventTypeStore
 
 	away bool
 }
@@ -192,5 +192,5 @@ func (a *awayTypes) List(ctx context.Context) ([]eventtype.Type, error) {
 	if a.away {
 		return nil, errors.Join(errors.New("list"), context.DeadlineExceeded)
 	}
-	return a.EventTypes.List(ctx)
+	return a.eventTypeStore.List(ctx)
 }

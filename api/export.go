@@ -20,12 +20,12 @@ const (
 // taken from that of answers. Once the answer has begun an error can only be told by
 // cutting it off.
 func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Filter) {
-	change, err := s.board(r)
+	memory, err := s.board(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	defer change(0)
+	defer memory.written()
 	f.Size = exportPage
 	out, begun := http.NewResponseController(w), false
 	for {

@@ -19,8 +19,8 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 		s.fail(w, r, err)
 		return
 	}
-	change := func(int64) {}
-	defer func() { change(0) }()
+	var memory *share
+	defer func() { memory.written() }()
 	s.doWithin(w, r, wait+2*s.opts.Timeout, func(ctx context.Context, c *caller) (reply, error) {
 		company, err := c.companyFor(p.CompanyUUID)
 		if err != nil {
@@ -38,15 +38,16 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 			if err != nil {
 				return reply{}, err
 			}
-			change = boarded
+			memory = boarded
 			page, err := s.readFeed(ctx, q)
 			if err != nil {
+				memory.keep(0)
 				return reply{}, err
 			}
 			forgotten += page.Forgotten
 			page.Forgotten, q.After = forgotten, page.Next
 			rep := shownFeed(page)
-			change(rep.bytes)
+			memory.keep(rep.bytes)
 			if len(page.Items) > 0 || page.More || wait == 0 {
 				return rep, nil
 			}
@@ -54,7 +55,7 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 			if err != nil || !arrived {
 				return rep, err
 			}
-			change(0)
+			memory.keep(0)
 		}
 	})
 }

@@ -88,7 +88,7 @@ func TestFeedWaits(t *testing.T) {
 
 // waits counts who waits, and has their end in the test's hand.
 type waits struct {
-	Dispatcher
+	eventDispatcher
 	waiting atomic.Int64
 	refuse  error
 }
@@ -98,7 +98,7 @@ func (w *waits) AwaitEvent(ctx context.Context, company uuid.UUID, after int64) 
 		return false, w.refuse
 	}
 	w.waiting.Add(1)
-	return w.Dispatcher.AwaitEvent(ctx, company, after)
+	return w.eventDispatcher.AwaitEvent(ctx, company, after)
 }
 
 // Readers that wait hold no memory of answers, and end at once when the daemon stops.
@@ -106,7 +106,7 @@ func TestWaitingReaders(t *testing.T) {
 	t.Parallel()
 	w := &waits{}
 	h := setup(t, func(o *Options) {
-		w.Dispatcher = o.Dispatcher
+		w.eventDispatcher = o.Dispatcher
 		o.Dispatcher, o.AnswerBytes = w, 5*pageBytes
 	})
 	path := h.feed("A")
@@ -121,7 +121,7 @@ func TestWaitingReaders(t *testing.T) {
 	}
 	eventually(t, func() bool { return w.waiting.Load() >= readers })
 	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
-	w.Dispatcher.(*dispatcher.Dispatcher).EndWaits()
+	w.eventDispatcher.(*dispatcher.Dispatcher).EndWaits()
 	reading.Wait()
 	w.refuse = sequence.ErrTooManyWaiting
 	if refused := h.call("GET", path+"?wait=1s", "").want(http.StatusTooManyRequests, "TOO_MANY_WAITING"); refused.Header().Get("Retry-After") == "" {

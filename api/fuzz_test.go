@@ -23,7 +23,8 @@ import (
 	"spendhook/internal/syntax"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
 	"spendhook/subscribers/listing"
 )
@@ -31,13 +32,14 @@ import (
 // stub is a domain that accepts what is valid and has nothing to list. What it
 // does not implement panics, and so fails a test as a 500.
 type (
-	stubPublisher   struct{}
-	stubEvents      struct{ Events }
-	stubSubscribers struct{ Subscribers }
-	stubDeliveries  struct{ Deliveries }
-	stubCards       struct{ allCards }
-	stubSpend       struct{ Spend }
-	allCards        interface{ Cards }
+	stubPublisher      struct{}
+	stubEvents         struct{ eventReader }
+	stubSubscribers    struct{ subscriberService }
+	stubDeliveries     struct{ deliveryStore }
+	stubCards          struct{ allCards }
+	stubReimbursements struct{}
+	stubLocations      struct{ locationReader }
+	allCards           interface{ cardStore }
 )
 
 func (stubCards) CreateCard(context.Context, uuid.UUID, cards.Request, cards.Once) (cards.Card, error) {
@@ -64,11 +66,11 @@ func (stubCards) Cards(context.Context, cards.Filter) ([]cards.Card, int64, erro
 	return nil, 0, nil
 }
 
-func (stubSpend) Reimbursements(context.Context, spend.ReimbursementFilter) ([]spend.Reimbursement, int64, error) {
+func (stubReimbursements) List(context.Context, reimbursements.Filter) ([]reimbursements.Reimbursement, int64, error) {
 	return nil, 0, nil
 }
 
-func (stubSpend) Locations(context.Context, spend.LocationFilter) ([]spend.Location, int64, error) {
+func (stubLocations) List(context.Context, locations.Filter) ([]locations.Location, int64, error) {
 	return nil, 0, nil
 }
 
@@ -115,7 +117,7 @@ func stubbed(tb testing.TB) (http.Handler, string) {
 	}
 	handler, err := New(Options{
 		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, SubscriberLists: stubSubscribers{}, Deliveries: stubDeliveries{},
-		Cards: stubCards{}, CardJobs: stubCards{}, Spend: stubSpend{},
+		Cards: stubCards{}, CardJobs: stubCards{}, Reimbursements: stubReimbursements{}, Locations: stubLocations{},
 		Keys: keys, Verifier: verifierOf(keys), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

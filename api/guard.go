@@ -42,6 +42,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		if err != nil {
 			return r, err
 		}
+		r = withCaller(r, c)
 		if err := s.throttle.charge(r.Context(), w.Header(), c, 0, 1); err != nil {
 			return r, err
 		}
@@ -52,7 +53,6 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 			return r, err
 		}
 		c.change, c.bytes = s.newChange(w, r, c, op), op.answer
-		r = withCaller(r, c)
 	}
 	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.lines || !wantsLines(accept)) {
 		return r, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")

@@ -42,8 +42,10 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
+	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
@@ -88,6 +90,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
+	o.Timeout = patient
 	for _, f := range adjust {
 		f(&o)
 	}
@@ -155,7 +158,8 @@ func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []car
 func withSpend(db *storage.DB, o Options) Options {
 	store := cards.New(cards.Options{DB: db})
 	o.Clients = clients.NewStore(db, nil)
-	o.Cards, o.Spend, o.CardJobs, o.PublicURL = store, spend.New(db), submitter{store}, "https://api.spendhook.test/"
+	o.Cards, o.CardJobs, o.PublicURL = store, submitter{store}, "https://api.spendhook.test/"
+	o.Reimbursements, o.Locations, o.Statements = reimbursements.New(db), locations.New(db), billing.New(db)
 	return o
 }
 

@@ -145,7 +145,7 @@ func TestIdempotencyKeyOfConcurrentRequests(t *testing.T) {
 
 // dying never keeps an answer, as a process that dies once it has carried the
 // request out; its claims do not last.
-type dying struct{ Idempotency }
+type dying struct{ idempotencyStore }
 
 func (dying) Finish(context.Context, string, string, [32]byte, idempotency.Response) error {
 	return errors.New("killed")

@@ -233,7 +233,7 @@ func TestQuotaOfSubscribers(t *testing.T) {
 
 // replayed answers for n deliveries of each replay.
 type replayed struct {
-	Redelivery
+	redeliveryService
 	n   int
 	err error
 }
@@ -309,7 +309,7 @@ func TestItemsAreCounted(t *testing.T) {
 			t.Parallel()
 			client := redistest.New(t)
 			h := limited(t, client, 20, 14, func(o *Options) {
-				c.recovery.Redelivery, o.Redelivery = o.Redelivery, c.recovery
+				c.recovery.redeliveryService, o.Redelivery = o.Redelivery, c.recovery
 				o.CardJobs = acceptAll{}
 				for i := range 3 {
 					if _, err := o.Subscribers.Create(t.Context(), someCompany, subscribers.Settings{

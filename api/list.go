@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/events/history"
-	"spendhook/storage"
+	"spendhook/storage/lists"
 )
 
 // Every list is answered here: its parameters are read by the document
@@ -28,8 +28,8 @@ const (
 )
 
 // pageOf is the page that a list of numbered pages is asked for.
-func pageOf(page, size *int) storage.Page {
-	return storage.Page{Number: or(page, 0), Size: or(size, defaultSize)}
+func pageOf(page, size *int) lists.Page {
+	return lists.Page{Number: or(page, 0), Size: or(size, defaultSize)}
 }
 
 // cursorPage is one page of a list that goes on at a cursor.
@@ -60,13 +60,13 @@ type numberedPage[T any] struct {
 }
 
 // byNumber answers one page of a list of total items.
-func byNumber[I, T any](r *http.Request, page storage.Page, items []I, total int64, show func(I) T) reply {
+func byNumber[I, T any](r *http.Request, page lists.Page, items []I, total int64, show func(I) T) reply {
 	content := numberedPage[T]{showAll(items, show), page.Number, page.Size, total, pages(total, page)}
 	return paged(listed(content, page.Size, len(items)), r, &page, total)
 }
 
 // inArray is byNumber for a list that is a bare array.
-func inArray[I, T any](r *http.Request, page storage.Page, items []I, total int64, show func(I) T, links ...string) reply {
+func inArray[I, T any](r *http.Request, page lists.Page, items []I, total int64, show func(I) T, links ...string) reply {
 	return paged(listed(showAll(items, show), page.Size, len(items)), r, &page, total, links...)
 }
 
@@ -112,19 +112,19 @@ func (s streamed[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 }
 
 // pages is how many pages of that size hold total items.
-func pages(total int64, p storage.Page) int64 {
+func pages(total int64, p lists.Page) int64 {
 	size := int64(p.Limit())
 	return (total + size - 1) / size
 }
 
 // paged adds what leads through the pages of a list: X-Total-Count, and the RFC 8288
 // links beside others. A nil page means the whole list.
-func paged(rep reply, r *http.Request, page *storage.Page, total int64, others ...string) reply {
+func paged(rep reply, r *http.Request, page *lists.Page, total int64, others ...string) reply {
 	links := append(others, pageLinks(r.URL, page, total)...)
 	return rep.with("X-Total-Count", strconv.FormatInt(total, 10)).with("Link", strings.Join(links, ", "))
 }
 
-func pageLinks(at *url.URL, page *storage.Page, total int64) []string {
+func pageLinks(at *url.URL, page *lists.Page, total int64) []string {
 	if page == nil {
 		return []string{link(at, at.Query(), "first"), link(at, at.Query(), "last")}
 	}

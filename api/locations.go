@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
 )
 
 // locationsDeprecated is since when v2 is to be used, 2026-01-01 (RFC 9745).
@@ -44,13 +44,13 @@ func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 		if err != nil {
 			return reply{}, err
 		}
-		filter := spend.LocationFilter{Company: company, Status: text(p.Status)}
+		filter := locations.Filter{Company: company, Status: text(p.Status)}
 		if p.Page == nil && p.Size == nil {
 			return s.allLocations(ctx, r, filter, links)
 		}
 		page := pageOf(p.Page, p.Size)
 		filter.Page = &page
-		list, total, err := s.opts.Spend.Locations(ctx, filter)
+		list, total, err := s.opts.Locations.List(ctx, filter)
 		if err != nil {
 			return reply{}, err
 		}
@@ -59,8 +59,8 @@ func (s *server) listLocations(w http.ResponseWriter, r *http.Request, p gen.Lis
 }
 
 // allLocations answers the whole list, a part of it in memory at a time.
-func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.LocationFilter, links []string) (reply, error) {
-	list, total, err := s.opts.Spend.Locations(ctx, f)
+func (s *server) allLocations(ctx context.Context, r *http.Request, f locations.Filter, links []string) (reply, error) {
+	list, total, err := s.opts.Locations.List(ctx, f)
 	if err != nil {
 		return reply{}, err
 	}
@@ -69,7 +69,7 @@ func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.Loca
 		if list == nil && read < total {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
 			defer cancel()
-			if list, _, err = s.opts.Spend.Locations(ctx, f); err != nil {
+			if list, _, err = s.opts.Locations.List(ctx, f); err != nil {
 				return nil, err
 			}
 		}
@@ -86,29 +86,29 @@ func (s *server) allLocations(ctx context.Context, r *http.Request, f spend.Loca
 
 // GetLocationV1 is GET /api/v1/locations/{uuid}.
 func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationV1Params) {
-	s.getLocation(w, r, id, p.CompanyUUID, func(l spend.Location) any { return shownLocation(l) })
+	s.getLocation(w, r, id, p.CompanyUUID, func(l locations.Location) any { return shownLocation(l) })
 }
 
 // GetLocation is GET /api/v2/locations/{uuid}.
 func (s *server) GetLocation(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationParams) {
-	s.getLocation(w, r, id, p.CompanyUUID, func(l spend.Location) any {
+	s.getLocation(w, r, id, p.CompanyUUID, func(l locations.Location) any {
 		return gen.LocationDetail{
 			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt,
 		}
 	})
 }
 
-func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUID, named *uuid.UUID, show func(spend.Location) any) {
+func (s *server) getLocation(w http.ResponseWriter, r *http.Request, id uuid.UUID, named *uuid.UUID, show func(locations.Location) any) {
 	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
 		company, err := c.companyFor(named)
 		if err != nil {
 			return reply{}, err
 		}
-		location, err := s.opts.Spend.Location(ctx, company, id)
+		location, err := s.opts.Locations.Get(ctx, company, id)
 		return ok(show(location)), err
 	})
 }
 
-func shownLocation(l spend.Location) gen.Location {
+func shownLocation(l locations.Location) gen.Location {
 	return gen.Location{UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status)}
 }

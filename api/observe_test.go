@@ -16,7 +16,7 @@ import (
 )
 
 // broken fails every read of deliveries in the way of its event.
-type broken struct{ Deliveries }
+type broken struct{ deliveryStore }
 
 func (broken) OfEvent(_ context.Context, ref events.Ref) ([]delivery.Delivery, error) {
 	if ref.ID == "panic" {

@@ -15,9 +15,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/gorilla/mux"
 
+	"spendhook/internal/calendar"
 	"spendhook/internal/invalid"
 	"spendhook/internal/timestamp"
-	"spendhook/storage/spend"
 )
 
 // parameter is a query or path parameter, as the document has it. Every one is read
@@ -104,7 +104,7 @@ func (p *parameter) value(name, text string) (canonical, expected string) {
 		}
 		return id.String(), ""
 	case "date":
-		if _, err := spend.ParseDate(text); err != nil {
+		if _, err := calendar.ParseDate(text); err != nil {
 			return "", "a date, yyyy-MM-dd"
 		}
 		return text, ""

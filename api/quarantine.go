@@ -9,7 +9,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 )
 
 // ListQuarantine is GET /api/v1/quarantine.
@@ -20,7 +20,7 @@ func (s *server) ListQuarantine(w http.ResponseWriter, r *http.Request, p gen.Li
 		if err != nil {
 			return reply{}, err
 		}
-		page, err := s.opts.Quarantine.Quarantined(ctx, workqueue.QuarantineFilter{Company: company, Size: size, Cursor: text(p.Cursor)})
+		page, err := s.opts.Quarantine.Quarantined(ctx, quarantine.Filter{Company: company, Size: size, Cursor: text(p.Cursor)})
 		if err != nil {
 			return reply{}, err
 		}
@@ -59,29 +59,29 @@ func (s *server) DropQuarantined(w http.ResponseWriter, r *http.Request, id gen.
 
 // quarantined names the entry that a request is about. What cannot be an id is
 // simply not found.
-func quarantined(c *caller, id string, named ...*uuid.UUID) (workqueue.Quarantined, error) {
+func quarantined(c *caller, id string, named ...*uuid.UUID) (quarantine.Entry, error) {
 	company, err := c.companyFor(named...)
 	if err != nil {
-		return workqueue.Quarantined{}, err
+		return quarantine.Entry{}, err
 	}
 	if isEventID(id) {
-		return workqueue.Quarantined{Company: company, EventID: id}, nil
+		return quarantine.Entry{Company: company, EventID: id}, nil
 	}
 	if text, isSubscriber := strings.CutPrefix(id, "."); isSubscriber {
 		subscriber, err := uuid.Parse(text)
 		if err != nil || subscriber.String() != text {
-			return workqueue.Quarantined{}, workqueue.ErrNotQuarantined
+			return quarantine.Entry{}, quarantine.ErrNotFound
 		}
-		return workqueue.Quarantined{Company: company, Subscriber: &subscriber}, nil
+		return quarantine.Entry{Company: company, Subscriber: &subscriber}, nil
 	}
 	ref, err := delivery.ParseID(company, id)
 	if err != nil {
-		return workqueue.Quarantined{}, workqueue.ErrNotQuarantined
+		return quarantine.Entry{}, quarantine.ErrNotFound
 	}
-	return workqueue.Quarantined{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+	return quarantine.Entry{Company: company, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
 }
 
-func shownQuarantined(e workqueue.Quarantined) gen.QuarantineEntry {
+func shownQuarantined(e quarantine.Entry) gen.QuarantineEntry {
 	shown := gen.QuarantineEntry{
 		ID: e.EventID, CompanyUUID: e.Company, EventID: e.EventID, SubscriberUUID: e.Subscriber, QuarantinedAt: e.At,
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -100,13 +100,13 @@ func (w *damaged) unread(id, damage string) (good string) {
 	pipe.Set(w.t.Context(), layout.EventKey(w.ref(id)), damage, 0)
 	pipe.HIncrBy(w.t.Context(), partition.Key(w.company, "c:"+w.company.String()), "pending", 1)
 	pipe.Incr(w.t.Context(), partition.Prefix(partition.Of(w.company))+"pending")
-	pipe.ZAdd(w.t.Context(), workqueue.QuarantineKey(partition.Of(w.company)), redis.Z{Score: 1, Member: w.ref(id).String()})
+	pipe.ZAdd(w.t.Context(), quarantine.Key(partition.Of(w.company)), redis.Z{Score: 1, Member: w.ref(id).String()})
 	if _, err := pipe.Exec(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 	w.call("POST", "/api/v1/quarantine/"+id+"/retry", "").want(http.StatusAccepted)
 	eventually(w.t, func() bool {
-		return w.client.ZScore(w.t.Context(), workqueue.QuarantineKey(partition.Of(w.company)), w.ref(id).String()).Val() > 1
+		return w.client.ZScore(w.t.Context(), quarantine.Key(partition.Of(w.company)), w.ref(id).String()).Val() > 1
 	})
 	return good
 }
@@ -266,8 +266,8 @@ func TestQuarantineIsTheOperators(t *testing.T) {
 	t.Parallel()
 	w := setupDamaged(t)
 	other := uuid.New()
-	for _, e := range []workqueue.Quarantined{{Company: w.company, EventID: "a"}, {Company: w.company, EventID: "b"}, {Company: other, EventID: "c"}} {
-		key := workqueue.QuarantineKey(partition.Of(e.Company))
+	for _, e := range []quarantine.Entry{{Company: w.company, EventID: "a"}, {Company: w.company, EventID: "b"}, {Company: other, EventID: "c"}} {
+		key := quarantine.Key(partition.Of(e.Company))
 		if err := w.client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: e.Member()}).Err(); err != nil {
 			t.Fatal(err)
 		}

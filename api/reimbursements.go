@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/storage/spend"
+	"spendhook/internal/calendar"
+	"spendhook/storage/reimbursements"
 )
 
 // ListReimbursements is GET /api/v3/reimbursements.
@@ -17,7 +18,7 @@ func (s *server) ListReimbursements(w http.ResponseWriter, r *http.Request, p ge
 		if err != nil {
 			return reply{}, err
 		}
-		list, total, err := s.opts.Spend.Reimbursements(ctx, filter)
+		list, total, err := s.opts.Reimbursements.List(ctx, filter)
 		if err != nil {
 			return reply{}, err
 		}
@@ -25,7 +26,7 @@ func (s *server) ListReimbursements(w http.ResponseWriter, r *http.Request, p ge
 	})
 }
 
-func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f spend.ReimbursementFilter, err error) {
+func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f reimbursements.Filter, err error) {
 	f.Page = pageOf(p.Page, p.Size)
 	f.RequestCreationDate = days(p.RequestCreationDateStart, p.RequestCreationDateEnd)
 	f.ExpenseDate = days(p.ExpenseDateStart, p.ExpenseDateEnd)
@@ -40,20 +41,20 @@ func reimbursementFilter(c *caller, p gen.ListReimbursementsParams) (f spend.Rei
 
 func statusText(s gen.ReimbursementStatus) string { return string(s) }
 
-func days(start, end *string) spend.DateRange {
-	return spend.DateRange{Start: day(start), End: day(end)}
+func days(start, end *string) reimbursements.DateRange {
+	return reimbursements.DateRange{Start: day(start), End: day(end)}
 }
 
 // day reads a date that was found to be one.
-func day(given *string) *spend.Date {
+func day(given *string) *calendar.Date {
 	if given == nil {
 		return nil
 	}
-	date, _ := spend.ParseDate(*given)
+	date, _ := calendar.ParseDate(*given)
 	return &date
 }
 
-func (s *server) shownReimbursement(r spend.Reimbursement) gen.Reimbursement {
+func (s *server) shownReimbursement(r reimbursements.Reimbursement) gen.Reimbursement {
 	return gen.Reimbursement{
 		UUID: r.UUID, Description: r.Description, Audit: shownAudit(r.Audit),
 		Labels: s.references("v2/labels/", r.Labels), Merchant: shownMerchant(r.Merchant),
@@ -67,20 +68,20 @@ func (s *server) shownReimbursement(r spend.Reimbursement) gen.Reimbursement {
 	}
 }
 
-func shownAudit(a spend.Audit) gen.ReimbursementAudit {
+func shownAudit(a reimbursements.Audit) gen.ReimbursementAudit {
 	return gen.ReimbursementAudit{
 		RequestCreationDate: a.RequestCreationDate, ExpenseDate: a.ExpenseDate, FinalApprovalDate: a.FinalApprovalDate,
 		PaymentDate: a.PaymentDate, LastUpdateDate: a.LastUpdateDate,
 	}
 }
 
-func shownMerchant(m spend.Merchant) gen.Merchant {
+func shownMerchant(m reimbursements.Merchant) gen.Merchant {
 	return gen.Merchant{
 		Name: m.Name, Description: m.Description, CategoryCode: m.CategoryCode, Category: m.Category, CountryCode: m.CountryCode,
 	}
 }
 
-func shownPayment(p *spend.PaymentDetail) *gen.PaymentDetail {
+func shownPayment(p *reimbursements.PaymentDetail) *gen.PaymentDetail {
 	if p == nil {
 		return nil
 	}
@@ -89,7 +90,7 @@ func shownPayment(p *spend.PaymentDetail) *gen.PaymentDetail {
 	}
 }
 
-func (s *server) references(resource string, list []spend.Reference) []gen.Reference {
+func (s *server) references(resource string, list []reimbursements.Reference) []gen.Reference {
 	shown := make([]gen.Reference, len(list))
 	for i, ref := range list {
 		shown[i] = s.reference(resource, ref)
@@ -97,11 +98,11 @@ func (s *server) references(resource string, list []spend.Reference) []gen.Refer
 	return shown
 }
 
-func (s *server) reference(resource string, ref spend.Reference) gen.Reference {
+func (s *server) reference(resource string, ref reimbursements.Reference) gen.Reference {
 	return gen.Reference{UUID: ref.UUID, Name: ref.Name, Links: s.linksTo(resource, ref.UUID)}
 }
 
-func (s *server) attachments(list []spend.Attachment) []gen.Attachment {
+func (s *server) attachments(list []reimbursements.Attachment) []gen.Attachment {
 	shown := make([]gen.Attachment, len(list))
 	for i, a := range list {
 		shown[i] = gen.Attachment{UUID: a.UUID, FileName: a.FileName, Links: s.linksTo("v2/attachments/", a.UUID)}

@@ -77,35 +77,39 @@ func (s *server) do(w http.ResponseWriter, r *http.Request, handle handlerFunc) 
 }
 
 func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Duration, handle handlerFunc) {
-	change, err := s.board(r)
+	memory, err := s.board(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	defer change(0)
+	defer memory.written()
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	res := s.run(ctx, w, r, handle)
-	change(res.bytes)
+	memory.keep(res.bytes)
 	send(w, res)
 }
 
-// board takes the memory of an answer before it is read; change says how much of it
-// is needed from then on.
-func (s *server) board(r *http.Request) (change func(bytes int64), err error) {
+// board takes the memory of an answer before it is read; nil when it takes little.
+func (s *server) board(r *http.Request) (*share, error) {
 	c := callerOf(r)
 	if c == nil || c.bytes == 0 {
-		return func(int64) {}, nil
+		return nil, nil
 	}
 	return s.boardBytes(r.Context(), c, c.bytes)
 }
 
-func (s *server) boardBytes(ctx context.Context, c *caller, bytes int64) (change func(bytes int64), err error) {
-	who := limitKey(c.Caller)
+func (s *server) boardBytes(ctx context.Context, c *caller, bytes int64) (*share, error) {
+	return s.flight.take(ctx, account(c), bytes, s.opts.Timeout)
+}
+
+// account names what memory and delayed refusals are counted for: the company of a
+// caller, or the client when it belongs to none.
+func account(c *caller) string {
 	if c.Company != nil {
-		who = c.Company.String()
+		return c.Company.String()
 	}
-	return s.flight.take(ctx, who, bytes, s.opts.Timeout)
+	return limitKey(c.Caller)
 }
 
 // run calls handle and encodes what it says.
@@ -142,6 +146,9 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 		err = fmt.Errorf("%w: %w", events.ErrUnavailable, err)
 	}
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
+	if c := callerOf(r); c != nil && p.status == http.StatusTooManyRequests {
+		s.refusals.delay(r.Context(), account(c))
+	}
 	s.logFailure(r, id, p)
 	if route := mux.CurrentRoute(r); route != nil {
 		template, _ := route.GetPathTemplate() // none at a path without a route

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"spendhook/api/gen"
-	"spendhook/storage/spend"
+	"spendhook/storage/billing"
 )
 
 // GetCurrentStatement is GET /api/v2/billing-statements/current.
@@ -15,7 +15,7 @@ func (s *server) GetCurrentStatement(w http.ResponseWriter, r *http.Request, p g
 		if err != nil {
 			return reply{}, err
 		}
-		statement, err := s.opts.Spend.CurrentStatement(ctx, company)
+		statement, err := s.opts.Statements.Current(ctx, company)
 		return ok(shownStatement(statement)), err
 	})
 }
@@ -27,12 +27,12 @@ func (s *server) GetStatement(w http.ResponseWriter, r *http.Request, month gen.
 		if err != nil {
 			return reply{}, err
 		}
-		statement, err := s.opts.Spend.StatementOf(ctx, company, month, year)
+		statement, err := s.opts.Statements.OfMonth(ctx, company, month, year)
 		return ok(shownStatement(statement)), err
 	})
 }
 
-func shownStatement(s spend.Statement) gen.Statement {
+func shownStatement(s billing.Statement) gen.Statement {
 	return gen.Statement{
 		Month: s.Month, Year: s.Year, Status: gen.StatementStatus(s.Status), StatementUUID: s.UUID,
 		TotalAmount: money(s.TotalAmount), Currency: s.Currency, ClosingDate: s.ClosingDate,

@@ -12,7 +12,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/internal/secret"
-	"spendhook/storage"
+	"spendhook/storage/lists"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
@@ -31,7 +31,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 			return reply{}, err
 		}
 		content, err := s.shown(ctx, items)
-		page := storage.Page{Number: filter.Page, Size: filter.Size}
+		page := lists.Page{Number: filter.Page, Size: filter.Size}
 		return byNumber(r, page, content, int64(total), func(s gen.Subscriber) gen.Subscriber { return s }), err
 	})
 }

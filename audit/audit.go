@@ -13,20 +13,20 @@ import (
 // Outcome is how a change ended.
 type Outcome string
 
-// The outcomes. What was refused changed nothing and leaves no entry.
+// The outcomes. A refused request changed nothing and has no entry.
 const (
 	Success Outcome = "success"
-	Unknown Outcome = "unknown" // it failed or was cut off on the way: it may have been made
+	Unknown Outcome = "unknown" // it failed or was cut off; the change may have been made
 )
 
-// Entry is one change. It holds no secret, and of a body only names of fields.
+// Entry is one change. It holds no secret, and only the names of a body's fields.
 type Entry struct {
 	ID          string     `json:"id"` // a UUID; of two entries with the same id one is a repeat
 	At          time.Time  `json:"timestamp"`
 	Actor       Actor      `json:"actor"`
 	Action      string     `json:"action"` // kind and verb, as in "subscriber.create"
 	Target      Target     `json:"target"`
-	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"` // whose the target is
+	CompanyUUID *uuid.UUID `json:"companyUuid,omitzero"` // the company of the target
 	Fields      []string   `json:"fields,omitempty"`     // that were changed
 	Detail      string     `json:"detail,omitempty"`
 	Outcome     Outcome    `json:"outcome"`
@@ -51,11 +51,11 @@ type Actor struct {
 // The kinds of actors.
 const (
 	Client      = "client"  // with a token, through the API
-	Console     = "console" // through the web console: who asked for the link that opened the session
+	Console     = "console" // through the web console: the caller that requested the session's link
 	CommandLine = "cli"     // with access to the machine: Subject is the user of the system
 )
 
-// Target is what was changed.
+// Target names the changed resource.
 type Target struct {
 	Kind string   `json:"kind"`
 	IDs  []string `json:"ids,omitempty"`
@@ -79,7 +79,7 @@ type Page struct {
 	Next  string
 }
 
-// takesAll reports whether no entry of the period is left out.
+// takesAll reports whether the filter matches every entry of its period.
 func (f Filter) takesAll() bool {
 	return f.Company == nil && f.Actor == "" && f.Action == "" && f.Target == ""
 }

@@ -227,7 +227,7 @@ func TestAPeriodIsInclusiveAndPagesAreWhole(t *testing.T) {
 	}
 }
 
-// A rare match costs more calls, not a longer one, and is found.
+// A rare entry is found after several short calls.
 func TestARareMatchIsFound(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t))
@@ -268,7 +268,7 @@ func TestBadCursors(t *testing.T) {
 	}
 }
 
-func TestWhatIsPastItsRetentionIsNotShownAndTrimmed(t *testing.T) {
+func TestExpiredEntriesAreHiddenAndTrimmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
 		o.Retention, o.TrimEvery = time.Hour, 10*time.Millisecond
@@ -290,7 +290,7 @@ func TestWhatIsPastItsRetentionIsNotShownAndTrimmed(t *testing.T) {
 	}
 }
 
-func TestTooManyAreCutAndThatIsTold(t *testing.T) {
+func TestEntriesBeyondMaxEntriesAreTrimmedAndLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t), func(o *audit.Options) {
 		o.MaxEntries, o.TrimEvery = 500, 10*time.Millisecond
@@ -336,9 +336,9 @@ func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 	}
 }
 
-// While Redis is away entries wait on the disk, also of a process that is
-// killed, and none is lost when Redis is back.
-func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
+// While Redis is down entries are spooled to disk. No entry is lost once Redis is back, even
+// if the process was killed.
+func TestEntriesSurviveARedisOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	b := setup(t, server.Client(), func(o *audit.Options) { o.SpoolEvery = time.Hour })
@@ -363,7 +363,7 @@ func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
 	if b.metric("spendhook_audit_entries_total", "spooled") != 1200 {
 		t.Error("not counted")
 	}
-	// A process that died while it wrote leaves a torn line.
+	// A process that crashes while writing leaves a torn line.
 	if err := os.WriteFile(b.file(), append(text, `{"id":"torn`...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +373,7 @@ func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
 	defer next.Close()
 	n := &bundle{Log: next, t: t}
 	until(t, "all in Redis", func() bool {
-		seen := map[string]bool{} // what was written too slowly is written again
+		seen := map[string]bool{} // an entry whose write timed out may be written twice
 		for _, e := range n.all(audit.Filter{Size: 1000}) {
 			seen[e.Actor.Subject] = true
 		}
@@ -381,11 +381,11 @@ func TestEntriesOutliveTheLossOfRedis(t *testing.T) {
 	})
 	until(t, "the file is empty", func() bool { info, err := os.Stat(b.file()); return err == nil && info.Size() == 0 })
 	if !strings.Contains(b.logs.String(), "torn") {
-		t.Error("the torn line is not told")
+		t.Error("the torn line is not logged")
 	}
 }
 
-func TestARunningLogEmptiesTheFileOfAnother(t *testing.T) {
+func TestARunningLogMovesSpooledEntriesToRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t))
 	cli := audit.Open(audit.Options{Dir: b.dir})
@@ -394,7 +394,7 @@ func TestARunningLogEmptiesTheFileOfAnother(t *testing.T) {
 	until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "cli"})) == 1 })
 }
 
-func TestAHangingRedisHoldsNoAnswerUpForLong(t *testing.T) {
+func TestRecordIsFastWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	b := setup(t, server.Client())
@@ -410,7 +410,7 @@ func TestAHangingRedisHoldsNoAnswerUpForLong(t *testing.T) {
 	until(t, "in Redis", func() bool { return len(b.all(audit.Filter{Actor: "a", Size: 100})) >= 20 })
 }
 
-func TestWhatCannotBeKeptIsLoggedWhole(t *testing.T) {
+func TestEntriesThatCannotBeStoredAreLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, func(o *audit.Options) { o.Dir = filepath.Join(o.Dir, "missing") })
 	b.Record(entry("someone", "card.lock"))

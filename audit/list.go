@@ -11,7 +11,7 @@ import (
 
 const listName = "audit"
 
-// key tells filters apart.
+// key is different for different filters; a cursor contains it.
 func (f Filter) key() string {
 	return fmt.Sprint(f.Company, f.Actor, "\n", f.Action, "\n", f.Target, "\n", f.From, f.To)
 }
@@ -24,10 +24,10 @@ const (
 	maxRead   = 5000
 )
 
-// List reads entries, newest first. What the stream is ordered by is when they
-// were recorded, so a narrow time costs only what is in it. A call looks at no
-// more than 5,000 entries, so that a rare actor costs more calls, not a longer
-// one. cursor.ErrBad when the cursor is not of this list.
+// List reads entries, newest first. The stream is ordered by the time of recording, so only
+// entries of the period are read. A call reads at most 5,000 entries: a page of a rare actor
+// may be empty and still have a Next. The error is cursor.ErrBad for a cursor of another
+// list.
 func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 	place := ""
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &place); err != nil {
@@ -43,7 +43,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 	page, size := Page{}, pageSize(f.Size)
 	n := readBatch
 	if f.takesAll() {
-		n = size + 1 // one more tells whether the list goes on
+		n = size + 1 // one more shows whether there is a next page
 	}
 	for read := 0; read < maxRead; read += n {
 		list, err := l.opts.Store.before(ctx, place, from, to, n)
@@ -67,7 +67,7 @@ func (l *Log) List(ctx context.Context, f Filter) (Page, error) {
 	return page, nil
 }
 
-// span is what is listed, in unix ms: nothing that is past its retention.
+// span returns the period of a list in unix ms, without entries past their retention.
 func (l *Log) span(f Filter) (from, to int64) {
 	from, to = l.opts.Now().Add(-l.opts.Retention).UnixMilli(), math.MaxInt64
 	if f.From != nil {

@@ -14,15 +14,15 @@ import (
 const (
 	maxBatch     = 500
 	writeTimeout = 500 * time.Millisecond
-	awayTime     = time.Second // until Redis is tried again
+	awayTime     = time.Second // the pause after a failure of Redis
 	trimTimeout  = 30 * time.Second
 	spoolName    = "audit-pending.ndjson"
 )
 
 // Options are what a Log needs.
 type Options struct {
-	// Store is the stream. With nil, entries are left in the file for the daemon
-	// of the same Dir, and List must not be called.
+	// Store is the stream in Redis. With nil, entries stay in the file, and the daemon with
+	// the same Dir moves them to Redis. List must not be called then.
 	Store *Store
 	// Dir has the file of the entries that wait for Redis.
 	Dir string
@@ -55,7 +55,7 @@ type Log struct {
 	done    chan struct{}      // closed when no more is written
 	trimmer sync.WaitGroup     // trims apart, so that no Record waits for it
 
-	away time.Time // until then Redis is not tried; of the one goroutine
+	away time.Time // Redis is not tried until then; used by run alone
 }
 
 // pending is an entry whose Record waits.
@@ -135,7 +135,7 @@ func (l *Log) Close() {
 	l.trimmer.Wait()
 }
 
-// run writes what has gathered while it wrote before, all at once.
+// run writes batches: all entries that arrived during the write before.
 func (l *Log) run(ctx context.Context) {
 	defer close(l.done)
 	look := time.NewTicker(l.opts.SpoolEvery)
@@ -148,7 +148,7 @@ func (l *Log) run(ctx context.Context) {
 		case <-look.C:
 			l.emptySpool(ctx)
 		case <-l.closing:
-			return // Record itself keeps what is still in the queue
+			return // Record writes queued entries to the file itself
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (l *Log) write(ctx context.Context, batch []*pending) {
 	}
 }
 
-// toRedis does not wait for a Redis that just has failed.
+// toRedis writes entries to Redis. For awayTime after a failure it fails at once.
 func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
 		return errAway
@@ -195,9 +195,9 @@ func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// keep puts entries into the file, or failing that, into the process's own log.
-// What may have happened leaves half of the file to what did: while Redis is
-// away, it is most of what comes.
+// keep writes entries to the file. If that fails, it logs them. Entries with an unknown
+// outcome may fill half of the file, so that they leave room for successful changes: while
+// Redis is down, most outcomes are unknown.
 func (l *Log) keep(entries []Entry) {
 	certain, rest := partition(entries, func(e Entry) bool { return e.Outcome == Success })
 	l.keepUpTo(maxSpool, certain)
@@ -230,7 +230,7 @@ func (l *Log) keepUpTo(most int64, entries []Entry) {
 	}
 }
 
-// emptySpool moves to Redis what waits in the file.
+// emptySpool moves the entries of the file to Redis.
 func (l *Log) emptySpool(ctx context.Context) {
 	if l.opts.Store == nil || l.opts.Now().Before(l.away) {
 		return

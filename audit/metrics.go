@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-var errAway = errors.New("audit: Redis is away")
+var errAway = errors.New("audit: Redis is unreachable")
 
 // The labels of spendhook_audit_entries_total.
 const (

@@ -47,8 +47,8 @@ func (s spool) add(entries []Entry, most int64) error {
 	})
 }
 
-// endOfTornLine is the line's end that a process which died while it wrote has
-// left out.
+// endOfTornLine returns a newline if the file ends in a torn line, which a process left that
+// crashed while writing.
 func endOfTornLine(f *os.File, size int64) []byte {
 	last := []byte{'\n'}
 	if size > 0 {
@@ -60,8 +60,8 @@ func endOfTornLine(f *os.File, size int64) []byte {
 	return []byte{'\n'}
 }
 
-// empty hands all entries to take, in parts, and then removes them. If take
-// fails they stay, also those that it has had. bad has the lines that are none.
+// empty calls take with all entries, in batches, and then truncates the file. If take fails,
+// all entries stay in the file. empty calls bad for each line that is not an entry.
 func (s spool) empty(take func([]Entry) error, bad func(line []byte)) error {
 	if info, err := os.Stat(s.path); err != nil || info.Size() == 0 {
 		return nil //nolint:nilerr // nothing waits
@@ -102,7 +102,7 @@ func readLines(f io.Reader, take func([]Entry) error, bad func(line []byte)) err
 	return take(part)
 }
 
-// locked opens the file for this process alone.
+// locked opens the file and locks it against other processes.
 func (s spool) locked(use func(f *os.File) error) error {
 	f, err := datadir.Open(s.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {

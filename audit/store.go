@@ -45,7 +45,7 @@ func (s *Store) add(ctx context.Context, entries []Entry) error {
 	return nil
 }
 
-// encode takes any text: an entry is not to be lost for a byte.
+// encode accepts invalid UTF-8, so that such a text does not lose the entry.
 func encode(e Entry) ([]byte, error) { return json.Marshal(e, jsontext.AllowInvalidUTF8(true)) }
 
 // stored is an entry with its place in the stream.
@@ -54,8 +54,8 @@ type stored struct {
 	id string
 }
 
-// before reads up to n entries, newest first, that were recorded between two
-// times in unix ms, both included, and stand before the given place, if any.
+// before reads up to n entries, newest first, that were recorded between two times in unix
+// ms, both inclusive. With a place, it reads only entries before that one.
 func (s *Store) before(ctx context.Context, place string, from, to int64, n int) ([]stored, error) {
 	end := strconv.FormatInt(to, 10)
 	if place != "" {
@@ -92,9 +92,9 @@ func isPlace(text string) bool {
 	return ok && err == nil && err2 == nil && !strings.HasPrefix(ms, "-") && !strings.HasPrefix(ms, "+")
 }
 
-// trim removes what was recorded before the time and then, of the rest, the
-// oldest beyond most. Redis removes whole blocks of a few entries, so some that
-// could go stay for a while. cut is how many of the second kind went.
+// trim removes entries recorded before the given time, and then the oldest entries beyond
+// most. Redis removes whole blocks, so a few of them may stay for a while. cut counts the
+// entries removed beyond most.
 func (s *Store) trim(ctx context.Context, before time.Time, most int64) (cut, left int64, err error) {
 	oldest := strconv.FormatInt(before.UnixMilli(), 10)
 	if _, err := repeat(func() (int64, error) {
@@ -114,7 +114,7 @@ func (s *Store) trim(ctx context.Context, before time.Time, most int64) (cut, le
 	return cut, left, nil
 }
 
-// repeat goes on in small steps, a bounded number of times, while there is more.
+// repeat calls step until step removes nothing, at most trimSteps times.
 func repeat(step func() (int64, error)) (total int64, err error) {
 	for range trimSteps {
 		n, err := step()

@@ -13,7 +13,7 @@ import (
 // immutable.
 type Caller struct {
 	Issuer   string     // the token's "iss"
-	Subject  string     // whom the token names, unique over all issuers
+	Subject  string     // the user or program of the token, unique over all issuers
 	ClientID string     // the OAuth client, unique over all issuers; "" when the token names none
 	Company  *uuid.UUID // nil when the token is tied to none
 	Scopes   []string

@@ -47,9 +47,8 @@ func CheckScopes(scopes []string) error {
 	return nil
 }
 
-// Grant is what a minted token allows. A nil Company ties it to none; the
-// token names no client without a ClientID, and is bound to no certificate
-// without a Thumbprint ("x5t#S256").
+// Grant is the content of a minted token. A nil Company ties the token to no company. An
+// empty ClientID means no client, an empty Thumbprint ("x5t#S256") no bound certificate.
 type Grant struct {
 	Subject    string
 	ClientID   string
@@ -112,8 +111,8 @@ func company(token jwt.Token, name string, into **uuid.UUID) error {
 	return nil
 }
 
-// confirmed reads the thumbprint that a token is bound to. A token that is
-// bound to anything else, also beside it, is one that we cannot check.
+// confirmed reads the thumbprint that a token is bound to. It refuses a token with any other
+// confirmation, since the daemon could not check that one.
 func confirmed(token jwt.Token, into *string) error {
 	if !token.Has(confirmation) {
 		return nil

@@ -35,8 +35,8 @@ type Issuer struct {
 	Name     string // the "iss" of its tokens
 	JWKSURL  string // where its public keys are
 	Audience string // the "aud" that its tokens must have
-	// Scopes bound what a token of this issuer may carry; ScopeClaim names the
-	// claim that says what it does: text, separated by spaces, or a list.
+	// Scopes are the scopes that tokens of this issuer may have; others are ignored.
+	// ScopeClaim names the claim with the scopes: a list, or text separated by spaces.
 	Scopes     []string
 	ScopeClaim string // "" means "scope"
 	// CompanyClaim names the claim with the company's UUID; "" means
@@ -49,8 +49,8 @@ type Issuer struct {
 	Client *http.Client // nil means one that follows no redirect
 }
 
-// externalIssuer is another issuer of tokens, of which we keep the public keys. It is
-// safe for concurrent use.
+// externalIssuer verifies the tokens of another issuer with its public keys, which it
+// caches. It is safe for concurrent use.
 type externalIssuer struct {
 	Issuer
 
@@ -94,7 +94,7 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	}, nil
 }
 
-// run fetches the keys, now and then again, until ctx ends.
+// run fetches the keys at intervals until ctx ends.
 func (i *externalIssuer) run(ctx context.Context) {
 	for {
 		wait := jwksEvery
@@ -107,18 +107,17 @@ func (i *externalIssuer) run(ctx context.Context) {
 	}
 }
 
-// fetch replaces the keys by what the address answers, and keeps them when that
-// is nothing of use.
+// fetch downloads the keys. After an error the last keys stay in use.
 func (i *externalIssuer) fetch(ctx context.Context) error {
 	set, err := i.download(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err() // stopping, or a request's short wait: says nothing
+		return ctx.Err() // shutdown, or the end of a request's wait: no failure of the issuer
 	}
 	was := i.failing.Swap(err != nil)
 	if err != nil {
 		i.metrics.failures.WithLabelValues(i.Name).Inc()
 		if !was {
-			i.logger.Error("the keys of an issuer cannot be fetched, the last ones go on being used",
+			i.logger.Error("the keys of an issuer cannot be fetched, the last ones stay in use",
 				"issuer", i.Name, "keep_ms", i.Keep.Milliseconds(), "exception.message", err)
 		}
 		return err
@@ -159,8 +158,8 @@ func (i *externalIssuer) download(ctx context.Context) (*jwks, error) {
 	return &jwks{keys: keys, at: i.now()}, nil
 }
 
-// parseJWKS takes the keys of a JWK set (RFC 7517) that tokens may be signed
-// with. A set with others beside them is fine, one without any is not.
+// parseJWKS returns the keys of a JWK set (RFC 7517) that can verify tokens. It ignores other
+// keys, and fails when no usable key is left.
 func parseJWKS(text []byte) (map[string]verifyingKey, error) {
 	set, err := jwk.Parse(text, jwk.WithIgnoreParseError(true))
 	if err != nil {
@@ -186,8 +185,8 @@ func parseJWKS(text []byte) (map[string]verifyingKey, error) {
 	return keys, nil
 }
 
-// algorithmsOf are the signature algorithms that a key may be used for: those
-// of its kind, and only its own when it names one. Symmetric keys have none.
+// algorithmsOf returns the signature algorithms that a key may verify: the one that the key
+// names, or else all of its type. Symmetric keys have none.
 func algorithmsOf(key jwk.Key) []jwa.SignatureAlgorithm {
 	if usage, ok := key.KeyUsage(); ok && usage != string(jwk.ForSignature) {
 		return nil
@@ -228,8 +227,8 @@ func algorithmsOfKind(key jwk.Key) []jwa.SignatureAlgorithm {
 
 func (i *externalIssuer) issues(issuer string) bool { return issuer == i.Name }
 
-// find is the key of an id. An unknown id may be of a new key: the keys are fetched again,
-// at a bounded rate, because ids can be invented.
+// find returns the key with the id. For an unknown id it fetches the keys again, because the
+// key may be new, but at a bounded rate, because callers can invent ids.
 func (i *externalIssuer) find(ctx context.Context, id string) (verifyingKey, bool) {
 	if key, ok := i.lookup(id); ok {
 		return key, true
@@ -255,8 +254,8 @@ func (i *externalIssuer) rules() []jwt.ParseOption {
 	return []jwt.ParseOption{jwt.WithAudience(i.Audience), jwt.WithAcceptableSkew(issuerSkew)}
 }
 
-// caller reads the claims of a token. Its subject and client are those of this
-// issuer: no other issuer's, nor our own, can be the same.
+// caller reads the claims of a token. Subject and client are prefixed with the issuer's
+// name, so that they differ from those of all other issuers.
 func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
 	c := &Caller{Issuer: i.Name}
 	var subject, client string
@@ -281,7 +280,7 @@ func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
 		}
 	}
 	if c.Company == nil && !c.May(ScopePlatform) && !c.May(ScopeOperator) {
-		return nil, ErrInvalidToken // a claim of another name must not open every company
+		return nil, ErrInvalidToken // a wrong CompanyClaim must not give access to every company
 	}
 	return c, nil
 }

@@ -29,7 +29,7 @@ import (
 	"spendhook/auth/authtest"
 )
 
-// idp is another issuer, with its JWKS behind TLS.
+// idp is an external issuer that serves its JWKS over TLS.
 type idp struct {
 	t        *testing.T
 	server   *httptest.Server
@@ -107,7 +107,7 @@ func ecKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
 	return key
 }
 
-// addKey publishes a key that does not name its algorithm, unless it is given.
+// addKey publishes a key. The key names its algorithm if one is given.
 func (p *idp) addKey(id string, alg jwa.SignatureAlgorithm, private any) {
 	p.t.Helper()
 	key, err := jwk.Import(private)
@@ -178,7 +178,7 @@ func TestExternalTokenCarriesNoMoreThanConfigured(t *testing.T) {
 		}
 	}
 	if !p.accepts(p.token("one", es256, set("nbf", p.clock.Now().Add(issuerSkew-time.Second)))) {
-		t.Error("a clock that is a little ahead is not forgiven")
+		t.Error("a clock skew within the tolerance is refused")
 	}
 }
 
@@ -264,7 +264,7 @@ func TestExternalAlgorithmsArePinnedToTheKey(t *testing.T) {
 	}
 }
 
-func TestIssuersAndOurselvesAreToldApart(t *testing.T) {
+func TestIssuersAreSeparated(t *testing.T) {
 	t.Parallel()
 	one, other := newIDP(t), newIDP(t, func(o *Issuer) { o.Name = "https://other.example.com" })
 	own := newReplica(t, authtest.SQLite(t), one.clock)
@@ -275,7 +275,7 @@ func TestIssuersAndOurselvesAreToldApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.Subject == second.Subject {
-		t.Error("the same subject of two issuers is one")
+		t.Error("the same subject of two issuers is one caller")
 	}
 	for name, token := range map[string]string{
 		"the other's key":      other.token("one", jwa.ES256()),
@@ -297,7 +297,7 @@ func TestIssuersAndOurselvesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestIssuerThatGoesAway(t *testing.T) {
+func TestUnreachableIssuerKeepsItsLastKeys(t *testing.T) {
 	t.Parallel()
 	p := newIDP(t)
 	if err := p.issuer.fetch(t.Context()); err != nil {
@@ -312,7 +312,7 @@ func TestIssuerThatGoesAway(t *testing.T) {
 	p.clock.Add(time.Hour)
 	token := p.token("one", jwa.ES256())
 	if !p.accepts(token) {
-		t.Error("the last keys are not used while the issuer is away")
+		t.Error("the last keys are not used while the issuer is unreachable")
 	}
 	if n := testutil.ToFloat64(p.issuer.metrics.failures.WithLabelValues(idpName)); n != 3 {
 		t.Errorf("%v failures are counted, want 3", n)
@@ -335,7 +335,7 @@ func TestIssuerThatGoesAway(t *testing.T) {
 	p.server.Close()
 	p.clock.Add(time.Minute)
 	if !p.accepts(p.token("one", jwa.ES256())) {
-		t.Error("a closed port is not survived")
+		t.Error("the last keys are not used while the port is closed")
 	}
 }
 
@@ -359,7 +359,7 @@ func TestNewKeyOfAnIssuerIsFetchedWhenATokenNeedsIt(t *testing.T) {
 	if p.asked != asked {
 		t.Errorf("the issuer is asked %d times for made-up ids", p.asked-asked)
 	}
-	// A key that is withdrawn takes its tokens with it, known ones too.
+	// Tokens of a withdrawn key are refused, also cached ones.
 	two := p.token("two", jwa.ES256())
 	if !p.accepts(two) {
 		t.Fatal("refused")
@@ -405,7 +405,7 @@ func TestBadJWKSKeepsTheLastKeys(t *testing.T) {
 			t.Errorf("%s: the last keys are lost", name)
 		}
 	}
-	// One bad key does not spoil the others.
+	// One bad key does not make the others unusable.
 	p.set(func() {
 		p.answer = func(w http.ResponseWriter, _ *http.Request) {
 			public, _ := p.keys["one"].PublicKey()
@@ -417,12 +417,12 @@ func TestBadJWKSKeepsTheLastKeys(t *testing.T) {
 	}
 }
 
-func TestIssuerThatWasNeverThere(t *testing.T) {
+func TestIssuerThatWasNeverReached(t *testing.T) {
 	t.Parallel()
 	p := newIDP(t)
 	p.set(func() { p.down = true })
 	if _, err := p.verifier.Verify(t.Context(), p.token("one", jwa.ES256())); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("%v, want what may be good later", err)
+		t.Errorf("%v, want ErrUnavailable", err)
 	}
 	if _, err := NewVerifier(VerifierOptions{External: []Issuer{{Scopes: []string{"nonsense"}}}}); err == nil {
 		t.Error("an unknown scope is taken")

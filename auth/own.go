@@ -46,8 +46,8 @@ func newOurselves(signer *keys.Signer, now func() time.Time) *ourselves {
 
 func (o *ourselves) issues(issuer string) bool { return slices.Contains(o.issuers, issuer) }
 
-// find is the key with the id that a token names. An unknown id may be of a new key: the
-// database is read, at a bounded rate, because ids can be invented.
+// find returns the key with the id. For an unknown id it reads the database, because the key
+// may be new, but at a bounded rate, because callers can invent ids.
 func (o *ourselves) find(ctx context.Context, id string) (verifyingKey, bool) {
 	if key, ok := o.lookup(id); ok {
 		return key, true

@@ -9,8 +9,8 @@ import (
 	"spendhook/auth/keys"
 )
 
-// The keys of two replicas are rotated while both mint and verify all the time,
-// each looking at the database at its own moments.
+// The keys are rotated while two replicas mint and verify tokens. The replicas read the
+// database at different times.
 func TestRotationRefusesNoToken(t *testing.T) {
 	t.Parallel()
 	for name, open := range authtest.Databases {
@@ -19,7 +19,7 @@ func TestRotationRefusesNoToken(t *testing.T) {
 			c := authtest.NewClock()
 			store := open(t)
 			one, other := newReplica(t, store, c), newReplica(t, store, c)
-			// Nobody may ask the database out of turn: the published keys must do.
+			// An unknown key id does not trigger a read of the database. The published keys do.
 			one.ourselves().refresh.every, other.ourselves().refresh.every = 1e6*time.Hour, 1e6*time.Hour
 			never := func(r *replica) { r.ourselves().refresh.last = c.Now() }
 			never(one)
@@ -58,7 +58,7 @@ func TestRotationRefusesNoToken(t *testing.T) {
 					}
 				}
 			}
-			if len(signers) != 5 { // the second hurried one hastened the first
+			if len(signers) != 5 { // the second hurried rotation only advanced the waiting key
 				t.Errorf("%d keys have signed, want 5", len(signers))
 			}
 		})
@@ -85,8 +85,8 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 	}
 }
 
-// A key that leaked is ended: here at once, elsewhere by the next look, and for a
-// replica that starts again too. What signs then is known everywhere at once.
+// A revoked key is refused at once by this replica, by others after their next sync, and by
+// a restarted replica. All replicas accept the tokens of the new key at once.
 func TestRevokedKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, open := range authtest.Databases {
@@ -132,7 +132,7 @@ func TestRevokedKeyIsRefused(t *testing.T) {
 	}
 }
 
-func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
+func TestLookupsOfUnknownKeysAreThrottled(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	store := authtest.SQLite(t)
@@ -160,7 +160,7 @@ func TestUnknownKeyIsLookedUpOnceInAWhile(t *testing.T) {
 	}
 }
 
-func TestDatabaseAwayFromTheBeginning(t *testing.T) {
+func TestFirstStartWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	store, dir := &switched{Store: keys.Table(authtest.SQLite(t))}, t.TempDir()
@@ -174,7 +174,7 @@ func TestDatabaseAwayFromTheBeginning(t *testing.T) {
 	if _, err := judge.Verify(t.Context(), stranger); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a key that the database may have: %v", err)
 	}
-	// It is restarted, the database comes back and makes the key everybody's.
+	// The daemon restarts. The database is back and stores the key for all replicas.
 	second := openKeys(t, keys.Options{Store: store, Dir: dir, Now: c.Now})
 	store.up = true
 	if err := second.Sync(t.Context()); err != nil {
@@ -184,7 +184,7 @@ func TestDatabaseAwayFromTheBeginning(t *testing.T) {
 	if _, err := newVerifier(t, VerifierOptions{Keys: replica, Now: c.Now}).Verify(t.Context(), token); err != nil {
 		t.Errorf("a token from before the database was there: %v", err)
 	}
-	// And goes away again.
+	// The database is unavailable again.
 	store.up = false
 	if second.Sync(t.Context()) == nil {
 		t.Error("no error")

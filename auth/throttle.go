@@ -19,8 +19,8 @@ type throttle struct {
 	running chan struct{} // closed when the run ends; nil while there is none
 }
 
-// do returns once a run has ended that began after the call or was under way,
-// or at once when the last one was a short while ago.
+// do calls run, or waits for a call under way. It returns at once if the last call began
+// less than the interval ago.
 func (t *throttle) do(ctx context.Context, now time.Time, run func(context.Context)) {
 	t.mu.Lock()
 	if done := t.running; done != nil {
@@ -44,7 +44,7 @@ func (t *throttle) do(ctx context.Context, now time.Time, run func(context.Conte
 		t.mu.Unlock()
 		close(done)
 	}()
-	// It runs for all waiting callers: the first caller's cancellation must not end it.
+	// run serves all waiting callers, so the first caller's cancellation must not end it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
 	defer cancel()
 	run(ctx)

@@ -27,12 +27,12 @@ const (
 	cachedTokens = 10_000
 )
 
-// ErrInvalidToken is every reason to refuse a token; which one it was is not
-// told, since the answer would help to forge one.
+// ErrInvalidToken means that a token is refused. It does not tell the reason, which would
+// help to forge tokens.
 var ErrInvalidToken = errors.New("the token is not valid")
 
-// ErrUnavailable says that a token cannot be judged now: the keys of its issuer
-// could not be had yet, or too many others wait to be verified.
+// ErrUnavailable means that a token cannot be verified now: the keys of its issuer could not
+// be fetched yet, or too many requests wait for verification.
 var ErrUnavailable = errors.New("the token cannot be verified now")
 
 // verifyingKey is a public key with the algorithms that it may be used for.
@@ -43,16 +43,16 @@ type verifyingKey struct {
 
 var es256 = []jwa.SignatureAlgorithm{jwa.ES256()}
 
-// authority is an issuer of tokens whose keys we know: ourselves or an externalIssuer.
+// authority is an issuer whose tokens are accepted: ourselves or an externalIssuer.
 type authority interface {
 	issues(issuer string) bool
-	// find is the key of an id. It may wait for one that is new.
+	// find returns the key with an id. It may wait to load a new key.
 	find(ctx context.Context, id string) (verifyingKey, bool)
 	// lookup is find without the wait.
 	lookup(id string) (verifyingKey, bool)
-	// settled reports whether a key that is not known is none.
+	// settled reports whether an unknown key is certainly invalid.
 	settled() bool
-	// rules are what a token must be beside signed and not expired.
+	// rules are further checks, beside the signature and the expiry.
 	rules() []jwt.ParseOption
 	caller(token jwt.Token) (*Caller, error)
 }
@@ -71,11 +71,10 @@ type VerifierOptions struct {
 
 // Verifier checks access tokens: the signature, with a key of the issuer that
 // the token names and an algorithm that is pinned to the key, then "iss",
-// "aud", "exp" and "nbf". It remembers the tokens it has verified, by their
-// hash and while they and their keys are valid, since a signature costs a
-// hundred times what a look-up does. Of those that it does not know it verifies
-// one of an address (peer.Address of the context) at a time; the others wait for
-// their turn. It is safe for concurrent use.
+// "aud", "exp" and "nbf". It caches verified tokens by their hash while they and
+// their keys are valid: a signature costs a hundred times more than a look-up. It verifies
+// one new token of each address (peer.Address of the context) at a time; the others wait.
+// It is safe for concurrent use.
 type Verifier struct {
 	authorities []authority
 	external    []*externalIssuer // among the authorities
@@ -214,7 +213,7 @@ func (v *Verifier) authority(issuer string) authority {
 	return nil
 }
 
-// header is what a token says of itself, before anything is verified.
+// header is the unverified header of a token, with its issuer.
 type header struct {
 	issuer, keyID string
 	algorithm     jwa.SignatureAlgorithm

@@ -101,7 +101,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 	}
 }
 
-// hmacKey is the public key taken for an HMAC secret, the classic confusion.
+// hmacKey is the public key used as an HMAC secret (algorithm confusion).
 func hmacKey(t *testing.T, private jwk.Key, kid string) jwk.Key {
 	t.Helper()
 	key, err := private.PublicKey()
@@ -155,7 +155,7 @@ func TestTokensOfAnOldIssuerNameAreGood(t *testing.T) {
 	}
 }
 
-func TestCachedTokenEnds(t *testing.T) {
+func TestCachedTokenExpires(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	r := newReplica(t, authtest.SQLite(t), c)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// askSpec is what the process that asks the spend API is to do; it reads one
-// from stdin. It sends the requests in turn, again from the first after the
+// askSpec is the task of the process that sends requests to the spend API. The process reads
+// it from stdin. It sends the requests in turn, again from the first after the
 // last, until For is over.
 type askSpec struct {
 	Base    string        `json:"base"`
@@ -33,7 +33,7 @@ type ask struct {
 	Body string `json:"body,omitempty"`
 }
 
-// askResult is what became of it; the process prints one.
+// askResult is the result, which the process prints.
 type askResult struct {
 	Answered int64         `json:"answered"`
 	Refused  int64         `json:"refused"` // with 503, for being too slow; in the latencies too
@@ -58,10 +58,10 @@ func (r askResult) clean() error {
 
 func (r askResult) rate() float64 { return float64(r.Answered-r.Refused) / r.Took.Seconds() }
 
-// askCmd is the process that asks.
+// askCmd is the process that sends the requests.
 type askCmd struct{}
 
-// Run does what it reads from stdin.
+// Run runs the task that it reads from stdin.
 func (askCmd) Run(ctx context.Context, term *console) error {
 	var spec askSpec
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {

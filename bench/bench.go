@@ -37,14 +37,14 @@ func (s settings) scaled(size, least int) int {
 	return max(least, int(math.Round(float64(size)*s.Scale)))
 }
 
-// bench is a run of scenarios and what they found.
+// bench is a run of scenarios with their figures.
 type bench struct {
 	settings
 	progress io.Writer
 	figures  []*figure
 }
 
-// scenario is one line of what must be reached.
+// scenario is one measurement of a run.
 type scenario struct {
 	name string
 	what string
@@ -154,7 +154,7 @@ func (b *bench) runAll(ctx context.Context, list []scenario) error {
 	return nil
 }
 
-// note tells how it goes.
+// note prints progress.
 func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
@@ -171,22 +171,20 @@ func addOf[T any](b *bench, scenario, name, unit string, way better, rounds []T,
 	return b.add(scenario, name, unit, way, each(rounds, f)...)
 }
 
-// none keeps a count of what there must be none of, however busy the machine
-// is: smoke fails when there is any.
+// none adds a count that must be 0 on any machine, however busy. Otherwise smoke fails.
 func none[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) {
 	refusals(b, scenario, name, rounds, f).Must = true
 }
 
-// refusals keeps a count of answers 429 and 503. There are to be none; but a
-// machine that is busy with other things lets a daemon's calls time out.
+// refusals adds a count of answers 429 and 503. The goal is 0, but smoke does not fail: on a
+// busy machine the daemon's calls time out.
 func refusals[T any](b *bench, scenario, name string, rounds []T, f func(T) float64) *figure {
 	n := addOf(b, scenario, name, "", less, rounds, f).goal(0)
 	n.Every = true
 	return n
 }
 
-// broken is an error for every figure that must be reached on any machine and
-// is not.
+// broken returns an error for every figure with Must that misses its goal.
 func (b *bench) broken() error {
 	var err error
 	for _, f := range b.figures {
@@ -197,7 +195,7 @@ func (b *bench) broken() error {
 	return err
 }
 
-// figure finds what an earlier scenario of this run found, or nil.
+// figure returns a figure of an earlier scenario of this run, or nil.
 func (b *bench) figure(scenario, name string) *figure {
 	for _, f := range b.figures {
 		if f.Scenario == scenario && f.Name == name {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// bystander is companies that send at a steady rate and must not notice what
-// others do. Their load generator and their receiver are processes of their
-// own.
+// bystander is a group of companies that send at a steady rate. The load of other companies
+// must not affect them. They have their own load generator and receiver processes.
 type bystander struct {
 	st        *stack
 	companies []int
@@ -16,7 +15,7 @@ type bystander struct {
 	load      *paced
 }
 
-// noticed is what came to a bystander's receiver. Latencies are from the moment
+// noticed is the result at a bystander's receiver. Latencies are from the moment
 // an event was to be sent until it was received; an event that did not come
 // counts with the time since the run began.
 type noticed struct {
@@ -43,8 +42,7 @@ func (y *bystander) begin(run int64, limit time.Duration) (err error) {
 	return err
 }
 
-// end stops sending and waits for what is still to come, for everyAttempt at
-// most.
+// end stops sending and waits for the remaining events, for everyAttempt at most.
 func (y *bystander) end(ctx context.Context) (n noticed, err error) {
 	load, err := y.load.stop(ctx)
 	if err != nil {
@@ -63,8 +61,7 @@ func (y *bystander) end(ctx context.Context) (n noticed, err error) {
 	return n, err
 }
 
-// watched runs f while the bystander sends, in a new run. What f returns as an
-// error ends it.
+// watched runs f while the bystander sends, in a new run. An error of f ends the run.
 func (y *bystander) watched(ctx context.Context, limit time.Duration, f func(run int64) error) (n noticed, err error) {
 	run, err := y.st.newRun(ctx)
 	if err != nil {

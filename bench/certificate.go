@@ -10,8 +10,8 @@ import (
 	"spendhook/internal/devca"
 )
 
-// certificate is that of the receivers on loopback, as files: whose authority
-// the daemon and the bare loop trust.
+// certificate has the files of the certificate of the receivers on loopback. The daemon and
+// the bare loop trust its CA.
 type certificate struct{ ca, cert, key string }
 
 func makeCertificate(dir string) (c certificate, err error) {

@@ -72,7 +72,7 @@ func startMaster(ctx context.Context, dir string) (*redisServer, error) {
 	return m, nil
 }
 
-// meet has a master join another one's cluster.
+// meet adds a master to the cluster of another one.
 func (r *redisServer) meet(ctx context.Context, other *redisServer) error {
 	said, err := other.ask(ctx, "CONFIG", "GET", "cluster-port")
 	if err != nil {

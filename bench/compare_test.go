@@ -46,7 +46,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// TestCompareFiles goes the whole way: write, read, compare, print.
+// TestCompareFiles writes two runs to files, reads and compares them, and prints the table.
 func TestCompareFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestMust: of what must be, one bad round is one too many.
+// TestMust: one bad round is enough to miss a goal that must be reached.
 func TestMust(t *testing.T) {
 	t.Parallel()
 	b := &bench{}

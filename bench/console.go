@@ -91,7 +91,7 @@ func (v *visitor) refresh(ctx context.Context, path string) (took time.Duration,
 	return took, size, err
 }
 
-// looked is what it took to look at a page.
+// looked is the cost of a view of a page.
 type looked struct {
 	p50, p95 time.Duration
 	cpu      time.Duration // of daemon and Redis, each time

@@ -37,7 +37,7 @@ func (e *endpoint) reset() {
 	e.last, e.gap = 0, 0
 }
 
-// maxEvents of a run are told apart.
+// maxEvents bounds the distinct events of a run.
 const maxEvents = 1 << 25
 
 // take counts an acknowledged delivery that came at now.
@@ -77,7 +77,7 @@ func (e *endpoint) longestGap(now time.Time, mark int64) int64 {
 	return max(e.gap, now.UnixMicro()-e.last)
 }
 
-// tally is what some endpoints received in a run. Times are in microseconds,
+// tally counts the events that some endpoints received in a run. Times are in microseconds,
 // from when the event was sent to the daemon until it came to the receiver.
 type tally struct {
 	Attempts  int64 `json:"attempts"`

@@ -15,8 +15,8 @@ const (
 	bodySize  = 512 // bytes that are signed and sent, of every event
 )
 
-// eventID names event n of a run and tells when it was sent, so that the
-// receiver needs nothing else to know what came, how late, and how often.
+// eventID contains the run, the number n of the event, and its send time. From the id alone the
+// receiver knows which event it received, how late, and how often.
 type eventID struct {
 	run, n int64
 	sent   time.Time // to the microsecond

@@ -16,7 +16,7 @@ type figure struct {
 	Name     string    `json:"name"`
 	Unit     string    `json:"unit"`
 	Better   better    `json:"better,omitempty"` // empty: neither way
-	Goal     *float64  `json:"goal,omitempty"`   // as bad as the median may be
+	Goal     *float64  `json:"goal,omitempty"`   // the worst acceptable median
 	Every    bool      `json:"every,omitempty"`  // the goal is for every value
 	Must     bool      `json:"must,omitempty"`   // and holds on any machine, however busy
 	Median   float64   `json:"median"`
@@ -27,7 +27,7 @@ func newFigure(scenario, name, unit string, way better, values []float64) *figur
 	return &figure{Scenario: scenario, Name: name, Unit: unit, Better: way, Median: median(values), Values: values}
 }
 
-// goal says how bad the median may be.
+// goal sets the worst acceptable median.
 func (f *figure) goal(limit float64) *figure {
 	f.Goal = &limit
 	return f

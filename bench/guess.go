@@ -19,12 +19,12 @@ import (
 	"unsafe"
 )
 
-// guessSpec is what the process that guesses client secrets is to do; it reads
-// one from stdin. It ends after Guesses, or, when that comes later, For.
+// guessSpec is the task of the process that guesses client secrets. The process reads it
+// from stdin. It ends after Guesses, or, when that comes later, For.
 type guessSpec struct {
 	URL        string        `json:"url"`        // of the token endpoint
 	From       string        `json:"from"`       // the address that it guesses from
-	Client     string        `json:"client"`     // whose secret
+	Client     string        `json:"client"`     // the client whose secret is guessed
 	Everywhere bool          `json:"everywhere"` // as if each came from another address, at another client
 	Guesses    int64         `json:"guesses"`
 	Rate       float64       `json:"rate"` // guesses/s; 0: each connection as fast as it is answered
@@ -32,7 +32,7 @@ type guessSpec struct {
 	For        time.Duration `json:"for"`
 }
 
-// guessResult is what became of the guesses; the process prints one.
+// guessResult is the result of the guesses, which the process prints.
 type guessResult struct {
 	Refused int64         `json:"refused"` // answered 401
 	Busy    int64         `json:"busy"`    // answered 503: too many wait to be checked
@@ -63,7 +63,7 @@ func (s *guessSpec) guessed(ctx context.Context, r *guessResult) error {
 // guessCmd is the process that guesses.
 type guessCmd struct{}
 
-// Run does what it reads from stdin.
+// Run runs the task that it reads from stdin.
 func (guessCmd) Run(ctx context.Context, term *console) error {
 	var spec guessSpec
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
@@ -75,9 +75,9 @@ func (guessCmd) Run(ctx context.Context, term *console) error {
 	return json.NewEncoder(term.out).Encode(spec.run(ctx))
 }
 
-// yield lets every other process go first: a real attacker has other cores than the
-// daemon's. On Linux each thread has a policy of its own,
-// and a later one has that of the thread that made it.
+// yield gives this process the lowest CPU priority, because a real attacker does not use the
+// cores of the daemon. Linux schedules each thread by a policy of its own; a new thread
+// inherits the policy of the thread that started it.
 func yield() error {
 	threads, err := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
@@ -90,8 +90,7 @@ func yield() error {
 	return err
 }
 
-// schedIdle has a thread run only while nothing else wants its core
-// (SCHED_IDLE, whose one parameter is a priority of 0).
+// schedIdle makes a thread run only on idle cores: SCHED_IDLE with the parameter 0.
 func schedIdle(thread int) error {
 	const policy = 5
 	var priority int32

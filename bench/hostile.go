@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// hostileSpec is what the process that attacks with a company's own token is to do, all of
-// it at once, until For is over; it reads one from stdin.
+// hostileSpec is the task of the process that attacks with a company's own token. The process
+// reads it from stdin, and makes all attacks at once until For is over.
 type hostileSpec struct {
 	Address    string        `json:"address"` // of the API, host and port
 	Token      string        `json:"token"`
 	Readers    int           `json:"readers"`    // read the largest page of events, again and again
-	Unfinished int           `json:"unfinished"` // connections, each with a body that never ends
+	Unfinished int           `json:"unfinished"` // connections, each with an unfinished body
 	Jobs       int           `json:"jobs"`       // clients that ask for dry runs, again and again
 	Subscriber string        `json:"subscriber"` // that these are of
 	For        time.Duration `json:"for"`
 }
 
-// hostileResult is what became of it; the process prints one.
+// hostileResult is the result, which the process prints.
 type hostileResult struct {
 	Pages   int64  `json:"pages"`   // read
 	Bytes   int64  `json:"bytes"`   // of these
-	Held    int64  `json:"held"`    // bodies that the daemon waited for, and gave up
-	Jobs    int64  `json:"jobs"`    // that were taken
+	Held    int64  `json:"held"`    // unfinished bodies that the daemon timed out
+	Jobs    int64  `json:"jobs"`    // that were accepted
 	Refused int64  `json:"refused"` // answers 429 and 503
 	Others  int64  `json:"others"`
 	Trouble string `json:"trouble,omitempty"` // the first of the others
@@ -39,7 +39,7 @@ type hostileResult struct {
 // hostileCmd is the process that attacks.
 type hostileCmd struct{}
 
-// Run does what it reads from stdin.
+// Run runs the task that it reads from stdin.
 func (hostileCmd) Run(ctx context.Context, term *console) error {
 	var spec hostileSpec
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
@@ -88,7 +88,7 @@ func (s *hostileSpec) run(ctx context.Context) hostileResult {
 
 func (a *attack) read(bytes int64) { a.Pages, a.Bytes = a.Pages+1, a.Bytes+bytes }
 
-// ask sends one request and counts what came; done is told of an answer 2xx.
+// ask sends one request and counts its answer. For an answer 2xx it calls done.
 func (a *attack) ask(ctx context.Context, method, path, body string, done func(bytes int64)) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.Address+path, strings.NewReader(body))
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *attack) ask(ctx context.Context, method, path, body string, done func(b
 	a.note(ctx, resp.StatusCode, err)
 }
 
-// note counts an answer that is not 2xx. What the end of the run cuts off is none.
+// note counts an answer that is not 2xx. It ignores requests that the end of the run cuts off.
 func (a *attack) note(ctx context.Context, status int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +131,7 @@ func (a *attack) note(ctx context.Context, status int, err error) {
 	}
 }
 
-// Of a body that never ends most is sent, in pieces; the daemon may take 8 MiB of one.
+// The sizes of an unfinished body, which is sent in pieces. The daemon accepts 8 MiB.
 const (
 	announced = 8 << 20
 	piece     = 64 << 10

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// loadSpec is what the load generator is to do; it reads one from stdin. It
+// loadSpec is the task of the load generator, which reads it from stdin. It
 // ends after Count events or For, whichever comes first, and never without one
 // of them having come.
 type loadSpec struct {
@@ -34,7 +34,7 @@ type loadSpec struct {
 	HTTP2     bool          `json:"http2,omitempty"` // in the bare loop
 }
 
-// company is whose event n is.
+// company returns the company of event n.
 func (s loadSpec) company(n int64) int {
 	if len(s.Of) > 0 {
 		return s.Of[n%int64(len(s.Of))]
@@ -56,11 +56,11 @@ type target struct {
 	Token string `json:"token"`
 }
 
-// loadResult is what became of it; the generator prints one.
+// loadResult is the result of a load, which the generator prints.
 type loadResult struct {
 	Accepted int64         `json:"accepted"` // events, each exactly once
 	Retried  int64         `json:"retried"`  // requests that were sent again
-	Lost     int64         `json:"lost"`     // events that were never answered: their fate is not known
+	Lost     int64         `json:"lost"`     // events without an answer: maybe accepted, maybe not
 	Start    time.Time     `json:"start"`
 	Took     time.Duration `json:"took"` // until the last answer
 	P50      int64         `json:"p50"`  // µs until the answer
@@ -72,7 +72,7 @@ type loadResult struct {
 // loadCmd is the load generator's process.
 type loadCmd struct{}
 
-// Run does what it reads from stdin.
+// Run runs the load that it reads from stdin.
 func (loadCmd) Run(ctx context.Context, term *console) error {
 	var spec loadSpec
 	if err := json.NewDecoder(term.in).Decode(&spec); err != nil {
@@ -106,7 +106,7 @@ func newLoad(spec loadSpec) (*load, error) {
 	return &load{loadSpec: spec, plain: client}, err
 }
 
-// run sends until the load is over, or ctx is; what was begun is ended.
+// run sends until the load or ctx ends. It waits for the requests that have begun.
 func (l *load) run(ctx context.Context) loadResult {
 	l.start = time.Now()
 	var clients sync.WaitGroup
@@ -125,9 +125,8 @@ func (l *load) run(ctx context.Context) loadResult {
 	}
 }
 
-// turns gives the moments to send at, at the wanted rate. A client that comes
-// late finds the moment that it missed, so waiting is part of the latency.
-// Without a rate it is always now.
+// turns returns the planned times to send at, at the intended rate. A late client gets the time
+// that it missed, so the delay is part of the latency. Without a rate the time is now.
 func turns(ctx context.Context, start time.Time, rate float64, length time.Duration) func() (time.Time, bool) {
 	end := start.Add(length)
 	var turn atomic.Int64

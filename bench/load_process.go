@@ -45,7 +45,7 @@ func (p *paced) stop(ctx context.Context) (r loadResult, err error) {
 }
 
 // runWorker gives spec to a process of our own program and reads its result.
-// cpu is what it used.
+// cpu is the CPU time that the process used.
 func runWorker(ctx context.Context, name string, spec, result any, limit time.Duration) (cpu time.Duration, err error) {
 	w, err := startWorker(name, spec)
 	if err != nil {

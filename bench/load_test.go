@@ -152,7 +152,7 @@ func TestLoadChoosesCompanyAndType(t *testing.T) {
 	}
 }
 
-// TestLoadCountsRefusals: 429 and 503 are told apart from other trouble.
+// TestLoadCountsRefusals: answers 429 and 503 are not counted as other errors.
 func TestLoadCountsRefusals(t *testing.T) {
 	t.Parallel()
 	answers := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusAccepted}
@@ -170,7 +170,7 @@ func TestLoadCountsRefusals(t *testing.T) {
 	}
 }
 
-// TestLoadEndsWhatItBegan: a load that is told to stop loses nothing.
+// TestLoadEndsWhatItBegan: a cancelled load finishes its requests and loses no event.
 func TestLoadEndsWhatItBegan(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// machine is where and with what the figures were taken.
+// machine describes the machine and the versions of a run.
 type machine struct {
 	Date      string `json:"date"`
 	CPU       string `json:"cpu"`

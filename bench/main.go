@@ -1,7 +1,7 @@
 // Command bench measures the daemon against what the machine can do: it starts
 // a Redis, the daemon, a receiver and a load generator as separate processes on
 // loopback, and compares with a plain loop of POSTs to the same receiver.
-// docs/benchmarks.md says what is measured and how.
+// docs/benchmarks.md describes the measurements.
 package main
 
 import (
@@ -30,7 +30,7 @@ type workerCmd struct {
 	Hostile  hostileCmd  `cmd:""`
 }
 
-// console is what a command reads and writes.
+// console has the standard streams of a command.
 type console struct {
 	in       io.Reader
 	out, err io.Writer

@@ -15,11 +15,11 @@ import (
 	"spendhook/internal/child"
 )
 
-// process is one of the processes under test. It dies with the bench.
+// process is one of the processes under test. It ends with the bench.
 type process struct {
 	*child.Process
 	name string
-	log  string // file of what it wrote
+	log  string // file of its output
 }
 
 // startProcess runs a program whose output goes to dir/name.log.

@@ -47,7 +47,7 @@ func parseStat(line []byte) (own, children time.Duration, err error) {
 	return ticks[0] + ticks[1], ticks[2] + ticks[3], nil
 }
 
-// cores is what all cores have done since the machine started, in ticks.
+// cores has the CPU times of all cores since the machine started, in ticks.
 type cores struct{ idle, all int64 }
 
 func readCores() (cores, error) {

@@ -36,7 +36,7 @@ type receiver struct {
 	endpoints []*endpoint
 }
 
-// addresses is what the receiver prints when it is up.
+// addresses has the addresses of the receiver, which prints them when it listens.
 type addresses struct {
 	Control   string   `json:"control"`
 	Endpoints []string `json:"endpoints"`
@@ -136,7 +136,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // mode is how an endpoint answers.
 type mode struct {
-	Hang  bool          `json:"hang"`  // never, until the caller gives up
+	Hang  bool          `json:"hang"`  // no answer until the caller's time-out
 	Delay time.Duration `json:"delay"` // so late
 	Fail  float64       `json:"fail"`  // 500 to this share, at random
 }
@@ -166,7 +166,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// controls are what the bench asks of the receiver.
+// controls are the requests of the bench to the receiver.
 func (r *receiver) controls() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reset/{run}", func(w http.ResponseWriter, req *http.Request) {

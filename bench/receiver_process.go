@@ -92,7 +92,7 @@ func (r *receiverProcess) set(ctx context.Context, n int, m mode) error {
 	return r.post(ctx, fmt.Sprintf("/mode/0/%d", n), body)
 }
 
-// tally is what all endpoints received.
+// tally returns the counts of all endpoints.
 func (r *receiverProcess) tally(ctx context.Context) (tally, error) {
 	return r.askTally(ctx, fmt.Sprintf("/tally/0/%d", len(r.Endpoints)))
 }

@@ -139,7 +139,7 @@ func TestReceiverControls(t *testing.T) {
 	}
 }
 
-// TestReceiverMissing: what does not come is late, not forgotten.
+// TestReceiverMissing: a missing event counts as late.
 func TestReceiverMissing(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(1)

@@ -120,7 +120,7 @@ const loseScript = `local keys = redis.call('KEYS', 'asynq:*')
 for _, key in ipairs(keys) do redis.call('UNLINK', key) end
 return #keys`
 
-// loseQueues deletes all queues and what is in them.
+// loseQueues deletes all queues and their tasks.
 func (r *redisServer) loseQueues(ctx context.Context) error {
 	_, err := r.ask(ctx, "EVAL", loseScript, "0")
 	return err
@@ -150,8 +150,8 @@ func infoNumber(info, name string) (int64, error) {
 	return 0, errors.New("no " + name + " in INFO")
 }
 
-// rewriteNoMore waits until Redis does not rewrite its file, and keeps it from
-// beginning; rewriteAgain lets it.
+// rewriteNoMore disables rewrites of the append-only file and waits until none is running.
+// rewriteAgain enables rewrites.
 func (r *redisServer) rewriteNoMore(ctx context.Context) error {
 	_, err := r.ask(ctx, "CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
 	return errors.Join(err, await(ctx, drainTime, func() (bool, error) {

@@ -83,7 +83,7 @@ func verdict(f *figure) string {
 	}
 }
 
-// keepStats writes what Redis counts of its commands beside the profiles.
+// keepStats writes the command statistics of Redis next to the profiles.
 func (b *bench) keepStats(ctx context.Context, s *stack, name string) error {
 	if b.Profile == "" {
 		return nil

@@ -11,7 +11,7 @@ import (
 // of an empty store.
 const probeShare = 10
 
-// backlog accepts events while none can be claimed, and then lets them go.
+// backlog accepts events while none can be claimed, and then drains the backlog.
 func backlog(ctx context.Context, b *bench) error {
 	var list []backlogged
 	for range b.Rounds {
@@ -156,7 +156,7 @@ func (p *pile) begin(ctx context.Context) (err error) {
 	return p.st.redis.forbidClaims(ctx)
 }
 
-// drain lets the backlog go and waits until all of it is recorded.
+// drain starts the delivery of the backlog and waits until all of it is recorded.
 func (p *pile) drain(ctx context.Context) error {
 	if err := p.st.redis.allowClaims(ctx); err != nil {
 		return err

@@ -107,8 +107,8 @@ func (b *bench) slowBacklog(ctx context.Context, st *stack, run int64, r *beside
 	}))
 }
 
-// stillPending takes what was delivered from pending, and fails when nothing is
-// left: what was measured was no backlog.
+// stillPending subtracts the delivered events from pending. It fails when none is left, since
+// the run then measured no backlog.
 func (s *stack) stillPending(ctx context.Context, pending *int64) (err error) {
 	*pending, err = s.missing(ctx, *pending)
 	if err == nil && *pending <= 0 {

@@ -2,7 +2,7 @@ package main
 
 import "context"
 
-// blocked is what deliveries cost that wait behind open breakers.
+// blocked measures the cost of deliveries that wait for open breakers.
 func blocked(ctx context.Context, b *bench) error {
 	var empty, full, refused []float64
 	for range b.Rounds {

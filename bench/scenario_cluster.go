@@ -80,9 +80,9 @@ func (b *bench) shardsRound(ctx context.Context) (r shards, err error) {
 	return r, err
 }
 
-// placeCompanies divides companies into those whose keys a master has, and the
-// others. A subscriber of events that nobody sends makes the keys, which bear
-// the company's uuid.
+// placeCompanies divides companies into those with keys on a master, and the others. A
+// subscriber of an event type that is never sent creates the keys, whose names contain the
+// company's uuid.
 func (s *stack) placeCompanies(ctx context.Context, n int, on *redisServer) (of, spared []int, err error) {
 	list := s.receiver.subscriptions(firstOf(n), 1)
 	for i := range list {

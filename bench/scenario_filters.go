@@ -11,7 +11,7 @@ const (
 )
 
 // filters compares ten subscribers with filters, of which five match, with five that
-// have none: what a filter costs is what it costs to find that it does not match.
+// have none. The difference is the cost of a filter that does not match.
 func filters(ctx context.Context, b *bench) error {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {

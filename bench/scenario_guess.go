@@ -40,8 +40,8 @@ func onslaughts() []onslaught {
 	}
 }
 
-// besieged is what a run of guesses did. The p99s are those of the other
-// requests, in ms; cost is the daemon's CPU-µs for a guess.
+// besieged is the result of a run of guesses. The p99s, in ms, are those of other clients'
+// requests; cost is the CPU time of the daemon for one guess, in µs.
 type besieged struct {
 	quiet, p99, rate, cost float64
 }
@@ -92,8 +92,8 @@ func (b *bench) addGuess(o onslaught, runs []besieged) {
 	b.add("guess", o.name+": guesses", "1/s", "", values(func(r besieged) float64 { return r.rate })...)
 }
 
-// besiege times the others when it is quiet, then for as long while an attacker
-// guesses at a new client's secret.
+// besiege times the requests of other clients without an attack, and then for the same time
+// while an attacker guesses the secret of a new client.
 func (b *bench) besiege(ctx context.Context, d *daemon, o onslaught, from string) (r besieged, err error) {
 	client, err := d.newClient(ctx)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// illness is what befalls the first subscribers of a company.
+// illness is a fault of the first subscribers of a company.
 type illness struct {
 	name    string
 	sick    int
@@ -15,7 +15,7 @@ type illness struct {
 	refuses bool // their ports have no listener
 }
 
-// ward is a company with many subscribers, some of which fall ill.
+// ward is a company with many subscribers, some of which are faulty.
 type ward struct {
 	name        string
 	subscribers int
@@ -100,8 +100,8 @@ func (w ward) p99(ctx context.Context, b *bench, c illness) (float64, error) {
 // everyAttempt is longer than any delivery stays without a record.
 const everyAttempt = 30 * time.Second
 
-// account waits until the healthy have every event, and until each of the sick
-// has a delivery of every event, whatever its status.
+// account waits until the healthy subscribers have received every event, and until each faulty
+// subscriber has a delivery of every event, in any status.
 func (w ward) account(ctx context.Context, st *stack, ids []string, sick int, accepted int64) (t tally, err error) {
 	expected := accepted * int64(w.subscribers-sick)
 	err = await(ctx, everyAttempt, func() (bool, error) {
@@ -125,7 +125,7 @@ func (w ward) account(ctx context.Context, st *stack, ids []string, sick int, ac
 	return t, nil
 }
 
-// deadAddress is on loopback, without a listener.
+// deadAddress returns an address on loopback without a listener.
 func deadAddress(ctx context.Context) (string, error) {
 	port, err := freePort(ctx)
 	return "http://127.0.0.1:" + port + "/hook", err

@@ -44,9 +44,9 @@ func (b *bench) recovery(ctx context.Context, name string, replicas, kills int, 
 	return nil
 }
 
-// killed is what a kill led to.
+// killed is the result of a kill.
 type killed struct {
-	late       time.Duration // until the last of what was in flight was attempted
+	late       time.Duration // until the last interrupted delivery was attempted
 	all        time.Duration // until the last event sent before the kill was delivered
 	deliveries int64         // all of them: nothing is lost
 	repeats    int64

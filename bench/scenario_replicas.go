@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// idled is what idle replicas did in one look at them.
+// idled is one measurement of idle replicas.
 type idled struct {
 	trips         float64 // round trips to Redis a second, each
 	daemon, redis float64 // share of a core: each daemon, all of Redis
 }
 
-// replicas counts what idle replicas ask of Redis.
+// replicas counts the commands of idle replicas to Redis.
 func replicas(ctx context.Context, b *bench) error {
 	return errors.Join(
 		b.idleReplicas(ctx, "replicas", stackOptions{}, 60),
@@ -47,7 +47,7 @@ func (b *bench) idleReplicas(ctx context.Context, name string, o stackOptions, g
 	return nil
 }
 
-// noGrowth is what counts as none, with the noise of the counting.
+// noGrowth is the largest growth that counts as none, because counts are noisy.
 const noGrowth = 1.1
 
 func (b *bench) idleRounds(ctx context.Context, st *stack, n int) (rounds []idled, err error) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// tenant is a company that floods, and what its receiver makes of it.
+// tenant is a company that floods, with the behaviour of its receiver.
 type tenant struct {
 	name     string
 	fanOut   int
@@ -141,7 +141,7 @@ func (t tenant) flood(ctx context.Context, b *bench, st *stack, run int64, r *fl
 	return err
 }
 
-// drainEvery is how exactly the end of a backlog is known beside a bystander.
+// drainEvery is the interval at which the end of a backlog is checked beside a bystander.
 const drainEvery = 250 * time.Millisecond
 
 // awaitDelivered waits until no delivery of those that are expected is missing,

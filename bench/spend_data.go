@@ -23,7 +23,7 @@ const (
 	cardShare      = 10  // a card for so many reimbursements
 )
 
-// spendData is invented data in a file that import reads, and what is in it.
+// spendData describes a file of invented data for an import.
 type spendData struct {
 	file                 string
 	rows                 int64

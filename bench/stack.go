@@ -15,7 +15,7 @@ type stack struct {
 	masters     []*redisServer // all of them
 	daemons     []*daemon
 	receiver    *receiverProcess
-	other       *receiverProcess // of those who must not notice; nil unless wanted
+	other       *receiverProcess // of the bystanders; nil without bystanders
 	certificate certificate
 	settings    settings
 	options     stackOptions
@@ -124,7 +124,7 @@ func (s *stack) subscribe(ctx context.Context, companies, each int) ([]string, e
 	return s.daemons[0].subscribeAll(ctx, s.receiver.subscriptions(firstOf(companies), each))
 }
 
-// newRun has the receivers forget, and count only what is sent from now on.
+// newRun resets the receivers. They count only the events of the new run.
 func (s *stack) newRun(ctx context.Context) (int64, error) {
 	s.runs++
 	err := s.receiver.reset(ctx, s.runs)
@@ -164,7 +164,7 @@ func (s *stack) targets() []target {
 // bareClients is how many goroutines the bare loop has, and the load.
 const bareClients = 64
 
-// bare is what a plain loop of POSTs to the receiver reaches, per second.
+// bare returns the requests per second of a plain loop of POSTs to the receiver.
 func (s *stack) bare(ctx context.Context) (float64, error) {
 	run, err := s.newRun(ctx)
 	if err != nil {

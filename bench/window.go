@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// window is what went on for a while.
+// window is a measurement over some time.
 type window struct {
 	took     time.Duration
 	cpu      usage
@@ -19,7 +19,7 @@ func (w window) share() float64 { return (w.cpu.daemon + w.cpu.redis).Seconds() 
 // rate is deliveries/s.
 func (w window) rate() float64 { return float64(w.distinct) / w.took.Seconds() }
 
-// watch looks on for a while.
+// watch measures for some time.
 func (s *stack) watch(ctx context.Context, length time.Duration) (w window, err error) {
 	start := time.Now()
 	before, err := s.usage()

@@ -46,7 +46,7 @@ func runChild() {
 	select {}
 }
 
-// child starts a replica in a process of its own and returns what kills it.
+// child starts a replica in its own process and returns a function that kills it.
 func (h *harness) child() (kill func()) {
 	h.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -76,7 +76,7 @@ func TestBulkOf500With50DoomedThroughFiveKills(t *testing.T) {
 			h.wantFinished(job.UUID, h.finished(job.UUID)+10)
 			kill()
 			if n := h.finished(job.UUID); n == 500 {
-				h.t.Errorf("kill %d came when all was done", i+1)
+				h.t.Errorf("kill %d came after the job had ended", i+1)
 			}
 		}
 		h.child()
@@ -109,9 +109,9 @@ func TestCrashAfterCreateBeforePublish(t *testing.T) {
 	})
 }
 
-// A publisher that fails at first, before or after it took the event, leaves
-// what two crash points leave.
-func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
+// A publisher that fails at first, before or after it accepted the event, leaves the same
+// state as a crash at these two points. The outcomes are published later.
+func TestFailedOutcomesArePublishedLater(t *testing.T) {
 	t.Parallel()
 	for name, publishFirst := range map[string]bool{"before publish": false, "after publish before mark": true} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestOutcomesThatAreNotPublishedAtOnce(t *testing.T) {
 	}
 }
 
-// One replica goes on only when the other, which was told nothing, does its part.
+// The first replica blocks until the second one has worked on the job, unprompted.
 func TestTwoReplicasShareTheWork(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
@@ -169,8 +169,8 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 	})
 }
 
-// Each outcome is published and the answer about it lost, so that another
-// attempt, of whichever replica, finds it known.
+// The answer to each publication is lost, so that a further try, by either replica, finds the
+// event known. Each item and job is counted once.
 func TestItemsAndJobsAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
@@ -203,14 +203,14 @@ func TestItemsAndJobsAreCountedOnce(t *testing.T) {
 
 func TestStopUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
-	for name, grace := range map[string]time.Duration{"with grace": time.Minute, "at once": 0} {
+	for name, timeout := range map[string]time.Duration{"drains": time.Minute, "stops at once": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(h *harness) {
 				r := h.replica(nil).start()
 				job := r.submit(bulk(500))
 				h.wantFinished(job.UUID, 20)
-				r.stop(grace)
+				r.stop(timeout)
 				n := h.finished(job.UUID)
 				if n == 500 {
 					h.t.Error("stop waited for the whole job")
@@ -223,11 +223,11 @@ func TestStopUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-func TestRedisAwayWhileItWorks(t *testing.T) {
+func TestRedisRestartsDuringAJob(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		if err := h.client.ConfigSet(h.t.Context(), "appendfsync", "always").Err(); err != nil {
-			h.t.Fatal(err) // what it answered must still be there after the kill
+			h.t.Fatal(err) // answered writes must survive the kill
 		}
 		r := h.replica(nil).start()
 		job := r.submit(bulk(500))

@@ -27,15 +27,15 @@ import (
 
 const retention = 7 * 24 * time.Hour
 
-// acme (EUR, limit 1,000.00) has one user, ann; bolt has none.
+// Company acme (EUR, limit 1,000.00) has one user, ann; company bolt has no user.
 var (
 	acme = uuid.MustParse("a0000000-0000-4000-8000-000000000000")
 	bolt = uuid.MustParse("c0000000-0000-4000-8000-000000000000")
 	ann  = uuid.MustParse("a0000000-0000-4000-8000-000000000001")
-	bob  = uuid.MustParse("b0000000-0000-4000-8000-000000000001") // of nobody's
+	bob  = uuid.MustParse("b0000000-0000-4000-8000-000000000001") // unknown user
 )
 
-// harness is a database and a Redis, and what replicas on them have published.
+// harness is a database and a Redis, and records the events that replicas publish.
 type harness struct {
 	t       *testing.T
 	options storage.Options
@@ -100,7 +100,7 @@ func load(t *testing.T, s *storage.DB) {
 	}
 }
 
-// publish is the publisher, observed.
+// publish publishes events and counts each that is new.
 func (h *harness) publish(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 	results, err := h.accept(ctx, batch)
 	h.mu.Lock()
@@ -143,10 +143,10 @@ func (r *replica) start() *replica {
 	return r
 }
 
-// stop gives running items some grace, once.
-func (r *replica) stop(grace time.Duration) {
+// stop drains the replica for at most the timeout. Further calls do nothing.
+func (r *replica) stop(timeout time.Duration) {
 	r.stopOnce.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		r.Stop(ctx)
 	})
@@ -165,8 +165,8 @@ func (r *replica) jobs(s cards.JobStatus) float64 {
 	return testutil.ToFloat64(r.metrics.jobs.WithLabelValues(string(s)))
 }
 
-// bulk asks for n cards, of which the first of each ten is doomed: for a user
-// that there is not, or above the limit.
+// bulk requests n cards. The first of each ten must fail: its user does not exist, or it is
+// above the limit.
 func bulk(n int) []cards.Request {
 	list := make([]cards.Request, n)
 	for i := range list {
@@ -180,8 +180,8 @@ func bulk(n int) []cards.Request {
 
 func doomed(n int) int { return (n + 9) / 10 }
 
-// wantDone waits for the end of a job that bulk asked for, and checks all of it:
-// one card for each item but the doomed, and one event for every item.
+// wantDone waits for the end of a job of bulk requests and checks it: one card for each item
+// that must not fail, and one event for every item.
 func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
 	var job cards.Job
@@ -280,7 +280,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	deadline := time.Now().Add(patience)
 	for ; !ok(); <-look.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 const (
 	// itemTimeout bounds one item.
 	itemTimeout = 10 * time.Second
-	// itemRetry is a worker's first wait after an item that failed.
+	// itemRetry is a worker's first wait after a failed item.
 	itemRetry = 100 * time.Millisecond
 )
 
-// work takes one item after the other until Stop begins or ctx ends, and waits
-// while there is none.
+// work processes one item after the other until Stop is called or ctx ends. It waits while
+// there is no item.
 func (r *Runner) work(ctx context.Context) {
 	for failures := 0; !r.isStopping(); {
 		found, err := r.next(ctx)
@@ -50,7 +50,7 @@ func (r *Runner) idle(ctx context.Context) {
 	}
 }
 
-// wakeOne has one idle worker look for items, now or when the next is idle.
+// wakeOne wakes one idle worker, now or when the next worker becomes idle.
 func (r *Runner) wakeOne() {
 	select {
 	case r.wake <- struct{}{}:
@@ -58,9 +58,9 @@ func (r *Runner) wakeOne() {
 	}
 }
 
-// next creates the card of the item whose turn it is, or finds why not, and
-// tells of it. An outcome that cannot be published now stays in the outbox. Where one
-// item was there may be more, so it wakes another worker.
+// next creates the card of the next item, or stores why it cannot be created, and publishes the
+// outcome. An outcome that cannot be published now stays in the outbox. It wakes another
+// worker, because there may be more items.
 func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
@@ -77,9 +77,9 @@ func (r *Runner) next(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// look counts the items that are left, and wakes a worker if there are any: they
-// may come from another replica, from one that died, or be due again after a
-// failure. Then it ends jobs, and counts those that no other replica ended.
+// look counts the pending items and wakes a worker if there are any: they may come from another
+// replica, from a lost one, or be due again after a failure. Then it ends finished jobs, and
+// counts the jobs that it ended.
 func (r *Runner) look(ctx context.Context) error {
 	n, err := r.opts.Store.PendingItems(ctx)
 	if err != nil {

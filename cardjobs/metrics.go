@@ -68,8 +68,8 @@ func histogram(name, help string) prometheus.Histogram {
 	})
 }
 
-// told counts an outcome whose event was published.
-func (m *metrics) told(item *cards.Item) {
+// published counts an outcome with a published event.
+func (m *metrics) published(item *cards.Item) {
 	outcome := itemCreated
 	if item.Status == cards.ItemError {
 		outcome = itemError

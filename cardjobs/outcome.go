@@ -20,7 +20,7 @@ const (
 	typeError   = "CARD_CREATION_REQUEST_ERROR"
 )
 
-// metadata is what an outcome's event tells beside its type and errors.
+// metadata is the metadata of an outcome's event, without its errors.
 type metadata struct {
 	RequestUUID uuid.UUID  `json:"requestUuid"`
 	JobUUID     uuid.UUID  `json:"jobUuid"`
@@ -30,8 +30,8 @@ type metadata struct {
 	Alias       string     `json:"alias"`
 }
 
-// event is made of nothing but what is stored of a finished item, so it is the
-// same on every try and in every replica, and can be accepted only once.
+// event makes the event of a finished item from stored fields only. So it is the same on every
+// try and in every replica, and is accepted once.
 func event(item *cards.Item) (events.Event, error) {
 	e := events.Event{
 		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
@@ -51,22 +51,21 @@ func event(item *cards.Item) (events.Event, error) {
 	return e, nil
 }
 
-// verdict says what the publisher's answer means for an outcome.
+// verdict is the meaning of the publisher's answer for an outcome.
 type verdict string
 
 const (
 	pending  verdict = ""         // must be tried again
-	told     verdict = "told"     // is told, by this call or before
-	conflict verdict = "conflict" // the id is taken by another content
-	tooOld   verdict = "too_old"  // may not be told any more
-	refused  verdict = "refused"  // never will be accepted
+	told     verdict = "told"     // published, by this call or an earlier one
+	conflict verdict = "conflict" // the id belongs to an event with other content
+	tooOld   verdict = "too_old"  // too old to be accepted
+	refused  verdict = "refused"  // refused for another permanent reason
 )
 
-// judge is pure. A conflict is final: the id belongs to an event that stays. It
-// takes someone who may write events for the company and uses the request's uuid
-// in an id of their own before we do, or a release that words outcomes
-// differently, started between a publication and its mark; then the subscribers
-// were told. What lies in the future is accepted once the clocks agree.
+// judge is a pure function. A conflict is final, because the id belongs to an event that stays.
+// There are two ways to a conflict: a client of the company used the request's UUID in its own
+// event id, or a release with other texts started between a publication and its mark (then the
+// event was published). An event in the future is accepted once the clocks agree.
 func judge(r publish.Result) verdict {
 	var bad *invalid.Error
 	switch {
@@ -87,7 +86,7 @@ func has(e *invalid.Error, code string) bool {
 	return slices.ContainsFunc(e.Fields, func(f invalid.Field) bool { return f.Code == code })
 }
 
-// publish tells outcomes and takes what is settled off the outbox.
+// publish publishes outcomes and removes the settled ones from the outbox.
 func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	batch := make([]events.Event, len(items))
 	for i := range items {
@@ -112,7 +111,7 @@ func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	marked, err := r.opts.Store.MarkPublished(ctx, settled...)
 	if err == nil {
 		for i := range items {
-			if marked[items[i].RequestUUID] { // else another counts it
+			if marked[items[i].RequestUUID] { // else another replica counts it
 				r.count(&items[i], results[i])
 			}
 		}
@@ -123,19 +122,19 @@ func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 func (r *Runner) count(item *cards.Item, result publish.Result) {
 	v := judge(result)
 	if v == told {
-		r.metrics.told(item)
+		r.metrics.published(item)
 		return
 	}
 	r.metrics.items.WithLabelValues(string(v)).Inc()
-	r.opts.Logger.Error("the outcome of a card request cannot be published", "reason", string(v), "event_id", result.ID,
+	r.opts.Logger.Error("card outcome cannot be published", "reason", string(v), "event_id", result.ID,
 		"company_uuid", item.CompanyUUID, "job_uuid", item.JobUUID, "item_index", item.Index, "exception.message", result.Err)
 }
 
 // outboxBatch is how many outcomes are published at once.
 const outboxBatch = 200
 
-// publishPending publishes what is in the outbox: what crashes and failures
-// left there, and at times what a worker is just about to publish.
+// publishPending publishes the outcomes in the outbox. They are left over from crashes and
+// failures, or a worker is about to publish them.
 func (r *Runner) publishPending(ctx context.Context) error {
 	for {
 		items, err := r.opts.Store.PendingOutcomes(ctx, outboxBatch)

@@ -1,6 +1,6 @@
-// Package cardjobs runs the bulk creation of cards: it has the card of each item
-// of a stored job created exactly once, companies in turn, and publishes exactly
-// one event about its outcome, whatever crashes in between.
+// Package cardjobs runs the bulk creation of cards. It creates the card of each item of a
+// stored job exactly once, companies in turn, and publishes exactly one event about its
+// outcome, also after a crash.
 //
 // The database is the queue: items that are PENDING, and outcomes in the outbox.
 // A worker claims, does and ends an item in one transaction.
@@ -21,7 +21,7 @@ import (
 	"spendhook/storage/cards"
 )
 
-// Publish takes events as publish.Publisher.Accept does.
+// Publish accepts events as publish.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
 // Options configures [New]. Store and Publish are required.
@@ -30,13 +30,13 @@ type Options struct {
 	Publish Publish
 
 	Concurrency int           // items worked on at once; default 8
-	LookEvery   time.Duration // how often items are looked for that other replicas stored or left, and counted; default 2 s
-	OutboxEvery time.Duration // how often outcomes that were left unpublished are looked for; default 2 s
-	PurgeEvery  time.Duration // how often old jobs are forgotten; default 1 h
+	LookEvery   time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
+	OutboxEvery time.Duration // how often unpublished outcomes are published; default 2 s
+	PurgeEvery  time.Duration // how often old jobs are deleted; default 1 h
 	Retention   time.Duration // how long a job can be read, from its creation; default 30 days
 
-	// Reports says whether this replica's metrics show what all replicas share; nil:
-	// they do.
+	// Reports says whether this replica's metrics include values that all replicas share;
+	// nil: they do.
 	Reports func() bool
 
 	Logger     *slog.Logger          // nil: discard
@@ -69,7 +69,7 @@ type Runner struct {
 	opts    Options
 	metrics *metrics
 
-	wake     chan struct{} // has an element when an idle worker is to look for items
+	wake     chan struct{} // has an element when an idle worker must check for items
 	stopping chan struct{} // closed when Stop begins
 	endLoops context.CancelFunc
 	endWork  context.CancelFunc
@@ -85,9 +85,8 @@ func New(o Options) *Runner {
 	}
 }
 
-// Submit stores 1 to 500 requests as a job. Once it has returned the job, all of
-// it will be done, by this replica or another. The errors are those of
-// cards.Store.CreateCardJob.
+// Submit stores 1 to 500 requests as a job. Once it has returned, this replica or another one
+// completes the job. The errors are those of cards.Store.CreateCardJob.
 func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
@@ -98,7 +97,7 @@ func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards
 	return job, nil
 }
 
-// Start begins to work on items and to look for what was left undone.
+// Start starts to process items, including those that other replicas left unfinished.
 func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	loops, endLoops := context.WithCancel(work)
@@ -111,9 +110,8 @@ func (r *Runner) Start(ctx context.Context) {
 	r.running.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
 }
 
-// Stop takes in no more items and lets the running ones finish until ctx ends;
-// what is cut short then is as if it had not begun. It returns when nothing runs
-// any more.
+// Stop starts no more items and lets running ones finish until ctx ends. Cancelled items are
+// rolled back. It returns when nothing is running.
 func (r *Runner) Stop(ctx context.Context) {
 	close(r.stopping)
 	r.endLoops()
@@ -122,7 +120,7 @@ func (r *Runner) Stop(ctx context.Context) {
 	r.endWork()
 }
 
-// purge forgets jobs past their retention, and old Idempotency-Keys.
+// purge deletes jobs past their retention, and old Idempotency-Keys.
 func (r *Runner) purge(ctx context.Context) error {
 	before := r.opts.Now().Add(-r.opts.Retention)
 	for {

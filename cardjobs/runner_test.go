@@ -82,7 +82,7 @@ func TestContractEventsOfCards(t *testing.T) {
 	}
 }
 
-func TestWhatThePublishersAnswerMeans(t *testing.T) {
+func TestVerdictOnThePublishersAnswer(t *testing.T) {
 	t.Parallel()
 	with := func(code string) error {
 		e := &invalid.Error{}
@@ -107,8 +107,7 @@ func TestWhatThePublishersAnswerMeans(t *testing.T) {
 	}
 }
 
-// finish does the work on the first items of a new job at the given times,
-// without publishing.
+// finish processes the first items of a new job at the given times, without publishing.
 func (h *harness) finish(at ...time.Time) cards.Job {
 	h.t.Helper()
 	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at)), cards.Once{}))(h.t)
@@ -128,7 +127,7 @@ func (h *harness) create(now time.Time) cards.Item {
 	return item
 }
 
-func TestOutcomesTooOldToPublishAreGivenUp(t *testing.T) {
+func TestOutcomesTooOldToPublishAreDropped(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		now := time.Now()
@@ -151,8 +150,8 @@ func (h *harness) wantPending(n int) {
 	}
 }
 
-// Here the clock of the replica that did the work is ahead.
-func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
+// An outcome of a replica with a clock that is ahead waits. It does not delay other outcomes.
+func TestOutcomesOfTheFutureWait(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		now := time.Now()
@@ -178,7 +177,7 @@ func TestOutcomesOfTheFutureWaitAndHoldUpNobody(t *testing.T) {
 	})
 }
 
-func TestOutcomeWhoseEventIDIsTakenIsGivenUp(t *testing.T) {
+func TestOutcomeWithATakenEventIDIsDropped(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		job := h.finish(time.Now(), time.Now())
@@ -218,12 +217,12 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 	})
 }
 
-// ago is the same database as it was used at another time.
+// ago is a store on the same database with a clock that is d behind.
 func (h *harness) ago(d time.Duration) *cards.Store {
 	return cards.New(cards.Options{DB: h.db, Now: func() time.Time { return time.Now().Add(-d) }})
 }
 
-func TestOldJobsAreForgottenOnceTheyAreOver(t *testing.T) {
+func TestOldJobsAreDeletedOnceTheyHaveEnded(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		past := h.ago(31 * 24 * time.Hour)
@@ -276,9 +275,9 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	})
 }
 
-// What another replica stored and did not do is found without a sign of it, and
-// every item and job is counted.
-func TestWhatWasLeftIsFound(t *testing.T) {
+// A replica finds items that another replica stored but did not process, without a wake-up.
+// Every item and job is counted.
+func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		const jobs = 40
@@ -315,7 +314,7 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 			o.Concurrency = workers
 			o.Publish = func(ctx context.Context, batch []events.Event) ([]publish.Result, error) {
 				if _, worker := ctx.Deadline(); !worker {
-					return nil, events.ErrUnavailable // it is the outbox, which would publish before the worker
+					return nil, events.ErrUnavailable // the outbox loop must not publish before the worker
 				}
 				begun <- batch[0].CompanyUUID
 				<-goOn
@@ -347,7 +346,7 @@ func TestDatabaseAwayWhileItWorks(t *testing.T) {
 	job := r.submit(bulk(500))
 	h.wantFinished(job.UUID, 20)
 	server.Stop()
-	eventually(t, "an item is tried in vain", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
+	eventually(t, "an item fails", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
 	server.Restart()
 	h.wantDone(job.UUID)
 }
@@ -360,7 +359,7 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	job := r.submit(bulk(200))
 	h.wantFinished(job.UUID, 5)
 	server.Stop()
-	eventually(t, "items are tried in vain", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
+	eventually(t, "items fail", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
 	start := time.Now()
 	r.stop(patience)
 	if took := time.Since(start); took > itemTimeout*9/10 {
@@ -371,13 +370,13 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	h.wantDone(job.UUID)
 }
 
-// A publisher that hangs holds up a stop for no longer than its grace, and only
-// when a worker waits for it.
-func TestStopIsNotHeldUpByAPublisherThatHangs(t *testing.T) {
+// A publisher that hangs delays Stop at most until its context ends, and only when a worker
+// waits for it.
+func TestHangingPublisherDoesNotBlockStop(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		begin func(*harness, *replica)
-		grace time.Duration
+		drain time.Duration
 	}{
 		"in a worker":   {func(_ *harness, r *replica) { r.submit(bulk(1)) }, 10 * time.Millisecond},
 		"in the outbox": {func(h *harness, _ *replica) { h.finish(time.Now()) }, patience},
@@ -398,7 +397,7 @@ func TestStopIsNotHeldUpByAPublisherThatHangs(t *testing.T) {
 				r.start()
 				<-called
 				start := time.Now()
-				r.stop(c.grace)
+				r.stop(c.drain)
 				if took := time.Since(start); took > itemTimeout*9/10 {
 					h.t.Errorf("took %s", took)
 				}
@@ -429,8 +428,8 @@ func TestBackoffDoublesUpToABound(t *testing.T) {
 	}
 }
 
-// A pass that keeps failing is tried less and less often, and at the usual
-// pace once it works again.
+// A pass that keeps failing is retried with increasing pauses. After a success the usual
+// interval applies again.
 func TestLoopBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -40,9 +40,10 @@ type Config struct {
 	Console       console       `yaml:"console"`
 }
 
-// Redis configures the connection: the URL (as text, or as the name of a file that holds
-// it), the CA of its certificate, and a client certificate. Memory is its size in bytes (0:
-// its maxmemory, or half of this machine's when embedded). New events may fill a share of it.
+// Redis configures the connection: the URL, or a file with the URL, the CA of the server's
+// certificate, and a client certificate. Memory is the memory of Redis in bytes; 0 means its
+// maxmemory, or half of this machine's memory for an embedded Redis. New events may fill the
+// share HighWater of it.
 type Redis struct {
 	URL       secret.Text `yaml:"url"`
 	URLFile   string      `yaml:"url_file"`
@@ -51,11 +52,11 @@ type Redis struct {
 	KeyFile   string      `yaml:"key_file"`
 	Memory    int         `yaml:"memory"`
 	HighWater float64     `yaml:"high_water"`
-	FullSync  bool        `yaml:"full_sync"` // of an embedded one
+	FullSync  bool        `yaml:"full_sync"` // of an embedded Redis
 }
 
-// Storage says where the spend data is, with the files as of Redis. An empty URL means SQLite in the data
-// directory; MaxConns 0 lets the database's kind decide.
+// Storage configures the connection to the spend database, with files as in Redis. An empty
+// URL means SQLite in the data directory. MaxConns 0 means the default of the database.
 type Storage struct {
 	URL      secret.Text `yaml:"url"`
 	URLFile  string      `yaml:"url_file"`
@@ -66,7 +67,7 @@ type Storage struct {
 	FullSync bool        `yaml:"full_sync"` // of SQLite
 }
 
-// Log says what is logged, and how.
+// Log configures the level and the format of the log.
 type Log struct {
 	Level  string `yaml:"level"`
 	Format string `yaml:"format"`
@@ -90,7 +91,7 @@ type trustedIssuer struct {
 	CompanyClaim string   `yaml:"company_claim"`
 }
 
-// events limits what is accepted and how long it is kept.
+// events limits accepted events and their retention.
 type events struct {
 	Retention        time.Duration `yaml:"retention"`
 	KeepDelivered    time.Duration `yaml:"keep_delivered"`
@@ -106,8 +107,8 @@ type eventType struct {
 	Description string `yaml:"description"`
 }
 
-// operations names the company that hears of the operational events of all
-// others; none when it is empty.
+// operations names the company whose subscribers also receive the operational events of all
+// other companies; empty means none.
 type operations struct {
 	Company string `yaml:"company"`
 }
@@ -140,8 +141,8 @@ type cards struct {
 	Concurrency int `yaml:"concurrency"`
 }
 
-// egressRules says which addresses may be called besides public https ones, and the
-// proxy that deliveries go through; none when ProxyURL is empty.
+// egressRules configures which addresses deliveries may call besides public https ones, and
+// the proxy for deliveries; an empty ProxyURL means no proxy.
 type egressRules struct {
 	AllowHTTP    bool           `yaml:"allow_http"`
 	AllowCIDRs   []netip.Prefix `yaml:"allow_cidrs"`
@@ -150,9 +151,9 @@ type egressRules struct {
 	ProxyCAFile  string         `yaml:"proxy_ca_file"`
 }
 
-// Encryption has the keys of the secrets in Redis and SQL, each as text or as
-// the name of a file that holds it. Without a key one is kept in the data
-// directory. The old keys only open.
+// Encryption has the keys that encrypt the secrets in Redis and SQL, each as text or as a
+// file. Without a key, the daemon creates one in the data directory. The old keys only
+// decrypt.
 type Encryption struct {
 	Key         secret.Text   `yaml:"key"`
 	KeyFile     string        `yaml:"key_file"`
@@ -160,8 +161,8 @@ type Encryption struct {
 	OldKeyFiles []string      `yaml:"old_key_files"`
 }
 
-// Limits are requests, or the items in them, a second and at once, of which a
-// rate of 0 limits nothing; and events that a company may have pending.
+// Limits are the rates of requests, or of the items in them, per second, with their bursts,
+// and the pending events of a company. A rate of 0 means no limit.
 type Limits struct {
 	ClientRate     int `yaml:"client_rate"`
 	ClientBurst    int `yaml:"client_burst"`
@@ -183,18 +184,18 @@ type console struct {
 	ClientCertificates string `yaml:"client_certificates"`
 }
 
-// ConsoleCertificateRequired says whether a browser needs a client certificate. Where
-// none can be presented, which is in dev only, it does not.
+// ConsoleCertificateRequired reports whether a browser needs a client certificate. Without
+// mutual TLS, which only dev allows, it needs none.
 func (c *Config) ConsoleCertificateRequired() bool {
 	return c.Console.ClientCertificates == required && c.TLS.mutualTLS()
 }
 
-// metrics says what metrics show: the backlog of so many companies, 0 for none.
+// metrics configures how many companies the backlog metric shows; 0 means none.
 type metrics struct {
 	TopCompanies int `yaml:"top_companies"`
 }
 
-// httpLimits bounds what a client may hold of a listener.
+// httpLimits bounds the connections and times of clients on a listener.
 type httpLimits struct {
 	MaxConnections           int           `yaml:"max_connections"`
 	MaxConnectionsPerAddress int           `yaml:"max_connections_per_address"`
@@ -245,8 +246,8 @@ func (c clientCertificates) byGroup() map[string]string {
 // mutualTLS reports whether clients have a way to present a certificate.
 func (t tlsFiles) mutualTLS() bool { return t.ClientCAFile != "" || len(t.TrustedProxies) > 0 }
 
-// CertificateRequired says for every group of operations whether a client needs
-// a certificate. Where none can be presented, which is in dev only, none is.
+// CertificateRequired reports for every group of operations whether a client needs a
+// certificate. Without mutual TLS, which only dev allows, no group does.
 func (c *Config) CertificateRequired() map[string]bool {
 	groups := map[string]bool{"console": c.ConsoleCertificateRequired()}
 	for group, value := range c.TLS.ClientCertificates.byGroup() {
@@ -255,10 +256,10 @@ func (c *Config) CertificateRequired() map[string]bool {
 	return groups
 }
 
-// DefaultIssuer is the issuer of a daemon that was told no other.
+// DefaultIssuer is the default of auth.issuer.
 const DefaultIssuer = "spendhook"
 
-// defaults returns the settings of a daemon that was told nothing.
+// defaults returns the default settings.
 func defaults() Config {
 	return Config{
 		Listen:        "127.0.0.1:8080",

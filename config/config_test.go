@@ -94,7 +94,7 @@ func TestSyntaxErrorsNameFileAndLine(t *testing.T) {
 	}
 }
 
-func TestFlagsBeatTheEnvironmentWhichBeatsTheFile(t *testing.T) {
+func TestFlagsOverrideTheEnvironmentWhichOverridesTheFile(t *testing.T) {
 	t.Parallel()
 	environ := []string{
 		"SPENDHOOK_LISTEN=127.0.0.1:1", "SPENDHOOK_ADMIN_LISTEN=127.0.0.1:2", "SPENDHOOK_PUBLIC_URL=http://env",

@@ -30,7 +30,7 @@ func Load(path string, environ []string, overrides map[string]string) (Config, e
 	return load(path, environ, overrides, (*Config).validate)
 }
 
-// LoadDaemon is Load for a daemon that is to serve, with ValidateDaemon.
+// LoadDaemon is Load for the command serve: it also requires TLS and mutual TLS outside dev.
 func LoadDaemon(path string, environ []string, overrides map[string]string) (Config, error) {
 	return load(path, environ, overrides, (*Config).validateDaemon)
 }
@@ -100,7 +100,7 @@ func isBlank(text []byte) bool {
 	return true
 }
 
-// syntaxError leaves out where in the parser it happened.
+// syntaxError removes the parser's internals from an error.
 func syntaxError(err error) error {
 	var e *yaml.LoadError
 	if errors.As(err, &e) && e.Mark.Line > 0 {
@@ -146,7 +146,7 @@ func (l *loader) pair(key string, line int, value *yaml.Node) {
 	}
 }
 
-// gone are settings of earlier versions, with what to do instead.
+// gone maps removed settings to the advice in their error.
 var gone = map[string]string{
 	"tls.terminated_by_proxy": "is gone: name the proxies' addresses in tls.trusted_proxies",
 }
@@ -160,8 +160,8 @@ func (l *loader) isSection(key string) bool {
 	return false
 }
 
-// environment refuses variables that are no setting, but those of the commands and
-// those that Kubernetes adds for a Service of that name.
+// environment applies the variables SPENDHOOK_*. It refuses unknown ones, except those that
+// commands read and those that Kubernetes sets for Services.
 func (l *loader) environment(environ []string) {
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
@@ -188,7 +188,7 @@ func (l *loader) environment(environ []string) {
 
 const envPrefix = "SPENDHOOK_"
 
-// commandVariables are what the commands read themselves.
+// commandVariables are the variables that commands other than serve read.
 var commandVariables = map[string]bool{
 	"SPENDHOOK_CONFIG": true, "SPENDHOOK_URL": true, "SPENDHOOK_TOKEN": true, "SPENDHOOK_SECRET": true,
 	"SPENDHOOK_CACERT": true, "SPENDHOOK_CLIENT_CERT": true, "SPENDHOOK_CLIENT_KEY": true,
@@ -209,10 +209,10 @@ func (l *loader) isGone(name string) bool {
 	return false
 }
 
-// maxTypos is how many letters a name may be away from the one that was meant.
+// maxTypos is the largest edit distance of a suggested name.
 const maxTypos = 3
 
-// nearest names the setting that was perhaps meant.
+// nearest suggests the setting with the most similar name.
 func (l *loader) nearest(name string) string {
 	best, least := "", maxTypos+1
 	for _, key := range slices.Sorted(maps.Keys(l.settings)) {
@@ -226,7 +226,7 @@ func (l *loader) nearest(name string) string {
 	return ": perhaps " + best
 }
 
-// distance is that of Levenshtein.
+// distance is the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -311,7 +311,7 @@ func (l *loader) overrides(overrides map[string]string) {
 	}
 }
 
-// set leaves the setting as it was when the value is none of its type.
+// set sets a setting. A value of the wrong type is a problem and changes nothing.
 func (l *loader) set(key, source string, value *yaml.Node, setting reflect.Value) {
 	if t := setting.Type(); t == durationType || t.Kind() == reflect.Slice && t.Elem() == durationType {
 		value = inHours(value)
@@ -349,8 +349,7 @@ func inHours(n *yaml.Node) *yaml.Node {
 	return &out
 }
 
-// setText reads text as the value would be read from a file, but a list needs
-// no brackets.
+// setText parses text as in a YAML file, except that a list needs no brackets.
 func (l *loader) setText(key, source, text string, setting reflect.Value) {
 	value := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if setting.Kind() == reflect.Slice {
@@ -371,7 +370,7 @@ func list(text string) *yaml.Node {
 	return n
 }
 
-// wanted says what a setting takes; it never repeats what was given.
+// wanted describes the values of a type. It never contains the given value.
 func wanted(t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.Slice:

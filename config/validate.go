@@ -32,15 +32,15 @@ const (
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
-// validateDaemon is validate for a daemon that is to serve: it also refuses one
-// outside dev without mutual TLS.
+// validateDaemon is validate for the command serve: it also requires mutual TLS outside
+// dev.
 func (c *Config) validateDaemon(p *invalid.Error) {
 	c.validate(p)
 	checker{p}.posture(c)
 }
 
-// validate names every setting that is wrong, contradicts another one, or would
-// leave the daemon open.
+// validate adds a problem for every setting that is invalid, contradicts another one, or
+// exposes the daemon.
 func (c *Config) validate(p *invalid.Error) {
 	v := checker{p}
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -154,7 +154,7 @@ func (v checker) delivery(d delivery) {
 // isJitter is false for NaN too.
 func isJitter(share float64) bool { return share >= 0 && share <= 0.5 }
 
-// schedule must end before the event is forgotten.
+// schedule requires that the retry schedule ends within the retention of events.
 func (v checker) schedule(d delivery, retention time.Duration) {
 	v.number("delivery.schedule", len(d.Schedule), 0, maxSchedule)
 	var total time.Duration
@@ -215,7 +215,8 @@ func (v checker) trusted(key string, i trustedIssuer, dev bool) {
 	}
 }
 
-// issuerName has no "|", which divides it from the subject in what is kept.
+// issuerName checks the name of an issuer. It must not contain "|", which separates issuer and
+// subject in stored keys.
 func (v checker) issuerName(key, name string) {
 	v.notEmpty(key, name)
 	if strings.Contains(name, "|") || len(name) > 500 {
@@ -235,7 +236,7 @@ func (v checker) publicURL(raw string) {
 	}
 }
 
-// listeners refuses to offer anything unprotected to the network.
+// listeners refuses unprotected listeners on the network.
 func (v checker) listeners(c *Config) {
 	open, ok := v.address("listen", c.Listen)
 	if ok && open && c.Dev {
@@ -290,8 +291,7 @@ func (v checker) tls(c *Config) {
 	}
 }
 
-// posture refuses to serve outside dev when clients cannot be authenticated on the
-// network.
+// posture requires mutual TLS, or trusted proxies, outside dev.
 func (v checker) posture(c *Config) {
 	if c.Dev || len(c.TLS.TrustedProxies) > 0 {
 		return
@@ -305,7 +305,7 @@ func (v checker) posture(c *Config) {
 	}
 }
 
-// address reports whether others than this machine reach it.
+// address checks a listen address and reports whether other machines can reach it.
 func (v checker) address(key, address string) (open, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {

@@ -17,13 +17,12 @@ import (
 	"spendhook/internal/ratelimit"
 )
 
-// policy lets a page load what is embedded, and talk to this daemon alone.
+// policy allows a page to load embedded assets, and to send requests only to this daemon.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// protect sets what browsers are to hold to, and refuses changes that another site
-// has a browser send (beside the session's own token, which works in old browsers
-// too).
+// protect sets security headers, and refuses changes that another site sends through a browser.
+// In old browsers only the CSRF token of the session prevents such changes.
 func protect(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -41,9 +40,9 @@ func protect(next http.Handler) http.Handler {
 	}))
 }
 
-// The names of the session's cookie. Browsers take the first from a page that came
-// by TLS alone, for this host and all of it. In clear, which is answered to this very
-// machine only, not all of them take it: there it has the second.
+// The names of the session's cookie. Browsers accept the first name only over TLS, for this
+// host and all of its paths. Plain HTTP uses the second name, since not all browsers accept the
+// first one there. The daemon answers plain HTTP only to this machine.
 const (
 	secureCookie = "__Host-spendhook"
 	clearCookie  = "spendhook-console"
@@ -69,7 +68,7 @@ func (s *server) cookie(r *http.Request, value string) *http.Cookie {
 	return c
 }
 
-// secretOf is what the request's cookie says; "" when there is none, or two.
+// secretOf returns the secret in the request's cookie; "" for no cookie, or more than one.
 func (s *server) secretOf(r *http.Request) string {
 	if cookies := r.CookiesNamed(s.cookie(r, "").Name); len(cookies) == 1 {
 		return cookies[0].Value
@@ -82,8 +81,8 @@ var (
 	errCertificate = errors.New("the session needs a client certificate")
 )
 
-// enter finds the session of a request. errNoSession, errCertificate, or Redis is
-// away.
+// enter returns the session of a request. The error is errNoSession, errCertificate, or that of
+// an unavailable Redis.
 func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, string, error) {
 	if s.opts.CertificateRequired && thumbprint(r) == "" {
 		return session.Session{}, "", errCertificate
@@ -103,7 +102,7 @@ func (s *server) enter(ctx context.Context, r *http.Request) (session.Session, s
 		return session.Session{}, "", errCertificate
 	}
 	if s.opts.Revoked(found.Asker.ClientID) {
-		_, _ = s.opts.Sessions.End(ctx, found.Company, found.ID, nil) // it is refused all the same
+		_, _ = s.opts.Sessions.End(ctx, found.Company, found.ID, nil) // the request is refused even if this fails
 		return session.Session{}, "", errNoSession
 	}
 	return found, secret, nil
@@ -124,8 +123,8 @@ func tokenOf(secret string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// askToOpen shows what a link opens, and uses it up only when the button is pressed:
-// programs that fetch links must not, nor may a page of another site.
+// askToOpen shows what a link opens. Only the button on the page uses up the link: programs
+// that fetch links, and pages of other sites, must not use it up.
 func (s *server) askToOpen(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Timeout)
 	defer cancel()
@@ -169,7 +168,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if old, _, err := s.enter(ctx, r); err == nil {
-		_, _ = s.opts.Sessions.End(ctx, old.Company, old.ID, nil) // it ends by itself
+		_, _ = s.opts.Sessions.End(ctx, old.Company, old.ID, nil) // the session expires anyway
 	}
 	v.session = opened
 	v.record("console-session.open", audit.Success, opened.Company, audit.Target{Kind: "console-session", IDs: []string{opened.ID.String()}}, "", nil)
@@ -177,7 +176,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/", http.StatusSeeOther)
 }
 
-// mayKnock bounds how often an address asks without a session.
+// mayKnock bounds the requests of an address without a session.
 func (s *server) mayKnock(ctx context.Context, r *http.Request) error {
 	if s.opts.CertificateRequired && thumbprint(r) == "" {
 		return errCertificate
@@ -209,7 +208,7 @@ func (s *server) leave(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// remaining is how long a session has, for the foot of each page.
+// remaining returns the remaining lifetime of a session, for the footer of each page.
 func remaining(s session.Session, now time.Time) time.Duration {
 	return s.ExpiresAt.Sub(now).Round(time.Minute)
 }

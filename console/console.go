@@ -1,6 +1,6 @@
-// Package console is the web console: pages that show what becomes of every event,
-// and change it. It is rendered here, works with links and forms alone, and reads
-// through the same parts of the domain as package api.
+// Package console is the web console. Its pages show events and deliveries, and change them.
+// The pages are rendered by the daemon and work without scripts. The console uses the same
+// domain packages as package api.
 package console
 
 import (
@@ -16,8 +16,8 @@ import (
 	"spendhook/internal/ratelimit"
 )
 
-// Options are what the console needs. The domain's parts and Sessions are required;
-// the rest has defaults.
+// Options configure the console. The domain's parts and Sessions are required; the other
+// options have defaults.
 type Options struct {
 	Sessions    Sessions
 	Subscribers Subscribers
@@ -35,20 +35,20 @@ type Options struct {
 	System      System
 	Audit       Audit
 
-	// Revoked reports whether sessions that a client asked for have ended with it; nil
-	// says no.
+	// Revoked reports whether a client is revoked, which ends the sessions that it requested.
+	// nil means that no client is revoked.
 	Revoked func(clientID string) bool
 	// CertificateRequired demands a client certificate of every browser.
 	CertificateRequired bool
-	// Peers tells a connection that is a trusted proxy's, which ends TLS; nil knows none.
+	// Peers recognises trusted proxies, which terminate TLS; nil means that there are none.
 	Peers *peer.Resolver
 	// Limiter bounds the requests of a session; nil bounds none.
 	Limiter *ratelimit.Limiter
 	// Timeout bounds a page; 0 means 1.5 s. TestTimeout is that of a test delivery; 0
 	// means 20 s.
 	Timeout, TestTimeout time.Duration
-	// Unavailable reports errors of the domain that mean that Redis is away for now;
-	// nil knows none beside time-outs and lost connections.
+	// Unavailable reports whether an error of the domain means that Redis is unavailable.
+	// With nil, only time-outs and lost connections do.
 	Unavailable func(error) bool
 
 	Now    func() time.Time // nil means time.Now
@@ -66,8 +66,7 @@ type server struct {
 	company companyCache
 }
 
-// maxUnderWay bounds the pages that are made at once; each reads and writes some
-// hundred KiB at most.
+// maxUnderWay bounds the pages that are rendered at once. Each takes some hundred KiB at most.
 const maxUnderWay = 128
 
 // New returns the handler of all paths below /console. It is safe for concurrent
@@ -112,7 +111,7 @@ func (o Options) withDefaults() Options {
 
 // The scopes of pages and changes; those of the API's operations that do the same.
 const (
-	anyone           = "" // who has a session
+	anyone           = "" // any session
 	readSubscribers  = "subscribers:read"
 	writeSubscribers = "subscribers:write"
 	readEvents       = "events:read"

@@ -16,7 +16,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// deliveryRow is a delivery with its subscriber, which may be gone.
+// deliveryRow is a delivery with its subscriber, which may be deleted.
 type deliveryRow struct {
 	delivery.Delivery
 
@@ -50,7 +50,7 @@ func (s *server) dead(ctx context.Context, v *visit) error {
 	return s.listDeliveries(ctx, v, string(delivery.StatusDead), true)
 }
 
-// deliveryFilter reads what a list of deliveries is asked for, but for their status.
+// deliveryFilter reads the filter of a list of deliveries, without the status.
 func (v *visit) deliveryFilter(company *uuid.UUID) (f query.Filter, err error) {
 	f = query.Filter{
 		Company: company, EventTypes: v.list("event"), ErrorClasses: v.list("error"), From: v.since(), Cursor: v.text("cursor"), Size: listSize,
@@ -61,7 +61,7 @@ func (v *visit) deliveryFilter(company *uuid.UUID) (f query.Filter, err error) {
 	return f, err
 }
 
-// subscriberAsked is the subscriber of the company that a list is asked for; nil: any.
+// subscriberAsked returns the subscriber in the filter of a list; nil means any.
 func (v *visit) subscriberAsked(company *uuid.UUID) (*uuid.UUID, error) {
 	text := v.text("subscriber")
 	if text == "" {
@@ -135,7 +135,7 @@ type deliveryPage struct {
 	Checked  *check
 }
 
-// check is what came of the check of a signature.
+// check is the result of a signature check.
 type check struct {
 	Timestamp, Signature string
 	Matches              bool
@@ -170,7 +170,7 @@ func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) err
 	return nil
 }
 
-// Curl sends again what the attempts sent, unsigned.
+// Curl returns a curl command that sends the request of the attempts without a signature.
 func (p *deliveryPage) Curl() string {
 	if p.Sent == nil {
 		return ""
@@ -187,7 +187,7 @@ func (p *deliveryPage) Curl() string {
 	return text + " \\\n  --data-binary " + shellQuote(data)
 }
 
-// deliveryBody gives the very bytes that the attempts send.
+// deliveryBody downloads the body that the attempts send.
 func (s *server) deliveryBody(ctx context.Context, v *visit) error {
 	company, err := v.oneCompany()
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *server) deliveryBody(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// download gives bytes to be kept as a file, whatever they are.
+// download answers with a file that the browser saves and does not display.
 func (v *visit) download(name string, body []byte) {
 	h := v.w.Header()
 	h.Set("Content-Type", "application/octet-stream")
@@ -213,7 +213,7 @@ func (v *visit) download(name string, body []byte) {
 	_, _ = v.w.Write(body)
 }
 
-// verify checks a signature that a receiver has got. It changes nothing.
+// verify checks a signature that a receiver got. It changes nothing.
 func (s *server) verify(ctx context.Context, v *visit) error {
 	company, err := v.oneCompany()
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -25,8 +26,8 @@ import (
 	"spendhook/subscribers/listing"
 )
 
-// What the console asks of the domain. All methods are safe for concurrent use and
-// obey the deadline of their context.
+// The parts of the domain that the console uses. All methods are safe for concurrent use, and
+// return before the deadline of their context.
 
 // Sessions is *session.Store.
 type Sessions interface {
@@ -63,7 +64,7 @@ type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
-	Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklog, error)
+	Backlogs(ctx context.Context, n int) ([]backlog.Company, error)
 }
 
 // EventTypes is *eventtype.Store.
@@ -99,10 +100,10 @@ type Dispatcher interface {
 	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
 	Sent(ctx context.Context, company uuid.UUID, id string) (dispatcher.Sent, error)
 	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
-	Backlog(ctx context.Context) (workqueue.Backlog, error)
-	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
-	RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error
-	DropQuarantined(ctx context.Context, e workqueue.Quarantined) error
+	Backlog(ctx context.Context) (backlog.Total, error)
+	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
+	RetryQuarantined(ctx context.Context, e quarantine.Entry) error
+	DropQuarantined(ctx context.Context, e quarantine.Entry) error
 }
 
 // Traffic is *traffic.Store.
@@ -130,12 +131,12 @@ type Audit interface {
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }
 
-// System tells how the parts of the daemon do.
+// System returns the state of the daemon's parts.
 type System interface {
 	Status(ctx context.Context) (Status, error)
 }
 
-// Status is how the parts of the daemon do.
+// Status is the state of the daemon's parts.
 type Status struct {
 	Version, Replica string // this one
 	Since            time.Time
@@ -145,13 +146,13 @@ type Status struct {
 	Formats          string // that the partitions are stored in
 }
 
-// Part is something that the daemon relies on.
+// Part is a component that the daemon depends on.
 type Part struct {
 	Up       bool
 	Problems []string
 	Warnings []string
 }
 
-// Memory is what the fullest Redis server uses and has, in bytes. A Limit of 0 is
-// not known.
+// Memory is the memory use of the fullest Redis server and its limits, in bytes. A Limit of 0
+// means that the limit is unknown.
 type Memory struct{ Used, Limit, HighWater int64 }

@@ -20,7 +20,7 @@ import (
 	"spendhook/events/history"
 )
 
-// eventRow is an event with where its deliveries stand.
+// eventRow is an event with the status of its deliveries.
 type eventRow struct {
 	ID      string
 	Company uuid.UUID
@@ -37,7 +37,7 @@ type eventsPage struct {
 	Types []eventtype.Type
 }
 
-// eventStatuses are what an event's deliveries may come to.
+// eventStatuses are the statuses of an event, for the filter of the list.
 var eventStatuses = []string{
 	string(query.EventPending), string(query.EventDelivered), string(query.EventDead),
 	string(query.EventHeld), string(query.EventCancelled), string(query.EventNoSubscriber),
@@ -128,10 +128,10 @@ type eventPage struct {
 	Outcomes  []outcome                // how many of each, when there are several pages
 	Back      string
 	Next      string
-	Payload   *payload // nil until it is asked for
+	Payload   *payload // nil unless it is requested
 }
 
-// payload is what an event carries, as far as a page shows it.
+// payload is the part of an event's payload that a page shows.
 type payload struct {
 	Text  string
 	Bytes int
@@ -171,17 +171,17 @@ func (s *server) event(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// outcome is how many subscribers an event came to the same for.
+// outcome is a verdict with the number of subscribers that have it.
 type outcome struct {
 	Verdict dispatcher.Verdict
 	Count   int
 }
 
-// explainedSize is how many subscribers a page tells what became of an event for.
+// explainedSize is the number of subscribers on one page of an event.
 const explainedSize = 100
 
-// explain takes the subscribers that the page is to show: those that have a delivery come
-// first, and those that do not want the type last.
+// explain selects the subscribers of the page. Subscribers with a delivery come first;
+// subscribers that are not subscribed to the event type come last.
 func (p *eventPage) explain(v *visit, all []dispatcher.Explanation) {
 	var ranks [3][]dispatcher.Explanation
 	counts := map[dispatcher.Verdict]int{}
@@ -240,10 +240,10 @@ func payloadOf(e events.Stored) *payload {
 	return p
 }
 
-// shellQuote makes one word of a text for a shell.
+// shellQuote quotes a text as one word of a shell command.
 func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// eventBody gives out the very bytes that are sent.
+// eventBody downloads the body that the attempts send.
 func (s *server) eventBody(ctx context.Context, v *visit) error {
 	ref, err := v.event()
 	if err != nil {

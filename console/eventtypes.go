@@ -32,7 +32,7 @@ func (s *server) eventTypes(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// indented is JSON for people, as much of it as a page shows.
+// indented returns indented JSON, cut off at the size that a page shows.
 func indented(text []byte) string {
 	var pretty bytes.Buffer
 	if len(text) == 0 || json.Indent(&pretty, text, "", "  ") != nil {

@@ -122,11 +122,10 @@ func clip(n int, text string) string {
 	return string([]rune(text)[:n]) + "…"
 }
 
-// label is a word with a tone, which a page shows by colour and never by it alone.
+// label is a word with a tone. A page shows the tone by colour, and always also shows the word.
 type label struct{ Text, Tone string }
 
-// The tones: what is well, what waits, what goes wrong and is tried again, what has
-// failed, and what is over or off.
+// The tones: success, waiting, an error that is retried, failure, and ended or disabled.
 const (
 	good  = "good"
 	busy  = "busy"
@@ -166,7 +165,7 @@ func statusOf(status any) label {
 
 var reasons = map[string]string{
 	delivery.ReasonExhausted:          "every attempt of the schedule failed",
-	delivery.ReasonGone:               "the endpoint answered 410: it wants no more",
+	delivery.ReasonGone:               "the endpoint answered 410 Gone",
 	delivery.ReasonSubscriberDeleted:  "the subscriber was deleted",
 	delivery.ReasonSubscriberDisabled: "the subscriber is disabled",
 	delivery.ReasonBusy:               "the endpoint has as many attempts under way as it may",
@@ -182,7 +181,7 @@ var reasons = map[string]string{
 	delivery.ReasonReplay:             "it was replayed",
 	delivery.ReasonRecover:            "it was recovered",
 	"MANUAL":                          "it was disabled by hand",
-	"GONE":                            "its endpoint answered 410: it wants no more",
+	"GONE":                            "its endpoint answered 410 Gone",
 	"FAILING":                         "it failed for too long without a success",
 }
 
@@ -221,7 +220,7 @@ func verdictOf(v dispatcher.Verdict) struct {
 
 var classes = map[string]string{
 	"oversized_response": "delivered; the answer was cut at 16 KiB", "http_3xx": "redirected, which is not followed",
-	"http_4xx": "refused by the receiver", "http_410": "gone: the receiver wants no more", "http_429": "too many requests for the receiver",
+	"http_4xx": "refused by the receiver", "http_410": "gone: the receiver accepts no more deliveries", "http_429": "too many requests for the receiver",
 	"http_5xx": "the receiver failed", "protocol": "the answer is not proper HTTP", "timeout": "no answer in time",
 	"connect_timeout": "no connection in time", "connect": "connection refused, or no route", "dns": "the name does not resolve",
 	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address may not be called",

@@ -87,7 +87,7 @@ func (s *server) jobRows(ctx context.Context, items []redelivery.Job) ([]jobRow,
 type jobPage struct {
 	Job   *redelivery.Job
 	Cards *cards.Job
-	Again bool // it has not ended: the page loads itself again
+	Again bool // the job is running, so the page reloads
 	Of    int  // how many were counted before it was started; 0: not known
 }
 
@@ -96,7 +96,7 @@ func (p jobPage) Cancellable() bool {
 	return p.Job != nil && p.Job.FinishedAt == nil && p.Job.Kind != redelivery.JobRelease && p.Job.Kind != redelivery.JobCancel
 }
 
-// job shows a job of either kind; its id says not which.
+// job shows a job of deliveries or of cards. The id does not tell the kind.
 func (s *server) job(ctx context.Context, v *visit) error {
 	company, id, err := v.thing()
 	if err != nil {
@@ -137,9 +137,9 @@ func (s *server) cancelJob(ctx context.Context, v *visit) error {
 	return v.done("/console/jobs/"+id.String(), "cancelled")
 }
 
-// countMatching starts a job that counts what a list of deliveries shows in all, whose
-// page then asks whether to attempt it again. Whoever asks for no status on a list of
-// all is refused: that would send again what has arrived.
+// countMatching starts a dry run that counts the deliveries that match the filter of a list.
+// The page of the job then offers the retry. A filter without a status is refused, since the
+// retry would also send delivered events again.
 func (s *server) countMatching(ctx context.Context, v *visit) error {
 	company, err := v.oneCompany()
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *server) countMatching(ctx context.Context, v *visit) error {
 	return s.retryAll(ctx, v, redelivery.RetryRequest{Company: company, Filter: f, DryRun: true})
 }
 
-// retryCounted attempts again what a job has counted.
+// retryCounted starts the retry of the deliveries that a dry run has counted.
 func (s *server) retryCounted(ctx context.Context, v *visit) error {
 	company, id, err := v.thing()
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *server) retryAll(ctx context.Context, v *visit, r redelivery.RetryReque
 	return v.done("/console/jobs/"+job.UUID.String(), "started", query...)
 }
 
-// jobTitle says what a job does.
+// jobTitle returns the title of a job's page.
 func jobTitle(j redelivery.Job) string {
 	switch {
 	case j.Kind == redelivery.JobRecover && j.DryRun:

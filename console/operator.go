@@ -7,7 +7,7 @@ import (
 
 	"spendhook/audit"
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 )
 
@@ -33,7 +33,7 @@ func (s *server) audit(ctx context.Context, v *visit) error {
 }
 
 type quarantinePage struct {
-	Entries []workqueue.Quarantined
+	Entries []quarantine.Entry
 	Next    string
 }
 
@@ -42,7 +42,7 @@ func (s *server) quarantine(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.opts.Dispatcher.Quarantined(ctx, workqueue.QuarantineFilter{Company: company, Size: listSize, Cursor: v.text("cursor")})
+	found, err := s.opts.Dispatcher.Quarantined(ctx, quarantine.Filter{Company: company, Size: listSize, Cursor: v.text("cursor")})
 	if err != nil {
 		return err
 	}
@@ -51,18 +51,18 @@ func (s *server) quarantine(ctx context.Context, v *visit) error {
 }
 
 func (s *server) retryQuarantined(ctx context.Context, v *visit) error {
-	return s.changeQuarantine(v, "quarantine.retry", "released", func(e workqueue.Quarantined) error {
+	return s.changeQuarantine(v, "quarantine.retry", "released", func(e quarantine.Entry) error {
 		return s.opts.Dispatcher.RetryQuarantined(ctx, e)
 	})
 }
 
 func (s *server) dropQuarantined(ctx context.Context, v *visit) error {
-	return s.changeQuarantine(v, "quarantine.drop", "dropped", func(e workqueue.Quarantined) error {
+	return s.changeQuarantine(v, "quarantine.drop", "dropped", func(e quarantine.Entry) error {
 		return s.opts.Dispatcher.DropQuarantined(ctx, e)
 	})
 }
 
-func (s *server) changeQuarantine(v *visit, action, done string, change func(workqueue.Quarantined) error) error {
+func (s *server) changeQuarantine(v *visit, action, done string, change func(quarantine.Entry) error) error {
 	e, err := v.quarantined()
 	if err != nil {
 		return err
@@ -80,18 +80,18 @@ func (s *server) changeQuarantine(v *visit, action, done string, change func(wor
 }
 
 // quarantined is the entry that a form names.
-func (v *visit) quarantined() (e workqueue.Quarantined, err error) {
+func (v *visit) quarantined() (e quarantine.Entry, err error) {
 	of, err := uuid.Parse(v.text("of"))
 	if err != nil || v.session.Company != nil && *v.session.Company != of || v.session.Company == nil && !v.session.May(platform) {
 		return e, errNoPage
 	}
 	id := v.text("id")
 	if _, err := events.ParseRef(events.Ref{ID: id}.String()); err == nil {
-		return workqueue.Quarantined{Company: of, EventID: id}, nil
+		return quarantine.Entry{Company: of, EventID: id}, nil
 	}
 	ref, err := delivery.ParseID(of, id)
 	if err != nil {
-		return e, workqueue.ErrNotQuarantined
+		return e, quarantine.ErrNotFound
 	}
-	return workqueue.Quarantined{Company: of, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
+	return quarantine.Entry{Company: of, EventID: ref.ID, Subscriber: &ref.Subscriber}, nil
 }

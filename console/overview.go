@@ -15,7 +15,7 @@ import (
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/subscribers"
 )
 
@@ -42,7 +42,7 @@ func (c *cached[T]) get(now time.Time, read func() (T, error)) (T, error) {
 	return value, err
 }
 
-// companyCache has what is known of the companies looked at last.
+// companyCache caches the data of the last shown companies.
 type companyCache struct {
 	once sync.Once
 	lru  *lru.Cache[uuid.UUID, *cached[companySummary]]
@@ -54,7 +54,7 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 	if !ok {
 		found, _ = c.lru.Peek(company)
 	}
-	if found == nil { // pushed out meanwhile
+	if found == nil { // evicted meanwhile
 		return &cached[companySummary]{}
 	}
 	return found
@@ -63,8 +63,8 @@ func (c *companyCache) of(company uuid.UUID) *cached[companySummary] {
 // overviewOfAll is how the whole system does.
 type overviewOfAll struct {
 	Status  Status
-	Backlog workqueue.Backlog
-	Largest []workqueue.CompanyBacklog
+	Backlog backlog.Total
+	Largest []backlog.Company
 	Traffic traffic.Series
 	Failing []endpointRow
 	Slow    []endpointRow
@@ -165,7 +165,7 @@ func (s *server) summary(ctx context.Context, company uuid.UUID) (companySummary
 	})
 }
 
-// troubles are the states of the subscribers that are not healthy.
+// troubles returns the states of the unhealthy subscribers.
 func troubles(subs []*subscribers.Subscriber, failing, paused []uuid.UUID) map[uuid.UUID]string {
 	named := make(map[uuid.UUID]string, len(failing)+len(paused))
 	for _, id := range failing {
@@ -202,12 +202,12 @@ func countStates(total int, states map[uuid.UUID]string) subscriberStates {
 	return n
 }
 
-// mostWeighed bounds the subscribers of a kind of which a page asks how they do exactly,
-// however many the company has.
+// mostWeighed bounds the subscribers of each state, and the busiest ones, whose figures a page
+// reads.
 const mostWeighed = 25
 
-// worst are the subscribers with problems, ten at most: of those that are not healthy and
-// those that most of what waits or died is of.
+// worst returns at most ten subscribers with problems: unhealthy subscribers, and those with
+// the most pending or dead deliveries.
 func (s *server) worst(ctx context.Context, company uuid.UUID, subs []*subscribers.Subscriber, states map[uuid.UUID]string) ([]subscriberRow, error) {
 	busiest, err := s.opts.Deliveries.Busiest(ctx, company, mostWeighed)
 	if err != nil {
@@ -245,8 +245,8 @@ func worst(rows []subscriberRow) []subscriberRow {
 
 type systemPage struct{ overviewOfAll }
 
-// Own reports whether a living replica is the one that answers: its name is the id that it
-// keeps, and may have more after a dot.
+// Own reports whether a live replica is the one that answers. The name of a replica is its
+// stored id, optionally followed by a dot and a suffix.
 func (p systemPage) Own(replica string) bool {
 	id, _, _ := strings.Cut(replica, ".")
 	return id == p.Status.Replica

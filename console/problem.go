@@ -13,7 +13,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
@@ -62,7 +62,7 @@ var known = []struct {
 	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "Too many jobs of the company are under way. Wait until some have ended, or cancel some."},
 	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many look", "As many look at the live tail as may. Close another one."},
 	{dispatcher.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
-	{workqueue.ErrNotQuarantined, http.StatusNotFound, "It is not in the quarantine", "Somebody has retried or dropped it meanwhile."},
+	{quarantine.ErrNotFound, http.StatusNotFound, "It is not in the quarantine", "Somebody has retried or dropped it meanwhile."},
 	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "It is past its retention, or never was."},
 	{cursor.ErrBad, http.StatusBadRequest, "This page of the list is gone", "Start again from the first page."},
 }
@@ -87,7 +87,7 @@ func (s *server) problemOf(err error) problem {
 	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon has the cause under the request id below."}
 }
 
-// unavailable reports whether Redis or the database is away, or too slow.
+// unavailable reports whether Redis or the database is unreachable or too slow.
 func (s *server) unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || s.opts.Unavailable(err) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||

@@ -14,7 +14,7 @@ import (
 	"spendhook/internal/invalid"
 )
 
-// testResult is what came of a test delivery.
+// testResult is the result of a test delivery.
 type testResult struct{ dispatcher.TestResult }
 
 // testSubscriber sends a test delivery and shows the exchange.
@@ -34,7 +34,7 @@ func (s *server) testSubscriber(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// recover starts with a job that only counts, whose page then asks whether to go on.
+// recover starts a dry run. The page of the job then offers the recovery.
 func (s *server) recover(ctx context.Context, v *visit) error {
 	company, id, err := v.thing()
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *server) retry(ctx context.Context, v *visit) error {
 	return v.done("/console/deliveries/"+id, "retried", "n", "1")
 }
 
-// retrySelected attempts deliveries again that were ticked on a list, and says how
-// many could not be. What names no company is about the one of the session.
+// retrySelected retries the selected deliveries of a list, and reports how many could not be
+// retried. A selected id without a company belongs to the company of the session.
 func (s *server) retrySelected(ctx context.Context, v *visit) error {
 	ids := v.r.PostForm["id"]
 	if len(ids) == 0 || len(ids) > 2*listSize {

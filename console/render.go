@@ -18,7 +18,7 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// loadPages parses each page with the layout and what pages share.
+// loadPages parses each page with the layout and the shared templates.
 func (s *server) loadPages() (map[string]*template.Template, error) {
 	files, err := templateFiles.ReadDir("templates")
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *server) loadPages() (map[string]*template.Template, error) {
 	return pages, nil
 }
 
-// view is what a template is given.
+// view is the data of a template.
 type view struct {
 	*visit
 
@@ -51,7 +51,7 @@ type view struct {
 // In reports whether the visitor has a session.
 func (v view) In() bool { return v.secret != "" }
 
-// Token is what the forms of the page carry.
+// Token returns the CSRF token for the forms of the page.
 func (v view) Token() string { return tokenOf(v.secret) }
 
 // May and MayChange are those of the session.
@@ -71,7 +71,7 @@ func (v view) Of(company uuid.UUID, path string) string { return v.of(company, p
 // Query is a value of the page's query.
 func (v view) Query(name string) string { return v.text(name) }
 
-// Part is the first part of the page's path: what the navigation marks as current.
+// Part returns the first part of the page's path. The navigation marks it as current.
 func (v view) Part() string {
 	part, _, _ := strings.Cut(strings.TrimPrefix(v.r.URL.Path, "/console/"), "/")
 	return part
@@ -100,7 +100,7 @@ func (v view) Unix(ms int64) int64 { return ms / 1000 }
 // Stamp see Unix.
 func (v view) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// Rows is what the table of deliveries is given; with tick they can be selected.
+// Rows returns the data of the table of deliveries; with tick, rows can be selected.
 func (v view) Rows(rows []deliveryRow, tick bool) deliveryTable { return deliveryTable{v, rows, tick} }
 
 type deliveryTable struct {
@@ -129,5 +129,5 @@ func (v *visit) render(status int, name, title string, data any) {
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
-	_, _ = page.WriteTo(v.w) // that the visitor has gone is no error of ours
+	_, _ = page.WriteTo(v.w) // the browser may have disconnected
 }

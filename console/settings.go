@@ -16,10 +16,10 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// edit is what the form of a subscriber says.
+// edit has the values of a subscriber's form.
 type edit struct{ subscribers.Settings }
 
-// settings reads the form of a subscriber: what it says, and which of its fields.
+// settings reads the form of a subscriber: its values, and the names of the sent fields.
 // The error is an *invalid.Error.
 func (v *visit) settings() (in edit, fields []string, err error) {
 	form := v.r.PostForm
@@ -87,9 +87,9 @@ func set[T any](field, to *T) {
 	}
 }
 
-// filterTrial is what a filter makes of the latest events.
+// filterTrial is the result of a filter on the latest events.
 type filterTrial struct {
-	Problem string // why it is none
+	Problem string // why the filter is invalid
 	Events  []triedEvent
 	Matched int
 }
@@ -101,11 +101,11 @@ type triedEvent struct {
 	Problem string
 }
 
-// triedEvents is how many events a filter is tried on.
+// triedEvents is the number of events that a filter is tried on.
 const triedEvents = 50
 
-// tryFilter shows what a filter would make of the latest events of the company,
-// beside the form that it stands in.
+// tryFilter shows the result of a filter on the company's latest events, next to the filter's
+// form.
 func (s *server) tryFilter(ctx context.Context, v *visit) error {
 	company, id, err := v.thing()
 	if err != nil {
@@ -212,8 +212,8 @@ func (s *server) switched(ctx context.Context, v *visit, on bool, done string) e
 	})
 }
 
-// rotateSecret shows the new secret, here and never again. The form says which
-// revision it is about: loaded again, the answer does not rotate once more.
+// rotateSecret shows the new secret once. The form contains the subscriber's revision, so that
+// a reload of the answer does not rotate the secret again.
 func (s *server) rotateSecret(ctx context.Context, v *visit) error {
 	company, id, err := v.thing()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"spendhook/subscribers/listing"
 )
 
-// subscriberRow is a subscriber with how it does.
+// subscriberRow is a subscriber with its health and traffic.
 type subscriberRow struct {
 	subscribers.Subscriber
 
@@ -28,7 +28,7 @@ type subscriberRow struct {
 	Hour   []traffic.Point // none when it had no traffic
 }
 
-// NextAt is when the first delivery that waits is attempted; nil when none is.
+// NextAt returns the time of the next attempt; nil when no delivery waits.
 func (r subscriberRow) NextAt() *time.Time {
 	if r.State == "paused" || r.State == "disabled" {
 		return nil
@@ -114,7 +114,7 @@ func (s *server) states(ctx context.Context, company uuid.UUID) ([]*subscribers.
 	return subs, troubles(subs, failing, paused), err
 }
 
-// subscriberRows adds how subscribers do, in two round trips for each company.
+// subscriberRows adds health and traffic to subscribers, in two round trips for each company.
 func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscriber) ([]subscriberRow, error) {
 	rows := make([]subscriberRow, len(items))
 	places := map[uuid.UUID][]int{}
@@ -143,8 +143,7 @@ func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscri
 	return rows, nil
 }
 
-// addTraffic adds what subscribers had in the last hour, in a round trip for each
-// company.
+// addTraffic adds the traffic of the last hour, in one round trip for each company.
 func (s *server) addTraffic(ctx context.Context, rows []subscriberRow) error {
 	places := map[uuid.UUID][]int{}
 	for i := range rows {
@@ -237,7 +236,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 	return page, nil
 }
 
-// mostChanges is how many of its changes the page of a subscriber shows.
+// mostChanges is the number of changes on the page of a subscriber.
 const mostChanges = 5
 
 func latest(history []health.Change, n int) []health.Change {

@@ -14,7 +14,7 @@ import (
 	"spendhook/dispatcher/tail"
 )
 
-// tailPage is the page of the live tail, whose rows come by its stream.
+// tailPage is the page of the live tail. Its stream sends the rows.
 type tailPage struct {
 	Stream string // its address
 }
@@ -35,17 +35,17 @@ func (s *server) tail(_ context.Context, v *visit) error {
 }
 
 const (
-	// checkEvery is how often it is asked whether the session of a stream holds.
+	// checkEvery is the interval at which the session of a stream is checked.
 	checkEvery = 10 * time.Second
-	// writePatience is how long a browser may take to take something.
+	// writePatience is the time-out of a write to a browser.
 	writePatience = 10 * time.Second
 
-	// streamLife ends a stream in time, for example before its replica is replaced; the
-	// browser begins another.
+	// streamLife bounds the duration of a stream, so that a replica can be replaced. The
+	// browser then opens another stream.
 	streamLife = 10 * time.Minute
 )
 
-// tailStream sends what the tail shows as server-sent events, until the session ends.
+// tailStream sends the rows of the tail as server-sent events, until the session ends.
 func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 	v := &visit{w: w, r: r, server: s}
 	defer v.recover()
@@ -93,7 +93,7 @@ func (s *server) tailStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// beginStream lets the visitor in and begins the view that the query asks for.
+// beginStream checks the session and starts a viewer with the filter of the query.
 func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
 	ctx, cancel := context.WithTimeout(v.r.Context(), s.opts.Timeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (s *server) beginStream(v *visit) (*tail.Viewer, error) {
 	return s.opts.Tail.Watch(company, keep)
 }
 
-// tailFilter says which attempts the query asks for.
+// tailFilter returns the filter of attempts in the query.
 func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
 	event, result := v.text("event"), v.choice("result", "failed", "delivered")
 	subscriber, err := v.subscriberAsked(company)
@@ -122,18 +122,18 @@ func (v *visit) tailFilter(company *uuid.UUID) (func(tail.Entry) bool, error) {
 	}, err
 }
 
-// holds reports whether the session of a stream has not ended. A Redis that is away
-// ends none.
+// holds reports whether the session of a stream is still valid. While Redis is unavailable, it
+// returns true.
 func (s *server) holds(ctx context.Context, r *http.Request) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	looked := r.Clone(ctx)
-	looked.Header.Set("X-Refresh", "1") // it is no use of the session
+	looked.Header.Set("X-Refresh", "1") // this check does not count as a use of the session
 	_, _, err := s.enter(ctx, looked)
 	return err == nil || s.unavailable(err)
 }
 
-// tailRows is what the script of the page is sent.
+// tailRows is the message to the script of the page.
 type tailRows struct {
 	Rows    []tailRow `json:"rows"`
 	Dropped int       `json:"dropped"`
@@ -154,7 +154,7 @@ type tailRow struct {
 	Tone       string    `json:"tone"`
 }
 
-// nextRows waits for entries, at most checkEvery, and then for what comes with them.
+// nextRows waits for entries, at most checkEvery, and then collects the entries that follow.
 func nextRows(ctx context.Context, viewer *tail.Viewer) (rows []tailRow, dropped int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkEvery)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// spell is a stretch of a subscriber's timeline in which it did the same.
+// spell is a part of a subscriber's timeline with one state.
 type spell struct {
 	From, Points int // in points
 	State        label
@@ -39,7 +39,7 @@ func timeline(points []traffic.Point) (spells []spell) {
 	return spells
 }
 
-// timelineText says what a timeline shows.
+// timelineText describes a timeline in words.
 func timelineText(spells []spell, step string) string {
 	n := map[label]int{}
 	for _, s := range spells {
@@ -108,14 +108,14 @@ func stays(points []traffic.Point, history []health.Change, state string, known,
 	return all
 }
 
-// condition is what a subscriber is at a time.
+// condition is the condition of a subscriber at a time.
 type condition struct{ disabled, paused, failing bool }
 
 func (c condition) after(change string) condition {
 	switch change {
 	case "disabled", "enabled":
 		c.disabled = change == "disabled"
-		c.failing = c.failing && c.disabled // enabling it forgets that
+		c.failing = c.failing && c.disabled // enabling the subscriber resets failing
 	case "paused", "resumed":
 		c.paused = change == "paused"
 	case "failing", "recovered":
@@ -136,8 +136,8 @@ func (c condition) state() string {
 	return "healthy"
 }
 
-// conditionBefore is that before the first change: what a change ends was so before, and
-// what none of them is about is as it is now.
+// conditionBefore returns the condition before the first change. A condition that a change ends
+// was true before it. A condition that no change is about is the current one.
 func conditionBefore(history []health.Change, state string) condition {
 	was := func(begin, end string) bool {
 		for _, c := range history {
@@ -150,7 +150,7 @@ func conditionBefore(history []health.Change, state string) condition {
 	return condition{disabled: was("disabled", "enabled"), paused: was("paused", "resumed"), failing: was("failing", "recovered")}
 }
 
-// staysText says for how long a subscriber was what.
+// staysText describes in words how long a subscriber was in each state.
 func staysText(all []stay) string {
 	if len(all) == 0 {
 		return "neither failing, paused nor disabled"

@@ -10,7 +10,7 @@ import (
 	"spendhook/subscribers/health"
 )
 
-// TestStays: what changed, within the time that is shown and before it, makes stretches.
+// TestStays: changes within the shown time and before it determine the stays.
 func TestStays(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

@@ -20,7 +20,7 @@ import (
 	"spendhook/internal/peer"
 )
 
-// maxForm bounds what a form sends, in bytes: the longest filter, and a hundred ids.
+// maxForm bounds the size of a form, in bytes: the longest filter, and a hundred ids.
 const maxForm = 128 << 10
 
 // visit is one request of a session.
@@ -78,7 +78,7 @@ var (
 	errBusy      = errors.New("too many pages under way")
 )
 
-// visited lets a visitor in and answers, within the limit.
+// visited checks the session and answers the request, within the time limit.
 func (s *server) visited(w http.ResponseWriter, r *http.Request, limit time.Duration, may func(*session.Grant) bool, h handle) {
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
@@ -117,7 +117,7 @@ func (s *server) letIn(ctx context.Context, v *visit, may func(*session.Grant) b
 	return nil
 }
 
-// recover turns a panic into an error page, or cuts the answer off when it has begun.
+// recover answers a panic with an error page, or cuts off an answer that has begun.
 func (v *visit) recover() {
 	cause := recover()
 	if cause == nil {
@@ -131,9 +131,9 @@ func (v *visit) recover() {
 	v.fail(errors.New("a page panicked"))
 }
 
-// company is the one that the visit is about: the session's, or else the one that
-// the address names; nil when it is about all. What names another company is
-// answered as what is not there.
+// company returns the company of the request: the one that the address names, or else that of
+// the session. nil means all companies. A company that the session must not see is errNoPage,
+// as if it did not exist.
 func (v *visit) company() (*uuid.UUID, error) {
 	text := v.r.PathValue("company")
 	if text == "" {
@@ -152,7 +152,7 @@ func (v *visit) company() (*uuid.UUID, error) {
 	return &named, nil
 }
 
-// oneCompany is company for what belongs to one.
+// oneCompany is company, but never nil.
 func (v *visit) oneCompany() (uuid.UUID, error) {
 	company, err := v.company()
 	switch {
@@ -164,7 +164,7 @@ func (v *visit) oneCompany() (uuid.UUID, error) {
 	return *company, nil
 }
 
-// thing is the company and the id in the path of what has a UUID.
+// thing returns the company of the request and the UUID of the path.
 func (v *visit) thing() (company, id uuid.UUID, err error) {
 	if company, err = v.oneCompany(); err != nil {
 		return company, id, err
@@ -178,7 +178,7 @@ func (v *visit) thing() (company, id uuid.UUID, err error) {
 // size is how many rows a list shows.
 const listSize = 50
 
-// changes says for the audit log what is about to be changed.
+// changes sets the target of the audit entry before a change.
 func (v *visit) changes(company *uuid.UUID, kind string, ids ...string) {
 	v.entry = &audit.Entry{CompanyUUID: company, Target: audit.Target{Kind: kind, IDs: ids}}
 }
@@ -188,7 +188,7 @@ func (v *visit) as(action, detail string, fields ...string) {
 	v.entry.Action, v.entry.Detail, v.entry.Fields = action, detail, fields
 }
 
-// recorded keeps the change before it is answered. What was refused changed nothing.
+// recorded writes the audit entry of a change before the answer. A refused change has no entry.
 func (v *visit) recorded(err error) {
 	if v.entry == nil {
 		return
@@ -221,7 +221,7 @@ func (v *visit) record(action string, outcome audit.Outcome, company *uuid.UUID,
 	v.server.opts.Audit.Record(e)
 }
 
-// done ends a change: the browser goes on to a page, which says what was done.
+// done answers a change with a redirect to a page, which shows a message.
 func (v *visit) done(path, what string, query ...string) error {
 	values := url.Values{"done": {what}}
 	for i := 0; i+1 < len(query); i += 2 {

@@ -20,7 +20,7 @@ type attemptRow struct {
 
 type header struct{ Name, Value string }
 
-// wait is what a delivery waited for before an attempt.
+// wait is a reason for which a delivery waited before an attempt.
 type wait struct {
 	For string
 	How time.Duration

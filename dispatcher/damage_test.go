@@ -14,7 +14,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/devca"
@@ -132,11 +132,11 @@ func damageAmong(t *testing.T, good int) {
 			h.becomes(id, show, "locked", locked)
 		}
 	})
-	entries := []workqueue.Quarantined{{Company: h.company, EventID: eventID}, {Company: h.company, EventID: deliveryID, Subscriber: &sub.UUID}}
-	entries = append(entries, workqueue.Quarantined{Company: h.company, Subscriber: &other.UUID})
+	entries := []quarantine.Entry{{Company: h.company, EventID: eventID}, {Company: h.company, EventID: deliveryID, Subscriber: &sub.UUID}}
+	entries = append(entries, quarantine.Entry{Company: h.company, Subscriber: &other.UUID})
 	eventually(t, func() bool { return len(h.listed()) == len(entries) }, "all are in the quarantine")
 	for _, want := range entries {
-		if !slices.ContainsFunc(h.listed(), func(q workqueue.Quarantined) bool {
+		if !slices.ContainsFunc(h.listed(), func(q quarantine.Entry) bool {
 			return q.EventID == want.EventID && (q.Subscriber == nil) == (want.Subscriber == nil)
 		}) {
 			t.Errorf("%+v is not in the quarantine", want)
@@ -202,9 +202,9 @@ func inCompany(h *harness, company uuid.UUID, do func()) {
 }
 
 // listed is the quarantine as the API lists it.
-func (h *harness) listed() []workqueue.Quarantined {
+func (h *harness) listed() []quarantine.Entry {
 	h.t.Helper()
-	page, err := h.Quarantined(h.t.Context(), workqueue.QuarantineFilter{Company: &h.company, Size: 100})
+	page, err := h.Quarantined(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
 	if err != nil {
 		h.t.Fatal(err)
 	}

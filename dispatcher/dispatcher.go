@@ -25,6 +25,8 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/operational"
@@ -112,21 +114,23 @@ func (o Options) withDefaults() Options {
 // Its other methods may be called concurrently at any time in between; those
 // that read work before Start as well.
 type Dispatcher struct {
-	opts       Options
-	queue      *workqueue.Queue
-	admission  *endpoint.Admission
-	deliveries *store.Store
-	redelivery *redelivery.Service
-	targets    *targets
-	send       func(context.Context, webhook.Request) webhook.Result // the sender's
-	records    *recorders
-	after      *consequences
-	publish    func(context.Context, []events.Event) ([]publish.Result, error)
-	metrics    *metrics
-	testing    sync.Map // subscribers that are being tested
-	jobs       chan struct{}
-	forwards   chan struct{}
-	numbers    *sequence.Reader
+	opts        Options
+	queue       *workqueue.Queue
+	quarantined *quarantine.Store
+	backlog     *backlog.Meter
+	admission   *endpoint.Admission
+	deliveries  *store.Store
+	redelivery  *redelivery.Service
+	targets     *targets
+	send        func(context.Context, webhook.Request) webhook.Result // the sender's
+	records     *recorders
+	after       *consequences
+	publish     func(context.Context, []events.Event) ([]publish.Result, error)
+	metrics     *metrics
+	testing     sync.Map // subscribers that are being tested
+	jobs        chan struct{}
+	forwards    chan struct{}
+	numbers     *sequence.Reader
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -167,9 +171,11 @@ func New(o Options) (*Dispatcher, error) {
 	q.BreakerFailures, q.AttemptTimeout = o.BreakerFailures, o.Sender.Timeout()
 	q.Logger, q.Registerer = o.Logger, o.Registerer
 	d.queue = workqueue.New(q)
+	d.quarantined = quarantine.New(quarantine.Options{Client: o.Client, Wake: d.queue.Wake, Kick: d.queue.Kick})
+	d.backlog = backlog.New(o.Client, d.queue.PassedSince)
 	d.redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Queue: d.queue,
+		Certificates: o.Certificates, Queue: d.queue, Quarantine: d.quarantined,
 		Now: o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)

@@ -13,7 +13,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
@@ -112,10 +112,10 @@ func TestEraseCompany(t *testing.T) {
 	}
 	h.completes(old.UUID)
 	gone := uuid.New()
-	for _, e := range []workqueue.Quarantined{
+	for _, e := range []quarantine.Entry{
 		{Company: h.company, EventID: ids[0], Subscriber: &gone}, {Company: h.company, Subscriber: &disabled.UUID}, {Company: other, Subscriber: &others.UUID},
 	} {
-		if err := h.client.ZAdd(t.Context(), workqueue.QuarantineKey(partition.Of(e.Company)), redis.Z{Score: 1, Member: e.Member()}).Err(); err != nil {
+		if err := h.client.ZAdd(t.Context(), quarantine.Key(partition.Of(e.Company)), redis.Z{Score: 1, Member: e.Member()}).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestEraseCompany(t *testing.T) {
 			t.Errorf("%s is left: %s", key, text)
 		}
 	}
-	if page, err := h.Quarantined(t.Context(), workqueue.QuarantineFilter{}); err != nil || len(page.Items) != 1 {
+	if page, err := h.Quarantined(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
 		t.Errorf("in quarantine: %+v, %v", page, err)
 	}
 	if list, total, err := listing.New(h.client, sealtest.Keyring()).List(t.Context(), listing.Filter{Company: &h.company, Size: 100}); err != nil || total != 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/redistest"
 )
 
@@ -158,7 +158,7 @@ func TestOpenBreakerLetsOneProbeThroughInEachPause(t *testing.T) {
 	ids := h.emit(300)
 	h.start()
 	eventually(t, func() bool { return f.probes(pause) >= 5 }, "there are only probes")
-	queue := workqueue.EndpointQueueKey(h.company, sub.UUID)
+	queue := queues.EndpointQueueKey(h.company, sub.UUID)
 	if n := h.client.ZCard(t.Context(), queue).Val(); n < 299 {
 		t.Errorf("%d wait in the endpoint queue", n)
 	}

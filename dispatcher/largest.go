@@ -5,14 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
 )
 
 // largest shows the companies with the most pending events. Of a company that is
 // not one of them any more the series ends.
 type largest struct {
 	desc *prometheus.Desc
-	last atomic.Pointer[[]workqueue.CompanyBacklog]
+	last atomic.Pointer[[]backlog.Company]
 }
 
 func newLargest() *largest {
@@ -20,7 +20,7 @@ func newLargest() *largest {
 		"Pending events of the companies that have the most, at most metrics.top_companies in the partitions this replica owns.", []string{"company"}, nil)}
 }
 
-func (l *largest) set(companies []workqueue.CompanyBacklog) { l.last.Store(&companies) }
+func (l *largest) set(companies []backlog.Company) { l.last.Store(&companies) }
 
 // Describe is for the registry.
 func (l *largest) Describe(to chan<- *prometheus.Desc) { to <- l.desc }

@@ -10,7 +10,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
@@ -82,7 +82,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 // makeDue ends the waits of deliveries in their endpoint queue.
 func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
 	h.t.Helper()
-	queue, due := workqueue.EndpointQueueKey(h.company, sub.UUID), partition.Key(h.company, "due")
+	queue, due := queues.EndpointQueueKey(h.company, sub.UUID), partition.Key(h.company, "due")
 	for _, id := range ids {
 		if h.client.ZAddXX(h.t.Context(), queue, redis.Z{Member: id}).Err() != nil {
 			h.t.Fatal("the endpoint queue is not written")

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/pause"
@@ -218,13 +219,14 @@ func (d *Dispatcher) quarantine(ctx context.Context, replica string, r delivery.
 	d.metrics.quarantined.Inc()
 	d.opts.Logger.Error("event or delivery quarantined",
 		"company_uuid", r.Company, "event_id", r.ID, "exception.message", why)
-	err := d.queue.Quarantine(ctx, replica, r.Company, r.ID, subscriber)
+	e := quarantine.Entry{Company: r.Company, EventID: r.ID, Subscriber: subscriber}
+	err := d.quarantined.Move(ctx, replica, e)
 	if err == nil {
 		return
 	}
 	d.working.Go(func() {
 		_ = pause.Until(d.intake, requeuePause, func() error { // a stop requeues it
-			return d.queue.Quarantine(d.intake, replica, r.Company, r.ID, subscriber)
+			return d.quarantined.Move(d.intake, replica, e)
 		}, func(err error) {
 			d.opts.Logger.Error("damaged work not quarantined, trying again", "event_id", r.ID, "exception.message", err)
 		})

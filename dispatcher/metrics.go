@@ -240,7 +240,7 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	backlog, err := d.queue.Backlog(ctx, owned)
+	backlog, err := d.backlog.Measure(ctx, owned)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (d *Dispatcher) readGauges(ctx context.Context) error {
 	if d.opts.TopCompanies <= 0 {
 		return nil
 	}
-	largest, err := d.queue.Largest(ctx, backlog, d.opts.TopCompanies)
+	largest, err := d.backlog.Largest(ctx, backlog, d.opts.TopCompanies)
 	if err != nil {
 		return err
 	}

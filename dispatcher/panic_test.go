@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/internal/redistest"
 )
 
 // retryQuarantined has everything in the quarantine tried again.
 func (h *harness) retryQuarantined() {
 	h.t.Helper()
-	page, err := h.Quarantined(h.t.Context(), workqueue.QuarantineFilter{Company: &h.company, Size: 100})
+	page, err := h.Quarantined(h.t.Context(), quarantine.Filter{Company: &h.company, Size: 100})
 	if err != nil {
 		h.t.Fatal(err)
 	}

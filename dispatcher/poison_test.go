@@ -13,7 +13,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -253,7 +253,7 @@ func TestWhatIsDroppedTakesNoRoom(t *testing.T) {
 	}
 	h.start()
 	h.reaches(ids[1], sub, delivery.StatusDelivered)
-	bad := workqueue.Quarantined{Company: h.company, EventID: ids[0]}
+	bad := quarantine.Entry{Company: h.company, EventID: ids[0]}
 	eventually(t, func() bool { return h.quarantined()[bad.Member()] }, "it is quarantined")
 	size := h.client.StrLen(t.Context(), key).Val()
 	if err := h.DropQuarantined(t.Context(), bad); err != nil {
@@ -263,7 +263,7 @@ func TestWhatIsDroppedTakesNoRoom(t *testing.T) {
 	if freed := before - after; freed < size-32 || after <= 0 || hours != after {
 		t.Errorf("of %d bytes %d are left, %d by the hours; the event has %d", before, after, hours, size)
 	}
-	if err := h.DropQuarantined(t.Context(), bad); !errors.Is(err, workqueue.ErrNotQuarantined) {
+	if err := h.DropQuarantined(t.Context(), bad); !errors.Is(err, quarantine.ErrNotFound) {
 		t.Errorf("once more: %v", err)
 	}
 	if again, _ := kept(); again != after {

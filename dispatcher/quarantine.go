@@ -6,40 +6,40 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/subscribers"
 )
 
 // Quarantined lists events, deliveries and subscribers that could not be read.
 // cursor.ErrBad when the cursor is not of this list.
-func (d *Dispatcher) Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error) {
-	return d.queue.Quarantined(ctx, f)
+func (d *Dispatcher) Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error) {
+	return d.quarantined.List(ctx, f)
 }
 
 // RetryQuarantined has an entry of the quarantine tried again.
-// workqueue.ErrNotQuarantined when there is none.
-func (d *Dispatcher) RetryQuarantined(ctx context.Context, e workqueue.Quarantined) error {
-	return d.queue.RetryQuarantined(ctx, e)
+// quarantine.ErrNotFound when there is none.
+func (d *Dispatcher) RetryQuarantined(ctx context.Context, e quarantine.Entry) error {
+	return d.quarantined.Retry(ctx, e)
 }
 
 // DropQuarantined gives up an entry of the quarantine; a subscriber is deleted.
-// workqueue.ErrNotQuarantined when there is none.
-func (d *Dispatcher) DropQuarantined(ctx context.Context, e workqueue.Quarantined) error {
+// quarantine.ErrNotFound when there is none.
+func (d *Dispatcher) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	if e.EventID != "" {
 		return d.deliveries.DropQuarantined(ctx, e)
 	}
-	listed, err := d.queue.IsQuarantined(ctx, e)
+	listed, err := d.quarantined.Has(ctx, e)
 	switch {
 	case err != nil:
 		return err
 	case !listed:
-		return workqueue.ErrNotQuarantined
+		return quarantine.ErrNotFound
 	}
 	err = subscribers.NewService(d.opts.Subscribers, d.redelivery).Delete(ctx, e.Company, *e.Subscriber)
 	if err != nil && !errors.Is(err, subscribers.ErrNotFound) {
 		return err
 	}
-	return d.queue.ForgetQuarantined(ctx, e)
+	return d.quarantined.Forget(ctx, e)
 }
 
 // quarantineDamaged lists those of a company's subscribers that cannot be read. Work of
@@ -49,7 +49,7 @@ func (d *Dispatcher) quarantineDamaged(ctx context.Context, company uuid.UUID, s
 		if sub.Locked == nil {
 			continue
 		}
-		added, err := d.queue.QuarantineSubscriber(ctx, company, sub.UUID, d.opts.Now())
+		added, err := d.quarantined.AddSubscriber(ctx, company, sub.UUID, d.opts.Now())
 		if err != nil {
 			d.opts.Logger.Error("damaged subscriber not quarantined, trying again with its next work", "company_uuid", company, "exception.message", err)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 )
@@ -155,8 +156,8 @@ func stopAmidst(t *testing.T, hold bool) {
 	ids, others := h.emit(2000), h.emitOf(other, 200)
 	h.start()
 	eventually(t, func() bool {
-		queued := client.ZCard(t.Context(), workqueue.EndpointQueueKey(h.company, subA.UUID)).Val() +
-			client.ZCard(t.Context(), workqueue.EndpointQueueKey(h.company, subB.UUID)).Val()
+		queued := client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, subA.UUID)).Val() +
+			client.ZCard(t.Context(), queues.EndpointQueueKey(h.company, subB.UUID)).Val()
 		return a.count() > 30 && b.count() > 30 && (!hold || queued > 0 && h.admission.Counts().Waiting > 0)
 	}, "some are in flight and others wait")
 	go func() {

@@ -1,6 +1,5 @@
-// Package events is what an event is: its record, its name, what is valid, and what is
-// known of it once it is accepted. The packages below accept events, keep them and read
-// them back.
+// Package events defines an event: its record, its name, its validation, and its stored form
+// once it is accepted. The packages below accept events, store them and read them back.
 package events
 
 import (
@@ -18,10 +17,10 @@ import (
 
 // Event is what a source system reports. Decode it with
 // github.com/go-json-experiment/json, whose options (such as
-// RejectUnknownMembers) hold inside it, and encode it with Body.
+// RejectUnknownMembers) apply inside it, and encode it with Body.
 type Event struct {
 	ID          string    // 1..128 of [A-Za-z0-9_-], unique within the company
-	CompanyUUID uuid.UUID // whose subscribers are told
+	CompanyUUID uuid.UUID // whose subscribers get the event
 	Type        string    // [A-Z][A-Z0-9_]{0,63}; "event" in JSON
 	Timestamp   time.Time // the source's own; millisecond precision
 	// Metadata is a JSON object as it was sent; nil stands for {}.
@@ -29,8 +28,8 @@ type Event struct {
 	ErrorCode    string // "" is left out of the body
 	ErrorMessage string // "" is left out of the body
 
-	// Trace is the span that it was sent in. It is kept beside the record, and is no
-	// part of it: the same event sent again in another span is a duplicate.
+	// Trace is the span in which the event was sent. It is stored beside the record and is
+	// not part of it: the same event sent again in another span is a duplicate.
 	Trace tracing.Parent
 }
 
@@ -65,8 +64,8 @@ func (e *Event) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // Body is the canonical record: the names in the specification's order,
 // metadata members sorted as in RFC 8785 section 3.2.3, shortest strings, no
-// white space, number literals as they were sent. Events that say the same have
-// the same body, so it is the fingerprint of the content, and exactly these
+// white space, number literals as they were sent. Events with the same content have
+// the same body, so the body is the fingerprint of the content, and exactly these
 // bytes are stored, signed and sent. It fails on metadata that is not JSON, on
 // text that is not UTF-8 and on a year beyond 9999.
 func (e *Event) Body() ([]byte, error) {

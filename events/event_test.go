@@ -117,7 +117,7 @@ func TestBodyRefusesWhatIsNotJSON(t *testing.T) {
 	}
 }
 
-// The same content, however it is spelled, has one body; other content another.
+// Equal content has the same body, however it is spelled. Different content has another.
 func TestBodyIsTheFingerprint(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Ref names one event. Ids are unique per company only, so that no tenant can
-// block or probe another's.
+// Ref names one event. Ids are unique within a company only, so that no company can block or
+// probe ids of another.
 type Ref struct {
 	Company uuid.UUID
 	ID      string

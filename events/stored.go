@@ -6,21 +6,21 @@ import (
 )
 
 var (
-	// ErrNotFound means that no such event is kept: never accepted, or past retention.
+	// ErrNotFound means that the event was never accepted, or is past retention.
 	ErrNotFound = errors.New("event not found")
-	// ErrCompacted means that an event's payload is not kept any more.
+	// ErrCompacted means that an event's payload was removed.
 	ErrCompacted = errors.New("the event's payload is not kept any more")
-	// ErrUnavailable means that Redis did not answer, or not in time. What was
-	// asked may or may not have happened; asking again is safe.
+	// ErrUnavailable means that Redis did not answer, or not in time. The request may
+	// have been executed; repeating it is safe.
 	ErrUnavailable = errors.New("event store unavailable")
 )
 
-// State is where an event stands.
+// State is the state of an event.
 type State byte
 
 // The states of an event.
 const (
-	Ready     State = 'R' // waits for its subscribers to be matched, or that is under way
+	Ready     State = 'R' // waits for matching, or matching is under way
 	Matched   State = 'M' // every matching subscriber has a delivery, some are open
 	Settled   State = 'S' // all its deliveries have ended
 	Compacted State = 'C' // settled, and only its digest is kept

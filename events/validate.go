@@ -20,14 +20,14 @@ const (
 // Limits bounds what is accepted. The zero value of a duration or size refuses
 // everything past it, so set them all; a nil Catalogue allows every type.
 type Limits struct {
-	Retention   time.Duration // how far back a timestamp may lie, and ids are remembered
+	Retention   time.Duration // how old a timestamp may be, and how long ids are kept
 	MaxFuture   time.Duration // how far ahead of now a timestamp may lie
 	MaxMetadata int           // bytes, as sent
 	Catalogue   *eventtype.Catalogue
 }
 
-// Validate tells everything that is wrong with e at once, as an
-// *invalid.Error. Codes beside REQUIRED, INVALID and TOO_LONG: EVENT_TOO_OLD,
+// Validate returns all problems of e together, as an *invalid.Error. Codes
+// beside REQUIRED, INVALID and TOO_LONG: EVENT_TOO_OLD,
 // EVENT_IN_FUTURE, UNKNOWN_EVENT_TYPE, TOO_DEEP.
 func (e *Event) Validate(now time.Time, limits Limits) error {
 	problems := &invalid.Error{}

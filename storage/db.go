@@ -1,7 +1,6 @@
-// Package storage connects to the SQL database and migrates it. Its
-// subpackages keep the spend data there: companies and users are shared, cards
-// and the jobs that create them in bulk are those of storage/cards, the rest
-// those of storage/spend, and storage/importer writes all of it.
+// Package storage connects to the SQL database and migrates it; it runs transactions and
+// says which errors are worth another try. Each package below it reads or writes one kind
+// of the spend data, and storage/importer writes all of it.
 //
 // SQLite (the default) and PostgreSQL share one schema and one set of queries.
 package storage

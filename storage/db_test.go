@@ -16,7 +16,7 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
 
@@ -53,7 +53,7 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 		"ping": func() error { return db.Ping(t.Context()) },
 		"read": func() error { _, err := s.Card(t.Context(), acme, card.UUID); return err },
 		"list": func() error {
-			_, _, err := spend.New(db).Reimbursements(t.Context(), spend.ReimbursementFilter{})
+			_, _, err := reimbursements.New(db).List(t.Context(), reimbursements.Filter{})
 			return err
 		},
 		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, cards.Once{}); return err },

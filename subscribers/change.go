@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
 	"spendhook/subscribers/callback"
@@ -218,7 +218,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
-		append(workqueue.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),
+		append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),
 		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)

@@ -3,7 +3,7 @@ package subscribers
 import (
 	_ "embed"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/operational"
 	"spendhook/subscribers/layout"
 )
@@ -22,10 +22,10 @@ var (
 	//go:embed lua/reseal.lua
 	resealLua string
 
-	createScript = workqueue.Script(layout.VersionLua()+layout.CheckLua+createLua, false)
-	updateScript = workqueue.Script(layout.VersionLua()+operational.Lua()+layout.CheckLua+updateLua, true)
-	deleteScript = workqueue.Script(layout.VersionLua()+layout.CheckLua+deleteLua, true)
-	pauseScript  = workqueue.Script(layout.CheckLua+pauseLua, true)
-	resumeScript = workqueue.Script(layout.CheckLua+resumeLua, true)
+	createScript = queues.Script(layout.VersionLua()+layout.CheckLua+createLua, false)
+	updateScript = queues.Script(layout.VersionLua()+operational.Lua()+layout.CheckLua+updateLua, true)
+	deleteScript = queues.Script(layout.VersionLua()+layout.CheckLua+deleteLua, true)
+	pauseScript  = queues.Script(layout.CheckLua+pauseLua, true)
+	resumeScript = queues.Script(layout.CheckLua+resumeLua, true)
 	resealScript = layout.NewScript(layout.VersionLua() + resealLua)
 )

@@ -46,7 +46,7 @@ func checkOnDead(problems *invalid.Error, onDead string) {
 }
 
 // serving is how the scripts serve the subscriber's endpoint queue: what
-// dispatcher/workqueue/lua/lib.lua's configure takes.
+// dispatcher/workqueue/queues/lua/lib.lua's configure takes.
 func (s *Subscriber) serving() []any {
 	interval, burst, ordered, onDead := "", "", "", ""
 	if s.RateLimit != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
 	"spendhook/internal/invalid"
@@ -105,7 +105,7 @@ func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
 	}
 	company := sub.CompanyUUID
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
+	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p)}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
@@ -145,7 +145,7 @@ func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error)
 // for it.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
-	keys := append(workqueue.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p), layout.HealthKey(company, id))
+	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p), layout.HealthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
 		id.String(), company.String(), layout.VersionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/subscribers/layout"
 )
@@ -36,7 +36,7 @@ func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
 func (s *Store) runOne(ctx context.Context, script *redis.Script, what string, company, id uuid.UUID, args ...any) error {
 	p := partition.Of(company)
 	args = append([]any{id.String(), partition.Prefix(p), company.String()}, args...)
-	found, err := script.Run(ctx, s.opts.Client, append(workqueue.Keys(p), layout.CompanyKey(company)), args...).Int()
+	found, err := script.Run(ctx, s.opts.Client, append(queues.Keys(p), layout.CompanyKey(company)), args...).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s subscriber: %w", what, err)

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"spendhook/storage/spend"
+	"spendhook/internal/calendar"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/gorilla/mux"
@@ -1206,7 +1206,7 @@ type ConsoleSessionList struct {
 }
 
 // Day defines model for Day.
-type Day = spend.Date
+type Day = calendar.Date
 
 // Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","reason":"http_5xx","status":"RETRYING","subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 type Delivery struct {

@@ -1,4 +1,4 @@
-// Package authtest has what the tests of auth and its packages share.
+// Package authtest has helpers for the tests of auth and its packages.
 package authtest
 
 import (

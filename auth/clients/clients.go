@@ -28,10 +28,10 @@ const (
 	clientPrefix, secretPrefix = "shc_", "shs_"
 	maxCertificates            = 50
 	maxName                    = 255
-	// MaxOverlap bounds how long the secret before a rotation stays good.
+	// MaxOverlap bounds how long the old secret stays valid after a rotation.
 	MaxOverlap = 30 * 24 * time.Hour
 
-	reads      = 8 // of clients that prove who they are, from the database at once
+	reads      = 8 // concurrent database reads that authenticate clients
 	purgeSlack = 24 * time.Hour
 
 	usedResolution = time.Minute
@@ -64,13 +64,13 @@ func NewStore(db *storage.DB, now func() time.Time) *Store {
 	return c
 }
 
-// Revoked reports whether tokens of a client are refused, since it was disabled or
-// deleted not long ago, as far as the last Sync knows; false for "".
+// Revoked reports whether the tokens of a client are refused, because the last Sync found
+// the client recently disabled or deleted. It returns false for "".
 func (c *Store) Revoked(id string) bool { return id != "" && (*c.revoked.Load())[id] }
 
-// Sync learns which clients were disabled or deleted, while tokens of theirs
-// may still be valid, and notes which were used. When it fails, what is known
-// stays.
+// Sync reads the clients that were disabled or deleted while their tokens may still be
+// valid, and writes when clients were last used. After an error the clients of the last
+// Sync stay revoked.
 func (c *Store) Sync(ctx context.Context) error {
 	alive := c.now().Add(-keys.TokenTTL - 2*keys.ClockSlack)
 	ids, err := c.rows.revoked(ctx, alive)
@@ -88,7 +88,7 @@ func (c *Store) Sync(ctx context.Context) error {
 	return c.rows.purge(ctx, alive.Add(-purgeSlack))
 }
 
-// Used remembers that a client was used, for the next Sync to note.
+// Used records that a client was used. The next Sync writes it to the database.
 func (c *Store) Used(client Client) {
 	now := c.now()
 	if client.LastUsedAt != nil && now.Sub(*client.LastUsedAt) < usedResolution {
@@ -96,7 +96,7 @@ func (c *Store) Used(client Client) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.used) < maxUsed { // while the database is away; what is left out is only told late
+	if len(c.used) < maxUsed { // reached only while the database is unavailable; LastUsedAt is then set later
 		c.used[client.ID] = now
 	}
 }
@@ -112,8 +112,8 @@ func (c *Store) flushUsed(ctx context.Context) error {
 	return c.rows.touch(ctx, used)
 }
 
-// Registration is what an operator says of a new client. One with certificates gets no
-// token without presenting one of them.
+// Registration describes a new client. A client with certificates must present one of them
+// to get a token.
 type Registration struct {
 	Name         string
 	Company      *uuid.UUID // nil ties it to none
@@ -154,8 +154,8 @@ func checkCertificates(problems *invalid.Error, list []string, hasSecret bool) {
 	}
 }
 
-// Create makes a client. Its secret, "" for one without, is told here only. The
-// error is an *invalid.Error for what a client cannot be.
+// Create creates a client and returns its secret, which cannot be read later; "" for a
+// client without a secret. The error is an *invalid.Error for invalid fields.
 func (c *Store) Create(ctx context.Context, n Registration) (client Client, secret string, err error) {
 	if err := n.check(); err != nil {
 		return client, "", err
@@ -177,8 +177,8 @@ func unique(list []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(list)))
 }
 
-// RotateSecret gives a client a new secret, told here only. The one it had is
-// good for overlap more; the one before that no longer is. It returns
+// RotateSecret creates a new secret for a client and returns it. The current secret stays
+// valid for the overlap. An older secret is invalid from now on. The error is
 // storage.ErrNotFound for an unknown client.
 func (c *Store) RotateSecret(ctx context.Context, id string, overlap time.Duration) (client Client, secret string, err error) {
 	if overlap < 0 || overlap > MaxOverlap {
@@ -197,11 +197,10 @@ func (c *Store) RotateSecret(ctx context.Context, id string, overlap time.Durati
 	return client, secret, err
 }
 
-// SetCertificates replaces the list of certificates ("x5t#S256") of which a client
-// must present one; with an empty one it may present any, or none, and needs its secret. A token
-// that it got with one that is no longer listed is good until it expires. The
-// error is an *invalid.Error for what the list cannot be, and storage.ErrNotFound
-// for an unknown client.
+// SetCertificates replaces the certificates ("x5t#S256") of which a client must present one.
+// With an empty list the client needs its secret and may present any certificate. Tokens
+// that are bound to a removed certificate stay valid until they expire. The error is an
+// *invalid.Error for an invalid list, and storage.ErrNotFound for an unknown client.
 func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (Client, error) {
 	problems := &invalid.Error{}
 	if checkCertificates(problems, list, true); problems.OrNil() != nil {
@@ -216,10 +215,9 @@ func (c *Store) SetCertificates(ctx context.Context, id string, list []string) (
 	})
 }
 
-// SetDisabled disables or enables a client. A disabled one gets no token, and
-// its tokens are refused once every replica has looked (keys.SyncInterval). Enabled
-// again, those that have not expired are good again. It returns
-// storage.ErrNotFound for an unknown client.
+// SetDisabled disables or enables a client. A disabled client gets no token, and every
+// replica refuses its tokens within keys.SyncInterval. Once the client is enabled again, its
+// unexpired tokens are valid again. The error is storage.ErrNotFound for an unknown client.
 func (c *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Client, error) {
 	return c.rows.change(ctx, id, func(s *Client) error {
 		now := c.now()
@@ -236,7 +234,7 @@ func (c *Store) SetDisabled(ctx context.Context, id string, disabled bool) (Clie
 	})
 }
 
-// Delete deletes a client, with the effect that SetDisabled has on its tokens.
+// Delete deletes a client. Every replica refuses its tokens within keys.SyncInterval.
 func (c *Store) Delete(ctx context.Context, id string) error {
 	return c.rows.delete(ctx, id, c.now())
 }
@@ -246,7 +244,7 @@ func (c *Store) Get(ctx context.Context, id string) (Client, error) {
 	return c.rows.read(ctx, id)
 }
 
-// clientPlace is where a list goes on.
+// clientPlace is the position in a list after which the next page begins.
 type clientPlace struct {
 	CreatedAt int64
 	ID        string
@@ -254,9 +252,9 @@ type clientPlace struct {
 
 const clientList = "clients"
 
-// List reads at most size clients, the first created first, from a place that the call
-// before it named, or from the first, and says where the list goes on: "" at its end.
-// cursor.ErrBad for a place of another list.
+// List reads at most size clients, the oldest first, from the cursor at; "" begins with the
+// first. next is the cursor of the next page, "" at the end. The error is cursor.ErrBad for
+// a cursor of another list.
 func (c *Store) List(ctx context.Context, at string, size int) (list []Client, next string, err error) {
 	var place clientPlace
 	var after *Client

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // Client is an OAuth client: a program that gets access tokens.
@@ -35,19 +36,19 @@ type clientRows struct{ db *storage.DB }
 type clientRow struct {
 	bun.BaseModel `bun:"table:clients,alias:c"`
 
-	ID             string       `bun:"id,pk"`
-	Name           string       `bun:"name"`
-	CompanyUUID    *storage.Key `bun:"company_uuid"`
-	Scopes         string       `bun:"scopes"`
-	Certificates   string       `bun:"certificates"`
-	SecretHash     string       `bun:"secret_hash"`
-	OldSecretHash  string       `bun:"old_secret_hash"`
-	OldSecretUntil int64        `bun:"old_secret_until"`
-	CreatedAt      int64        `bun:"created_at"`
-	UpdatedAt      int64        `bun:"updated_at"`
-	LastUsedAt     *int64       `bun:"last_used_at"`
-	RevokedAt      *int64       `bun:"revoked_at"`
-	Deleted        bool         `bun:"deleted"`
+	ID             string      `bun:"id,pk"`
+	Name           string      `bun:"name"`
+	CompanyUUID    *column.Key `bun:"company_uuid"`
+	Scopes         string      `bun:"scopes"`
+	Certificates   string      `bun:"certificates"`
+	SecretHash     string      `bun:"secret_hash"`
+	OldSecretHash  string      `bun:"old_secret_hash"`
+	OldSecretUntil int64       `bun:"old_secret_until"`
+	CreatedAt      int64       `bun:"created_at"`
+	UpdatedAt      int64       `bun:"updated_at"`
+	LastUsedAt     *int64      `bun:"last_used_at"`
+	RevokedAt      *int64      `bun:"revoked_at"`
+	Deleted        bool        `bun:"deleted"`
 }
 
 func newClientRow(c Client) clientRow {
@@ -58,7 +59,7 @@ func newClientRow(c Client) clientRow {
 		LastUsedAt: millis(c.LastUsedAt), RevokedAt: millis(c.RevokedAt),
 	}
 	if c.Company != nil {
-		r.CompanyUUID = new(storage.Key(*c.Company))
+		r.CompanyUUID = new(column.Key(*c.Company))
 	}
 	return r
 }
@@ -69,7 +70,7 @@ func (r *clientRow) client() Client {
 		Scopes: strings.Fields(r.Scopes), Certificates: strings.Fields(r.Certificates),
 		SecretHash: r.SecretHash, OldSecretHash: r.OldSecretHash, OldSecretUntil: time.UnixMilli(r.OldSecretUntil).UTC(),
 		CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), UpdatedAt: time.UnixMilli(r.UpdatedAt).UTC(),
-		LastUsedAt: storage.FromMillis(r.LastUsedAt), RevokedAt: storage.FromMillis(r.RevokedAt),
+		LastUsedAt: column.FromMillis(r.LastUsedAt), RevokedAt: column.FromMillis(r.RevokedAt),
 	}
 }
 
@@ -116,9 +117,8 @@ func (s clientRows) list(ctx context.Context, after *Client, limit int) ([]Clien
 	return list, err
 }
 
-// change replaces a client by what change makes of it, and returns the result;
-// storage.ErrNotFound when there is none. The row is locked meanwhile; change
-// may be called again.
+// change reads and locks a client, calls change, and stores and returns the result. change
+// may be called more than once. The error is storage.ErrNotFound for an unknown client.
 func (s clientRows) change(ctx context.Context, id string, change func(*Client) error) (Client, error) {
 	var changed Client
 	err := s.db.Write(ctx, "change client", func(ctx context.Context, tx bun.Tx) error {
@@ -139,8 +139,8 @@ func (s clientRows) change(ctx context.Context, id string, change func(*Client) 
 	return changed, err
 }
 
-// delete deletes a client, or returns storage.ErrNotFound. Of its row only what
-// revoked needs is left, until purge.
+// delete deletes a client, or returns storage.ErrNotFound. The columns that revoked reads
+// stay until purge.
 func (s clientRows) delete(ctx context.Context, id string, now time.Time) error {
 	return s.db.Write(ctx, "delete client", func(ctx context.Context, tx bun.Tx) error {
 		gone, err := tx.NewUpdate().Model((*clientRow)(nil)).
@@ -169,7 +169,7 @@ func (s clientRows) revoked(ctx context.Context, since time.Time) ([]string, err
 	return ids, err
 }
 
-// purge forgets the clients that were deleted before the given time.
+// purge removes the rows of clients that were deleted before the given time.
 func (s clientRows) purge(ctx context.Context, before time.Time) error {
 	return s.db.Write(ctx, "purge clients", func(ctx context.Context, tx bun.Tx) error {
 		_, err := tx.NewDelete().Model((*clientRow)(nil)).
@@ -181,7 +181,7 @@ func (s clientRows) purge(ctx context.Context, before time.Time) error {
 // touch notes when clients were last used.
 func (s clientRows) touch(ctx context.Context, used map[string]time.Time) error {
 	return s.db.Write(ctx, "touch clients", func(ctx context.Context, tx bun.Tx) error {
-		for _, id := range slices.Sorted(maps.Keys(used)) { // in one order: two replicas never wait for each other
+		for _, id := range slices.Sorted(maps.Keys(used)) { // sorted, so that two replicas lock rows in the same order and cannot deadlock
 			at := used[id]
 			_, err := tx.NewUpdate().Model((*clientRow)(nil)).Set("last_used_at = ?", at.UnixMilli()).
 				Where("id = ?", id).Where("last_used_at IS NULL OR last_used_at < ?", at.UnixMilli()).Exec(ctx)

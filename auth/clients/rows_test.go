@@ -63,7 +63,7 @@ func TestClientsAreKept(t *testing.T) {
 	}
 }
 
-func TestRevokedClientsAreKnownUntilTheirTokensAreGone(t *testing.T) {
+func TestRevokedClientsAreListedUntilTheirTokensExpire(t *testing.T) {
 	t.Parallel()
 	for name, setup := range authtest.Databases {
 		t.Run(name, func(t *testing.T) {

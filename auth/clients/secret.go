@@ -15,17 +15,17 @@ import (
 
 // What Authenticate returns beside storage.ErrUnavailable.
 var (
-	// ErrRefused says that the client is unknown, disabled, or its credentials are
-	// wrong; which it is, is not told.
+	// ErrRefused means that the client is unknown or disabled, or that its credentials are
+	// wrong. The error does not tell which.
 	ErrRefused = errors.New("the client is unknown, disabled, or its credentials are wrong")
-	// ErrBusy says that too many others wait to be authenticated.
-	ErrBusy = errors.New("too many others wait to be authenticated")
+	// ErrBusy means that too many requests wait to be authenticated.
+	ErrBusy = errors.New("too many requests wait to be authenticated")
 )
 
-// Authenticate finds the enabled client whose credentials these are: its id, with its
-// secret or a certificate ("x5t#S256"), "" for what is not given. A client with a list of
-// certificates has to present one of them, beside its secret when it gives one. One
-// request of an address is looked up at a time; the others wait for their turn.
+// Authenticate returns the enabled client with this id if the secret or the certificate
+// ("x5t#S256") is right; "" stands for a missing one. A client with a list of certificates
+// must present one of them, also with a secret. One request of each address is checked at a
+// time; the others wait.
 func (c *Store) Authenticate(ctx context.Context, id, secret, certificate string, from netip.Addr) (Client, error) {
 	if !clientID.MatchString(id) {
 		return Client{}, ErrRefused // the form of an id is no secret
@@ -58,7 +58,7 @@ func (c *Store) enabled(ctx context.Context, id string) (Client, error) {
 	return client, err
 }
 
-// newSecret returns a client secret of 256 random bits, and what is kept of it.
+// newSecret returns a client secret of 256 random bits and its stored hash.
 func newSecret() (secret, hash string) {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // it never fails
@@ -66,15 +66,15 @@ func newSecret() (secret, hash string) {
 	return secret, hashSecret(secret)
 }
 
-// hashSecret is what is kept of a secret. A slow hash is for secrets that people
-// choose: 256 random bits cannot be guessed.
+// hashSecret returns the stored hash of a secret. A fast hash suffices: 256 random bits
+// cannot be guessed.
 func hashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// hasSecret reports whether hash is that of one of a client's secrets. It takes
-// as long for a client with two secrets, one or none.
+// hasSecret reports whether hash is the hash of a valid secret of the client. It takes the
+// same time for any number of secrets.
 func (c Client) hasSecret(hash string, oldIsGood bool) bool {
 	current := subtle.ConstantTimeCompare([]byte(hash), []byte(c.SecretHash))
 	old := subtle.ConstantTimeCompare([]byte(hash), []byte(c.OldSecretHash))

@@ -12,8 +12,8 @@ import (
 	"spendhook/internal/datadir"
 )
 
-// keysFile has the last known keys, sealed as in the database, for a start while the
-// database is away.
+// keysFile has the last known keys, encrypted as in the database. A daemon reads it when it
+// starts while the database is unreachable.
 const keysFile = "token-keys.json"
 
 func readKeysFile(dir string) ([]Key, error) {

@@ -1,6 +1,5 @@
-// Package keys holds the keys that sign this deployment's own access tokens: where they
-// are kept, which of them signs when, and how they are rotated and revoked. What a token
-// says is package auth's.
+// Package keys stores the keys that sign this deployment's access tokens, chooses the key
+// that signs, and rotates and revokes keys. Package auth builds and verifies the tokens.
 package keys
 
 import (
@@ -25,8 +24,8 @@ import (
 
 // Options configures Open.
 type Options struct {
-	Store   Store         // where all replicas find the keys; required
-	Keyring *seal.Keyring // that seals them; required
+	Store   Store         // the keys, shared by all replicas; required
+	Keyring *seal.Keyring // encrypts the keys; required
 	// Dir keeps the last known keys, sealed, for a start without the database.
 	Dir string
 	// Issuer is the "iss" of the tokens. Tokens with one of OldIssuers are
@@ -36,12 +35,12 @@ type Options struct {
 
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil discards
-	Registerer prometheus.Registerer // of the age of the signing key; nil shows it nowhere
+	Registerer prometheus.Registerer // for the age of the signing key; nil registers nothing
 }
 
-// Signer signs access tokens with the keys (ECDSA P-256) that all replicas share
-// through the database; while it is away, each goes on with those it knows. It is
-// safe for concurrent use.
+// Signer signs access tokens with keys (ECDSA P-256) that all replicas share through the
+// database. While the database is unavailable, each replica uses the keys that it has. A
+// Signer is safe for concurrent use.
 type Signer struct {
 	opts  Options
 	known atomic.Pointer[keySet]
@@ -52,13 +51,13 @@ type Signer struct {
 type keySet struct {
 	rows        []Key
 	keys        map[string]*signingKey // by id
-	provisional bool                   // made here, while the database was never seen
+	provisional bool                   // the key was created here, before the database was ever reached
 }
 
-// Open knows the keys of the data directory, or, when that has none, those
-// of the database, whose first key it makes when it is empty. With neither, as
-// on a first start while the database is away, it makes a key that the database
-// gets later. Call Sync, now and then, to follow the database.
+// Open reads the keys of the database, and creates the first key in an empty one. While the
+// database is unavailable, it uses the keys of the data directory. Without any, as on a first
+// start, it creates a provisional key, which Sync stores later. Call Sync at intervals to
+// follow the database.
 func Open(ctx context.Context, opts Options) (*Signer, error) {
 	k := &Signer{opts: opts}
 	if k.opts.Now == nil {
@@ -82,7 +81,8 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	return k, nil
 }
 
-// first looks into the database. Without it, the keys of the data directory have to do.
+// first syncs with the database. While the database is unavailable, it relies on the keys of
+// the data directory, or creates a provisional key.
 func (k *Signer) first(ctx context.Context, localErr error) error {
 	err := k.Sync(ctx)
 	switch away := errors.Is(err, storage.ErrUnavailable); {
@@ -96,7 +96,7 @@ func (k *Signer) first(ctx context.Context, localErr error) error {
 	return err
 }
 
-// useLocal knows the keys of the data directory.
+// useLocal loads the keys of the data directory.
 func (k *Signer) useLocal() error {
 	rows, err := readKeysFile(k.opts.Dir)
 	if err != nil {
@@ -105,7 +105,8 @@ func (k *Signer) useLocal() error {
 	return k.use(rows)
 }
 
-// provisional makes the key of a deployment whose database was never seen.
+// provisional creates a key and stores it in the data directory. It is used when the
+// database was never reached.
 func (k *Signer) provisional() error {
 	key, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
@@ -119,7 +120,7 @@ func (k *Signer) provisional() error {
 	return nil
 }
 
-// use makes rows the known keys, of which it opens those that are new.
+// use replaces the known keys by rows, and decrypts new ones.
 func (k *Signer) use(rows []Key) error {
 	set := &keySet{rows: rows, keys: make(map[string]*signingKey, len(rows))}
 	before := k.known.Load()
@@ -138,8 +139,8 @@ func (k *Signer) use(rows []Key) error {
 	return nil
 }
 
-// Sync takes over what the database has, and drops there what is long gone.
-// When it fails, the known keys go on being used.
+// Sync loads the keys of the database, and deletes expired keys there. After an error the
+// known keys stay in use.
 func (k *Signer) Sync(ctx context.Context) error {
 	k.sync.Lock()
 	defer k.sync.Unlock()
@@ -156,8 +157,8 @@ func (k *Signer) Sync(ctx context.Context) error {
 	return k.follow(rows)
 }
 
-// tidy gives the database its first key, or those of the data directory, and
-// prunes it.
+// tidy stores the first keys in an empty database: those of the data directory, or a new
+// one. It prunes the keys.
 func (k *Signer) tidy(ctx context.Context, now time.Time) ([]Key, error) {
 	local := k.known.Load().rows
 	if len(local) == 0 {
@@ -175,7 +176,7 @@ func (k *Signer) tidy(ctx context.Context, now time.Time) ([]Key, error) {
 	})
 }
 
-// follow makes the database's keys the known ones, here and in the directory.
+// follow replaces the known keys, and those of the data directory, by the database's.
 func (k *Signer) follow(rows []Key) error {
 	if err := k.use(rows); err != nil {
 		return err
@@ -189,8 +190,8 @@ func (k *Signer) follow(rows []Key) error {
 	return nil
 }
 
-// Issuers are the "iss" of tokens that these keys sign: first that of new tokens, then
-// what it was before.
+// Issuers returns the "iss" of the tokens that these keys sign: the current one first, then
+// earlier ones.
 func (k *Signer) Issuers() []string { return append([]string{k.opts.Issuer}, k.opts.OldIssuers...) }
 
 // JWKS lists the public keys (RFC 7517) of tokens that are valid, or soon will be.
@@ -230,9 +231,9 @@ func (k *Signer) List() []Info {
 	return list
 }
 
-// Rotate adds a key, which signs once verifiers have had the time to learn it;
-// in a hurry, once the replicas have. The tokens of the keys before stay valid.
-// It returns errKeyWaiting or errTooManyKeys, and ErrUnavailable of storage.
+// Rotate adds a key. The key signs once verifiers have had time to fetch it, or, in a hurry,
+// once all replicas have loaded it. Tokens of earlier keys stay valid. The error may be
+// errKeyWaiting, errTooManyKeys or storage.ErrUnavailable.
 func (k *Signer) Rotate(ctx context.Context, hurry bool) error {
 	next, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
@@ -247,10 +248,10 @@ func (k *Signer) Rotate(ctx context.Context, hurry bool) error {
 	return k.Sync(ctx)
 }
 
-// Revoke ends a key: its tokens are refused here at once, and by every replica
-// once it has looked (SyncInterval). When it is the one that signs, another one
-// does from now. A daemon that cannot reach the database goes on with the key. It
-// returns errNoKey, and ErrUnavailable of storage.
+// Revoke removes a key. This replica refuses the key's tokens at once, the others within
+// SyncInterval. If the key was the signing one, another key signs from now on. A replica
+// that cannot reach the database still accepts the key. The error may be errNoKey or
+// storage.ErrUnavailable.
 func (k *Signer) Revoke(ctx context.Context, id string) error {
 	fresh, err := newSigningKey(k.opts.Keyring, k.opts.Now())
 	if err != nil {
@@ -265,15 +266,15 @@ func (k *Signer) Revoke(ctx context.Context, id string) error {
 	return k.Sync(ctx)
 }
 
-// signingSince is when the key that signs began to.
+// signingSince is the time since which the current key signs.
 func (k *Signer) signingSince() time.Time {
 	rows := k.known.Load().rows
 	return rows[signerAt(rows, k.opts.Now())].SignsFrom
 }
 
-// Sign signs a token as JWT (ES256). A token that expires later than TokenTTL from now is
-// noted in the database, so that the key outlives it; while the database is away it
-// cannot be.
+// Sign signs a token as JWT (ES256). If the token lives longer than TokenTTL, Sign stores
+// its expiry in the database, so that the key is kept as long. While the database is
+// unavailable, the expiry is not stored.
 func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 	set, now := k.known.Load(), k.opts.Now()
 	signer := set.rows[signerAt(set.rows, now)]
@@ -286,7 +287,7 @@ func (k *Signer) Sign(ctx context.Context, token jwt.Token) (string, error) {
 	return string(signed), err
 }
 
-// note makes a key stay until its last token expires.
+// note stores when the last token of a key expires, so that the key is kept until then.
 func (k *Signer) note(ctx context.Context, id string, expires time.Time) error {
 	_, err := k.opts.Store.Change(ctx, func(rows []Key) ([]Key, error) {
 		for i := range rows {
@@ -299,9 +300,9 @@ func (k *Signer) note(ctx context.Context, id string, expires time.Time) error {
 	return err
 }
 
-// Lookup is the public key (ES256) with the id that a token names; nil when it is not
-// known. All keys are known to this replica, apart from those that are new since the
-// last Sync, unless settled is false: then the database was never seen.
+// Lookup returns the public key (ES256) with the id, or nil for an unknown id. settled is
+// false while the database was never reached: an unknown key may then exist. Else only keys
+// created since the last Sync are unknown.
 func (k *Signer) Lookup(id string) (key jwk.Key, settled bool) {
 	set := k.known.Load()
 	i := slices.IndexFunc(set.rows, func(row Key) bool { return row.ID == id })

@@ -139,7 +139,7 @@ func TestReseal(t *testing.T) {
 	if after.List()[0].ID != before.List()[0].ID {
 		t.Error("another key")
 	}
-	// One whose file is still under the old key does with the database.
+	// A Signer whose file is encrypted with the old key reads the database instead.
 	stale := t.TempDir()
 	if err := writeKeysFile(stale, before.known.Load().rows); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestBadKeyFilesAreErrors(t *testing.T) {
 	if _, err := Open(t.Context(), Options{Store: store, Dir: filepath.Join(t.TempDir(), "none"), Keyring: sealtest.Keyring()}); err == nil {
 		t.Error("a missing directory is accepted")
 	}
-	damaged := t.TempDir() // of what the database has too, so it is only told
+	damaged := t.TempDir() // the database has the keys, so the damage is only logged
 	if err := os.WriteFile(filepath.Join(damaged, keysFile), []byte("[{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ type resealing struct {
 	keyring *seal.Keyring
 }
 
-// Reseal seals the stored keys that are not under the keyring's current key, and
-// counts them. It may be broken off and done again, beside running daemons.
+// Reseal encrypts the stored keys with the current key of the keyring and counts them. It
+// may be interrupted and repeated, also while daemons run.
 func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *seal.Count) error {
 	s := resealing{store, keyring}
 	rows, err := store.Read(ctx)

@@ -10,22 +10,22 @@ import (
 const (
 	// TokenTTL is how long the tokens of the token endpoint are valid.
 	TokenTTL = time.Hour
-	// SyncInterval is how often a daemon looks for what others changed: it is
-	// within how long a rotation, or a disabled client, is known everywhere.
+	// SyncInterval is how often a daemon reads keys and clients from the database. Every
+	// replica applies a rotation or a disabled client within this time.
 	SyncInterval = 5 * time.Second
 	// ClockSlack is how far the clocks of two replicas may differ.
 	ClockSlack = 5 * time.Minute
 
 	publishLead = 10 * time.Minute // twice as long as a JWKS may be cached
-	hurriedLead = 3 * SyncInterval // every replica has seen the key by then
-	pruneSlack  = 24 * time.Hour   // a clock that is ahead must not delete what others need
+	hurriedLead = 3 * SyncInterval // every replica has loaded the key by then
+	pruneSlack  = 24 * time.Hour   // a replica whose clock is ahead must not delete keys that others need
 	maxKeys     = 16
 )
 
-// state is where a signing key is in its life.
+// state is a state of a signing key.
 type state string
 
-// The states, in their order. A key that is gone is not listed.
+// The states, in their order. List omits keys in stateGone.
 const (
 	stateNext    state = "next"    // published, so that verifiers know it before its first token
 	stateSigning state = "signing" // signs, and is published
@@ -79,7 +79,7 @@ func stateOf(keys []Key, i int, now time.Time) state {
 	}
 }
 
-// prune drops the keys that have been gone for long.
+// prune drops the keys whose last token expired more than pruneSlack ago.
 func prune(keys []Key, now time.Time) []Key {
 	kept := make([]Key, 0, len(keys))
 	for i, k := range keys {
@@ -90,8 +90,8 @@ func prune(keys []Key, now time.Time) []Key {
 	return kept
 }
 
-// rotate adds next, to sign when verifiers know it. In a hurry that is as soon
-// as every replica does, and a key that waits already is taken instead.
+// rotate adds next, which signs after publishLead. In a hurry it signs after hurriedLead, and
+// a key that already waits is used instead of next.
 func rotate(keys []Key, next Key, now time.Time, hurry bool) ([]Key, error) {
 	lead := publishLead
 	if hurry {
@@ -113,9 +113,9 @@ func rotate(keys []Key, next Key, now time.Time, hurry bool) ([]Key, error) {
 	return append(keys, next), nil
 }
 
-// revoke drops a key, and those that are gone: as long as one that follows them
-// is there, they stay so. When it is the one that signs, the next does from now,
-// which is fresh when none waits. No older one signs again.
+// revoke drops a key. If it was the signing key, the waiting key signs from now on, or fresh
+// when none waits; an older key never signs again. revoke also drops keys in stateGone, since
+// without their successor they could become valid again.
 func revoke(keys []Key, id string, fresh Key, now time.Time) ([]Key, error) {
 	signer := signerAt(keys, now)
 	kept, found := make([]Key, 0, len(keys)+1), false

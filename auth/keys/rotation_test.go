@@ -58,7 +58,7 @@ func ids(keys []Key) []string {
 	return list
 }
 
-// A clock that is a day ahead still deletes nothing that others need.
+// A replica whose clock is a day ahead deletes no key that others need.
 func TestPruneKeepsADayMore(t *testing.T) {
 	t.Parallel()
 	end := TokenTTL + ClockSlack + pruneSlack

@@ -26,9 +26,8 @@ type Key struct {
 type Store interface {
 	// Read lists all keys in the order in which they sign.
 	Read(ctx context.Context) ([]Key, error)
-	// Change replaces the keys by what decide makes of them, and returns the result.
-	// The rows are locked meanwhile; decide may be called again and must not
-	// modify the list that it is given.
+	// Change reads and locks the keys, calls decide, and stores and returns the result.
+	// decide may be called more than once and must not modify its argument.
 	Change(ctx context.Context, decide func([]Key) ([]Key, error)) ([]Key, error)
 }
 

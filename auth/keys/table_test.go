@@ -53,7 +53,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 	}
 }
 
-// Each of many that change the keys at once sees what the ones before it did.
+// Concurrent changes are serialised: each sees the result of the one before.
 func TestKeysChangedAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, setup := range authtest.Databases {

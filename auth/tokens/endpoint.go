@@ -114,8 +114,8 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 	return Token{AccessToken: token, ExpiresIn: keys.TokenTTL, Scopes: scopes}, nil
 }
 
-// granted are the scopes of a token: those that were asked for, each of which
-// must be one of the client's, or else all of the client's.
+// granted returns the scopes of a token: the requested ones, or all of the client's when
+// none is requested. It returns false when the client lacks a requested scope.
 func granted(has, asked []string) ([]string, bool) {
 	if len(asked) == 0 {
 		return has, true
@@ -141,7 +141,8 @@ func (e *Endpoint) authenticate(ctx context.Context, c credentials, r Request) (
 	return client, nil
 }
 
-// unavailable is for what is no fault of the request; a nil cause is not logged.
+// unavailable is the error for failures that the request did not cause. A nil cause is not
+// logged.
 func unavailable(err error) *Error {
 	return &Error{Code: Unavailable, Description: "No token can be issued now; try again.", RetryAfter: time.Second, cause: err}
 }

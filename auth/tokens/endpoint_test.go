@@ -191,10 +191,9 @@ func TestRotatedSecret(t *testing.T) {
 	}
 }
 
-// Neither a right secret nor a right certificate that was never seen before is
-// held up by what others get wrong, from the same address, about the same client,
-// or about clients that do not exist.
-func TestGuessesShutNobodyOut(t *testing.T) {
+// Many wrong secrets from an address, for the same client and for unknown clients, do not
+// block a right secret or a right certificate from that address.
+func TestGuessesBlockNoClient(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	r := newReplica(t, authtest.SQLite(t), c)
@@ -212,8 +211,8 @@ func TestGuessesShutNobodyOut(t *testing.T) {
 	r.wantCode("the right certificate", refusal, "")
 }
 
-// A client that asks for a token for each of its requests is told so, without
-// harm to others, nor by what others ask in its name.
+// A client that requests too many tokens is refused. Other clients are not affected, and
+// requests with a wrong secret do not count.
 func TestTokensOfAClientHaveARate(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
@@ -242,7 +241,7 @@ func TestTokensOfAClientHaveARate(t *testing.T) {
 	r.wantCode("past the rate", refusal, TooManyTokens)
 }
 
-func TestDatabaseAwayIsNoFailureOfTheClient(t *testing.T) {
+func TestTokensAreUnavailableWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := authtest.NewClock()
 	store := authtest.SQLite(t)
@@ -292,7 +291,7 @@ func TestTokensOfARevokedClientStop(t *testing.T) {
 			if err := elsewhere.clients.Delete(t.Context(), gone.ID); err != nil {
 				t.Fatal(err)
 			}
-			c.Add(keys.TokenTTL - time.Second) // as late as it can matter
+			c.Add(keys.TokenTTL - time.Second) // just before the tokens expire
 			r.sync()
 			if r.accepts(goneToken) || r.accepts(offToken) || !r.accepts(cli) {
 				t.Error("a token of a disabled or deleted client is accepted, or another one is not")

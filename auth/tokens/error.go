@@ -6,7 +6,7 @@ import "time"
 // has one.
 type Code string
 
-// The codes. The last is no fault of the request.
+// The codes. Only the last one is not caused by the request.
 const (
 	InvalidRequest       Code = "invalid_request"
 	InvalidClient        Code = "invalid_client"
@@ -27,7 +27,7 @@ func refusalCodes() []string {
 type Error struct {
 	Code        Code
 	Description string // repeats nothing of the request
-	// RetryAfter is when the same request may do better; 0: never.
+	// RetryAfter is the time after which a retry may succeed; 0 means never.
 	RetryAfter time.Duration
 	cause      error
 }

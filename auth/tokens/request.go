@@ -17,9 +17,9 @@ type Request struct {
 	Address       netip.Addr // of the client, for the log
 }
 
-// maxParameters of a form are read: reading 32 KiB of nothing else costs a
-// hundred times what refusing does, and comes before any limit. A request has
-// four, or some more that are ignored.
+// maxParameters bounds the parameters of a form. Parsing 32 KiB of parameters costs a
+// hundred times more than a refusal and happens before any rate limit. A request needs four
+// parameters.
 const maxParameters = 32
 
 // credentials are the client id, secret and parameters of a token request.
@@ -28,8 +28,7 @@ type credentials struct {
 	scope      string // space-separated; split once the client is known
 }
 
-// parseRequest reads a token request. It decides everything for which the
-// client need not be known.
+// parseRequest reads a token request and makes all checks that need no client record.
 func parseRequest(r Request) (credentials, *Error) {
 	form, refusal := parseForm(r.Form)
 	if refusal != nil {

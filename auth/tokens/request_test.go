@@ -115,8 +115,8 @@ func TestHostileFormsAreCheap(t *testing.T) {
 	}
 }
 
-// FuzzTokenRequest checks that whatever is taken is what was sent, and that no
-// refusal repeats it.
+// FuzzTokenRequest checks that accepted credentials are the ones that were sent, and that no
+// refusal repeats them.
 func FuzzTokenRequest(f *testing.F) {
 	f.Add("Basic czZCaGRSa3F0MzpnWDFmQmF0M2JW", []byte("grant_type=client_credentials&scope=a+b"), "")
 	f.Add("", []byte("client_id=id&client_secret=hunter2hunter2"), "tp")

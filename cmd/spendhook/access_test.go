@@ -9,22 +9,22 @@ import (
 	"testing"
 )
 
-// adminTable is what the admin listener shows to everyone who reaches it. Think
-// of that before a line is added.
+// adminTable lists the routes of the admin listener. They need no authentication: anyone who
+// reaches the listener can use them.
 var adminTable = []string{
 	"GET /debug/pprof/", "GET /debug/pprof/profile", "GET /debug/pprof/symbol", "GET /debug/pprof/trace",
 	"GET /healthz", "GET /metrics", "GET /readyz", "POST /-/reload",
 }
 
-// adminOfAll serves all that an admin listener may.
+// adminOfAll returns an admin with all routes enabled.
 func adminOfAll() *admin {
 	a := newAdmin(nil, nil, newRegistry())
 	a.profiles, a.reload = true, func() (reload, error) { return reload{}, nil }
 	return a
 }
 
-// Neither listener serves what is the other's, with the best token or without.
-func TestTheListenersAreApart(t *testing.T) {
+// The API's listener serves no admin route, and the admin listener no API route.
+func TestListenersServeOnlyTheirOwnRoutes(t *testing.T) {
 	t.Parallel()
 	routes := slices.Sorted(maps.Keys(adminOfAll().routes()))
 	if !slices.Equal(routes, adminTable) {
@@ -62,7 +62,7 @@ func TestTheListenersAreApart(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a page whose name resolves to loopback reads the metrics: %d", resp.StatusCode)
+		t.Errorf("a request with another Host header reads the metrics: %d", resp.StatusCode)
 	}
 	if _, metrics := get(t, d.admin+"/metrics"); strings.Contains(metrics, testCompany) {
 		t.Error("the metrics name a company")

@@ -16,15 +16,15 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// admin is what operators and orchestrators ask, on a listener of its own.
+// admin serves health, readiness, metrics and profiles on a listener of its own.
 type admin struct {
 	check    func(context.Context) redisx.Status
-	warnings func() []string // about what does not make the daemon unready
+	warnings func() []string // problems that do not make the daemon unready
 	registry *prometheus.Registry
-	profiles bool                         // it serves them
+	profiles bool                         // whether profiles are served
 	reload   func() (reload, error)       // nil: not over this listener
 	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
-	refused  atomic.Pointer[func() error] // why it delivers nothing, once it should
+	refused  atomic.Pointer[func() error] // set with the dispatcher: why it claims nothing; nil: it claims
 }
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {
@@ -41,9 +41,9 @@ func (a *admin) handler() http.Handler {
 	return mux
 }
 
-// onlyHere refuses requests to another name than this machine's own. A page in a
-// browser here can have its own name resolve to loopback (DNS rebinding), and
-// would read profiles; it cannot choose the name that the browser sends.
+// onlyHere refuses requests whose Host header is neither localhost nor a loopback address.
+// This stops DNS rebinding: the host name of a web page can resolve to loopback, but the
+// browser sends that name as Host.
 func onlyHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
@@ -51,7 +51,7 @@ func onlyHere(next http.Handler) http.Handler {
 			host = r.Host
 		}
 		if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-			http.Error(w, "this listener is for its own machine", http.StatusForbidden)
+			http.Error(w, "this listener answers only requests to localhost", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -54,8 +54,8 @@ func TestReadiness(t *testing.T) {
 	command(t, "", "healthcheck", "--admin-listen", address).want(t, exitFailure, "", "not ready: ")
 
 	status = redisx.Status{Up: true}
-	a.unready.Store(new("the daemon is stopping"))
-	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["the daemon is stopping"],"warnings":[]}`)
+	a.unready.Store(new("the daemon is shutting down"))
+	ready(http.StatusServiceUnavailable, `{"ready":false,"problems":["the daemon is shutting down"],"warnings":[]}`)
 	if code, _ := get(t, server.URL+"/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d", code)
 	}
@@ -135,7 +135,7 @@ func TestReplicaID(t *testing.T) {
 	first := claim()
 	second := claim()
 	if first.id == second.id {
-		t.Error("two living processes share an id")
+		t.Error("two running processes share an id")
 	}
 	if err := second.release(); err != nil {
 		t.Error(err)

@@ -37,14 +37,14 @@ import (
 )
 
 const (
-	// shortenedBy divides every duration of the rules, so that minutes are seconds.
-	// Windows stay long enough for some scrapes, and a takeover for its grace.
+	// shortenedBy divides every duration of the rules, so that minutes become seconds. Range
+	// windows still cover several scrapes, and waits still outlast a takeover.
 	shortenedBy = 20
 	scrapeEvery = "1s"
-	// alertPatience is for what takes minutes at most on a quiet machine.
+	// alertPatience is a time-out for steps that take some minutes on an idle machine.
 	alertPatience = 8 * time.Minute
-	// For so many seconds others are looked for beside the alert; or, where none is to
-	// be told, for any, longer than each waits.
+	// After the expected alert, other alerts are looked for during lookOn seconds. Where no
+	// alert is expected, lookFor seconds are longer than any alert waits.
 	lookOn, lookFor = 5.0, 40.0
 )
 
@@ -116,7 +116,7 @@ func (m *monitoring) start(t *testing.T, name string, args ...string) {
 	})
 }
 
-// alertmanagerBinary has another name in Debian.
+// alertmanagerBinary returns the program's name, which differs in Debian.
 func alertmanagerBinary() string {
 	if _, err := exec.LookPath("prometheus-alertmanager"); err == nil {
 		return "prometheus-alertmanager"
@@ -135,7 +135,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// aim has these daemons scraped, and no others.
+// aim makes Prometheus scrape these daemons and no others.
 func (m *monitoring) aim(t *testing.T, daemons ...*running) {
 	t.Helper()
 	targets := []string{}
@@ -146,7 +146,7 @@ func (m *monitoring) aim(t *testing.T, daemons ...*running) {
 	m.write(t, "targets.json", string(text))
 }
 
-// ask reads an answer of Prometheus or Alertmanager; it is no error when there is none.
+// ask reads an answer of Prometheus or Alertmanager. It returns false without an answer.
 func (m *monitoring) ask(t *testing.T, address string, into any) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -184,7 +184,8 @@ func (m *monitoring) is(t *testing.T, query string, want float64) bool {
 	return ok && got == want
 }
 
-// told are the alerts that Alertmanager tells, by name; with inhibited, all that it has.
+// told returns the active alerts of Alertmanager by name; with inhibited, also the inhibited
+// ones.
 func (m *monitoring) told(t *testing.T, inhibited bool) (map[string]string, bool) {
 	t.Helper()
 	var alerts []struct {
@@ -223,7 +224,7 @@ func (m *monitoring) quiet(t *testing.T, seen map[string]string, daemons int) {
 	})
 }
 
-// site is what an outage happens to.
+// site is a monitored deployment in which a drill makes an outage.
 type site struct {
 	*monitoring
 	t       *testing.T
@@ -234,10 +235,10 @@ type site struct {
 	company uuid.UUID // of the receivers
 }
 
-// drill is an outage that is made and ended by a test. alert is what must be told, "" for none.
+// drill is an outage that a test begins and ends. alert is the expected alert, "" for none.
 type drill struct {
 	name, alert string
-	besides     string // what may be told as well
+	besides     string // an alert that may fire as well
 	settings    string
 	redis       redistest.Options
 	replicas    int // 1
@@ -246,10 +247,10 @@ type drill struct {
 	begin       func(s *site) (end func())
 }
 
-// TestAlertsOfOutages makes each outage and has a real Prometheus and Alertmanager
-// tell it: after inhibition exactly the alert of its cause, beside which the
-// objectives may burn, and nothing once it is over.
-// Every query of the dashboards has an answer in one of them.
+// TestAlertsOfOutages makes each outage under a real Prometheus and Alertmanager. After
+// inhibition, exactly the alert of the cause fires; the alerts of burnt error budgets may
+// fire as well. No alert is left after the outage. Every query of the dashboards has a result
+// in at least one outage.
 func TestAlertsOfOutages(t *testing.T) {
 	var mu sync.Mutex
 	unanswered := dashboardQueries(t)
@@ -274,7 +275,7 @@ func TestAlertsOfOutages(t *testing.T) {
 	})
 	if len(table) == len(outages()) {
 		for query := range unanswered {
-			t.Errorf("a dashboard asks in vain: %s", query)
+			t.Errorf("a dashboard query has no result in any outage: %s", query)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -346,8 +347,8 @@ func (o drill) run(t *testing.T, during func(*monitoring)) map[string]string {
 	return seen
 }
 
-// await waits until the outage is told, with its summary and runbook, and then looks
-// for a while whether anything else is.
+// await waits until the alert fires with its summary and runbook. Then it looks for other
+// alerts for a while.
 func (o drill) await(s *site, seen map[string]string) {
 	t := s.t
 	t.Helper()
@@ -357,7 +358,7 @@ func (o drill) await(s *site, seen map[string]string) {
 		return told
 	}
 	if o.alert != "" {
-		eventually(t, alertPatience, o.alert+" is told", func() bool { return look()[o.alert] != "" })
+		eventually(t, alertPatience, o.alert+" fires", func() bool { return look()[o.alert] != "" })
 		if text := seen[o.alert]; !strings.HasSuffix(text, "/docs/runbooks/"+o.alert+".md") || strings.Contains(text, "no value") || strings.Contains(text, "<error") {
 			t.Errorf("%s says %q", o.alert, text)
 		}
@@ -417,7 +418,7 @@ func (tr *steadyEvents) end() {
 	tr.done.Wait()
 }
 
-// receiver answers status, or cuts the connection for 0.
+// receiver answers with the status; for 0 it closes the connection.
 func (s *site) receiver(status *atomic.Int64) {
 	s.t.Helper()
 	s.receive(s.daemons[0], func(w http.ResponseWriter, _ *http.Request) {
@@ -597,8 +598,8 @@ func certificateOutage() drill {
 	}
 }
 
-// takePlaces has receivers of two companies hold both places of a replica, so that the
-// event of a third one, whose receiver is well, is past due.
+// takePlaces lets the slow receivers of two companies occupy both in-flight places of a
+// replica. The event of a third company, whose receiver is healthy, then becomes past due.
 func (s *site) takePlaces() (end func()) {
 	release := make(chan struct{})
 	for range 2 {

@@ -17,7 +17,7 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// record tells the audit log of a change that this command has made.
+// record writes an audit entry about a change that this command has made.
 func (f configFlags) record(ctx context.Context, term *console, e audit.Entry) error {
 	cfg, err := f.load()
 	if err != nil {
@@ -26,17 +26,16 @@ func (f configFlags) record(ctx context.Context, term *console, e audit.Entry) e
 	return recordChange(ctx, cfg, term.err, e)
 }
 
-// recordClient tells it of a change of a client.
+// recordClient writes an audit entry about a change of a client.
 func (f configFlags) recordClient(ctx context.Context, term *console, action, id string, company *uuid.UUID) error {
 	return f.record(ctx, term, audit.Entry{
 		Action: action, Target: audit.Target{Kind: "client", IDs: []string{id}}, CompanyUUID: company,
 	})
 }
 
-// recordChange keeps a change that was made by the command line: in the Redis of
-// the settings, or, when that is the daemon's own or away, in the data directory,
-// for the daemon to move there. A change that was made is not undone when its
-// entry cannot be kept; that is an error which has it.
+// recordChange writes an audit entry about a change by the command line. When Redis is
+// embedded or unreachable, it writes the entry to the data directory, and the daemon moves it
+// to Redis later. If that fails too, it logs the entry to stderr; the change is not undone.
 func recordChange(ctx context.Context, cfg *config.Config, stderr io.Writer, e audit.Entry) (err error) {
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	opts := audit.Options{Dir: cfg.DataDir, Logger: log}

@@ -14,7 +14,7 @@ import (
 	"spendhook/audit"
 )
 
-// What the API and the command line change is exported by one who may see it.
+// An operator exports the changes by the API and by the command line.
 func TestAuditExport(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
@@ -69,7 +69,7 @@ func TestAuditExportThatFails(t *testing.T) {
 	command(t, "", append(export, "--action", "cut")...).want(t, exitFailure, "{}", "not whole")
 }
 
-// Commands about clients and keys leave what they did, and no secret.
+// Commands about clients and keys write audit entries without secrets.
 func TestClientsAndKeysAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -116,7 +116,7 @@ func TestClientsAndKeysAreRecorded(t *testing.T) {
 	}
 }
 
-// An import that changes something is recorded also where Redis is away.
+// An import is audited even while Redis is down.
 func TestImportIsRecordedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spendhook/api"
 	"spendhook/auth"
 	"spendhook/auth/clients"
 	"spendhook/auth/keys"
@@ -28,9 +27,9 @@ func openKeys(ctx context.Context, cfg *config.Config, store *storage.DB, ring *
 	})
 }
 
-// issuerNames are the "iss" of our tokens, and what it was before public_url
-// was set. The server metadata must be found under it (RFC 8414 section 3), so
-// it is the public address unless the settings say otherwise.
+// issuerNames returns the "iss" of the daemon's tokens, and earlier ones that stay valid. It
+// is public_url unless auth.issuer is set, because clients look for the server metadata there
+// (RFC 8414 section 3).
 func issuerNames(cfg *config.Config) (issuer string, older []string) {
 	if cfg.Auth.Issuer == config.DefaultIssuer && cfg.PublicURL != "" {
 		return cfg.PublicURL, []string{config.DefaultIssuer}
@@ -38,7 +37,8 @@ func issuerNames(cfg *config.Config) (issuer string, older []string) {
 	return cfg.Auth.Issuer, nil
 }
 
-// openAuth needs no database to be there: what is known of the keys serves.
+// openAuth also works while the database is unavailable: it then uses the keys of the data
+// directory.
 func (d *daemon) openAuth(ctx context.Context) (err error) {
 	options := auth.VerifierOptions{Logger: d.log, Registerer: d.registry}
 	if d.cfg.Auth.Builtin {
@@ -65,8 +65,8 @@ func (d *daemon) openAuth(ctx context.Context) (err error) {
 	return nil
 }
 
-// followAuth learns of other keys, and of clients that were disabled, until ctx
-// ends. That the database is away is logged where it is watched.
+// followAuth syncs keys and clients with the database until ctx ends. databaseWatch logs that
+// the database is unavailable.
 func (d *daemon) followAuth(ctx context.Context) {
 	failing := false
 	for wait := time.Duration(0); pause.For(ctx, wait); wait = keys.SyncInterval {
@@ -75,30 +75,14 @@ func (d *daemon) followAuth(ctx context.Context) {
 			continue
 		}
 		if err != nil && !failing {
-			d.log.Error("token keys or clients cannot be followed, the last known go on being used", "exception.message", err)
+			d.log.Error("sync of token keys or clients failed, the last known stay in use", "exception.message", err)
 		}
 		failing = err != nil
 	}
 }
 
-// tokenEndpoint is nil, and not a nil *tokens.Endpoint, without one.
-func (d *daemon) tokenEndpoint() api.Tokens {
-	if d.tokens == nil {
-		return nil
-	}
-	return d.tokens
-}
-
-// oauthClients is nil, and not a nil *clients.Store, without them.
-func (d *daemon) oauthClients() api.Clients {
-	if d.clients == nil {
-		return nil
-	}
-	return d.clients
-}
-
-// openAuthTools opens what the commands about keys and clients work on, beside
-// a daemon that may run. The caller closes the store.
+// openAuthTools opens the database and the keys for commands about keys and clients. A daemon
+// may run at the same time. The caller closes the store.
 func (f storageFlags) openAuthTools(ctx context.Context) (*storage.DB, *keys.Signer, error) {
 	store, err := f.open(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ func tool(t *testing.T, name string, args ...string) {
 	}
 }
 
-// emitter is who emits events, and can send each again as it was.
+// emitter is a source of events that can send each event again unchanged.
 type emitter struct{ bodies []string }
 
 // send posts the events from a number on, and wants this answer to each.
@@ -46,9 +46,9 @@ func (s *emitter) send(t *testing.T, d *running, from, to int, status int) {
 	}
 }
 
-// The backup of docs/backup.md is taken of a daemon at work. Redis, database and data
-// directory are lost. What the backup had is there again, with what was still to be
-// delivered; the source sends what it had sent since, and everything is delivered.
+// The backup of docs/backup.md is made while a daemon works. Then Redis, the database and the
+// data directory are lost. After the restore, all data of the backup is back, including
+// pending deliveries. The source sends its later events again, and every event is delivered.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	const delivered, held, all = 100, 150, 250

@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// TestUnfinishedBodies: of the 24 MiB that one HTTP/2 connection sends and does
-// not finish, the daemon keeps what a connection may hold, and the client beside
-// it is answered.
+// TestUnfinishedBodies: one HTTP/2 connection sends 24 MiB of unfinished bodies. The daemon
+// buffers only the limit of a connection, and another client is answered meanwhile.
 func TestUnfinishedBodies(t *testing.T) {
 	t.Parallel()
 	const streams, sent, most = 24, 1 << 20, 16

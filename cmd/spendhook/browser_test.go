@@ -17,8 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is a Chromium with nothing in it, and one tab. What goes wrong in a page,
-// and what its policy refuses, fails the test.
+// browser is a Chromium with an empty profile and one tab. Script errors and violations of
+// the content security policy fail the test.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context //nolint:containedctx // a tab is a context to chromedp
@@ -29,7 +29,7 @@ type browser struct {
 	expected []string // parts of problems that are meant to be
 }
 
-// browserPatience is for a page, on a machine that has other things to do.
+// browserPatience is the time-out for a page on a busy machine.
 const browserPatience = 2 * time.Minute
 
 // openBrowserAt starts a browser for a daemon.
@@ -106,14 +106,14 @@ func (b *browser) note(event any) {
 	}
 }
 
-// expect says that a page will complain of something with this in it.
+// expect allows problems of pages that contain this text.
 func (b *browser) expect(part string) {
 	b.mu.Lock()
 	b.expected = append(b.expected, part)
 	b.mu.Unlock()
 }
 
-// within is a time for one thing in a tab.
+// within returns a context with the time-out of one step in a tab.
 func (b *browser) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(b.ctx, browserPatience)
 }
@@ -221,7 +221,7 @@ func (b *browser) arrives(what string) {
 	b.eventually(what, func() bool { return b.is(`!window.pressed && document.readyState === "complete"`) })
 }
 
-// goes presses what leads to another page, and waits for that.
+// goes clicks a button or link with this text, and waits for the next page.
 func (b *browser) goes(text string) {
 	b.t.Helper()
 	b.press(text)

@@ -20,15 +20,15 @@ import (
 
 const (
 	bulkItems = 500
-	doomEvery = 10 // each tenth item is doomed
+	doomEvery = 10 // each tenth item must fail
 
-	// eventsPerKill is small enough that the items that are done before the daemon
-	// dies, but not told, leave some for the kills to come.
+	// eventsPerKill is small, so that items are left for the later kills even when the daemon
+	// finished more items than it reported.
 	eventsPerKill = 10
 )
 
-// bulkRequest asks for cards for Ann; the doomed ones are in turn for nobody and
-// above the company's limit.
+// bulkRequest requests cards for Ann. The items that must fail have, in turn, an unknown user
+// and a threshold above the company's limit.
 func bulkRequest() string {
 	items := make([]string, bulkItems)
 	for i := range items {
@@ -54,8 +54,7 @@ func doomOf(index int) string {
 	return ""
 }
 
-// killer kills the running daemon at the moment when one more event than it
-// waits for has come to the subscriber.
+// killer kills the daemon as soon as the subscriber has received a number of events.
 type killer struct {
 	mu     sync.Mutex
 	seen   map[string]bool
@@ -74,15 +73,15 @@ func (k *killer) answer(id string) int {
 	return http.StatusNoContent
 }
 
-// aim kills once that many more events have come.
+// aim makes the killer kill the victim after that many more events.
 func (k *killer) aim(victim *running, more int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.victim, k.at = victim, len(k.seen)+more
 }
 
-// A bulk of 500 with 50 doomed items, and kill -9 while it runs, five times unless it
-// is done before: 450 cards, one event for each item, and a job that says so.
+// The daemon is killed up to five times during a bulk creation of 500 items, of which 50 must
+// fail. The result is 450 cards, one event for each item, and a job with these counts.
 func TestKilledBulkMakesEachCardOnce(t *testing.T) {
 	t.Parallel()
 	killBulk(t, "")

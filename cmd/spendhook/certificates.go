@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	certificateNotice = 30 * 24 * time.Hour // how long before its end a certificate is spoken of
+	certificateNotice = 30 * 24 * time.Hour // how long before its end a certificate is warned of
 	certificateEvery  = time.Hour
 )
 

@@ -26,7 +26,7 @@ type certsDevCmd struct {
 	Keep  bool     `xor:"there" help:"Keep existing files if they match and are valid for one more day. Otherwise replace all of them."`
 }
 
-// Validate tells what kong cannot see by itself.
+// Validate checks what kong cannot check.
 func (c *certsDevCmd) Validate() error {
 	if len(c.Host) == 0 || slices.Contains(c.Host, "") {
 		return errors.New("--host must not be empty")
@@ -37,8 +37,8 @@ func (c *certsDevCmd) Validate() error {
 // devCertLife is how long the certificates are good for.
 const devCertLife = 90 * 24 * time.Hour
 
-// Run writes the files and prints how they are used. The authority's own key is
-// not kept: nothing can be signed with it later, and a second run makes another one.
+// Run writes the files and prints how to use them. It does not store the CA's key: nothing
+// more can be signed with this CA, and a second run makes another CA.
 func (c *certsDevCmd) Run(term *console) error {
 	if err := c.write(time.Now()); err != nil {
 		return err
@@ -80,8 +80,8 @@ func (c *certsDevCmd) write(now time.Time) error {
 	return nil
 }
 
-// good reports whether both certificates, with their keys, are of the authority, and
-// will be in a day, and whether the server's has the hosts.
+// good reports whether both certificates match their keys, are signed by the CA and valid for
+// another day, and whether the server certificate has all hosts.
 func (c *certsDevCmd) good(now time.Time) bool {
 	authority, err := os.ReadFile(c.path("ca.pem"))
 	pool := x509.NewCertPool()
@@ -132,8 +132,8 @@ func (c *certsDevCmd) make(now time.Time) ([]certFile, error) {
 	}, nil
 }
 
-// vacant refuses before anything is written, so that no old file is left with a
-// new one that does not match.
+// vacant returns an error if a file exists. It runs before any file is written, so that old
+// and new files are not mixed.
 func (c *certsDevCmd) vacant(files []certFile) error {
 	for _, f := range files {
 		_, err := os.Lstat(c.path(f.name))
@@ -148,8 +148,8 @@ func (c *certsDevCmd) vacant(files []certFile) error {
 	return nil
 }
 
-// replace writes a file whole, so that a daemon that watches it reads the old
-// or the new one.
+// replace replaces a file atomically, so that a running daemon reads the old file or the new
+// one.
 func (c *certsDevCmd) replace(f certFile) error {
 	temp, err := os.CreateTemp(c.Dir, ".certs-*") // with mode 0600
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// cleanups are what a running daemon has to undo. Each is added where its
-// thing is made; run undoes them in reverse.
+// cleanups are the steps of a shutdown. Each step is added where its resource is opened; run
+// takes them in reverse order.
 type cleanups struct {
 	log  *slog.Logger
 	list []cleanup
@@ -24,8 +24,8 @@ func (c *cleanups) add(what string, undo func(context.Context) error) {
 	c.list = append(c.list, cleanup{what, undo})
 }
 
-// run undoes everything, also past a failure, and joins the failures. Each
-// step gets what is left of ctx.
+// run takes all steps, also after a failure, and joins the errors. All steps share the
+// deadline of ctx.
 func (c *cleanups) run(ctx context.Context) error {
 	var failed []error
 	for _, step := range slices.Backward(c.list) {

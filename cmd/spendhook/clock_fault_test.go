@@ -20,9 +20,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// steppedDaemon builds the daemon on a standard library whose clock can be
-// stepped by a signal, for everything in the process alike: a program does not
-// see a clock that only its own packages see.
+// steppedDaemon builds the daemon with a patched standard library. A signal steps the clock
+// of the whole process, including the libraries.
 func steppedDaemon(t *testing.T) (binary string) {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "spendhook-stepped-clock") // one place, so that go's cache knows it
@@ -70,10 +69,10 @@ func steppedDaemon(t *testing.T) (binary string) {
 	return binary
 }
 
-// The clock of the machine is set forward by an hour, back, and forward again,
-// under load. Nothing is lost and nothing is sent that was settled; a token
-// expires by the clock as it is. What waits is due by Redis's clock, so nothing
-// waits for the hour that is gone, nor does what was lost of asynq in that hour.
+// Under load, the machine's clock is set forward by an hour, back, and forward again. No event
+// is lost, and no settled event is sent again. A token expires by the current clock. Waiting
+// work is due by Redis's clock, so the steps do not delay it, even when asynq loses its tasks
+// meanwhile.
 func TestClockIsStepped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -109,9 +108,8 @@ func TestClockIsStepped(t *testing.T) {
 	tr.finish()
 }
 
-// The clocks of two replicas are 5 seconds apart, and both get more events than they
-// can deliver at once. Each event is sent once to each endpoint, and what failed is
-// sent again on schedule.
+// The clocks of two replicas differ by 5 seconds, and both are overloaded. Each event is sent
+// once to each endpoint, and failed attempts are retried on schedule.
 func TestClocksDiffer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -130,11 +128,11 @@ func TestClocksDiffer(t *testing.T) {
 	})
 	most := tr.flood(64, 100)
 	if most < 500 {
-		t.Errorf("at most %d events were pending: this is no overload", most)
+		t.Errorf("only %d events were pending: no overload", most)
 	}
 	for _, d := range tr.daemons {
 		if n := metric(t, d, `spendhook_delivery_attempts_total{outcome="success"}`); n < 1000 {
-			t.Errorf("one replica made %v deliveries: this proves little", n)
+			t.Errorf("one replica made only %v deliveries", n)
 		}
 	}
 	tr.load.stop()
@@ -160,8 +158,8 @@ func (r *running) clock(tb testing.TB) time.Time {
 	return at
 }
 
-// flood has that many clients send so many events each, without pause, over all
-// daemons. It returns how many were pending at most.
+// flood sends events from many clients to all daemons without pause. It returns the highest
+// number of pending events.
 func (tr *trial) flood(clients, each int) (most int) {
 	tr.t.Helper()
 	var sources sync.WaitGroup
@@ -201,8 +199,8 @@ func (tr *trial) wantToken(token string, want int) {
 	})
 }
 
-// ignoreTime takes deliveries that were signed at any time: a receiver whose
-// clock is right refuses those of a clock that is an hour off.
+// ignoreTime makes the endpoint accept any timestamp. Otherwise it would refuse deliveries of
+// a daemon whose clock is an hour off.
 func (e *endpoint) ignoreTime() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -30,9 +30,9 @@ func clusterURL(servers []*redistest.Server) string {
 	return address.String()
 }
 
-// A Cluster of three masters moves slots about while two daemons work: those of
-// the company, with every key of its events, subscribers and deliveries, and
-// those of the queues; away, back again, and away.
+// A Cluster of three masters moves slots while two daemons work: the slot of the company, with
+// all keys of its events, subscribers and deliveries, and the slot of the queues. Each slot
+// moves to another master, back, and away again.
 func TestClusterMovesSlots(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3)
@@ -53,7 +53,7 @@ func TestClusterMovesSlots(t *testing.T) {
 		tr.grow(100)
 	}
 	if keys < 1000 {
-		t.Errorf("%d keys were moved: this proves little", keys)
+		t.Errorf("only %d keys were moved", keys)
 	}
 	tr.finish()
 }
@@ -61,8 +61,8 @@ func TestClusterMovesSlots(t *testing.T) {
 // bigEvents of 60,000 bytes are some 100 MB.
 const bigEvents = 1700
 
-// A slot of 50 MB is moved again and again while its company sends as much once more,
-// and then with all of it. No accepted event is lost, nor any id: each is a duplicate afterwards.
+// A slot of 50 MB is moved repeatedly while its company sends another 50 MB, and then once
+// more. No accepted event is lost, and each id is a duplicate afterwards.
 func TestClusterMovesMuch(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3)
@@ -125,14 +125,14 @@ func (tr *trial) sendBig(from, to int) <-chan struct{} {
 	return done
 }
 
-// shardSource sends events of one company, each until it is answered, and counts how.
+// shardSource sends events of one company, each until it is accepted, and counts the answers.
 type shardSource struct {
 	daemon   *running
 	endpoint *endpoint
 	client   *http.Client
 
 	mu       sync.Mutex
-	accepted map[string]bool // and the duplicates whose first answer was lost
+	accepted map[string]bool // including duplicates whose first answer was lost
 	refused  int             // answers 503
 	last     string          // of them
 	slowest  time.Duration
@@ -204,7 +204,7 @@ func (s *shardSource) counts() (accepted, refused int) {
 	return len(s.accepted), s.refused
 }
 
-// missing counts the accepted events that the endpoint has not.
+// missing counts the accepted events that the endpoint has not received.
 func (s *shardSource) missing() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,14 +216,13 @@ func (s *shardSource) missing() (n int) {
 	return n
 }
 
-// awayFor is how long a shard is away at least: longer than any call waits for it.
+// awayFor is the minimum time of a shard's outage: longer than the time-out of any call.
 const awayFor = 6 * time.Second
 
-// One of three shards hangs, or is killed and started again: each shard once, among
-// them the one with the queue of wake-ups. Companies of the others are answered and
-// their events delivered meanwhile; those of its own are answered 503, and lose
-// nothing.
-func TestClusterShardIsAway(t *testing.T) {
+// One of three shards hangs, or is killed and restarted, also the shard with the queue of
+// wake-ups. Companies of the other shards are answered and their events delivered meanwhile.
+// Companies of this shard are answered 503 and lose no accepted event.
+func TestClusterShardOutage(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3, "--appendonly", "yes", "--appendfsync", "no", "--cluster-require-full-coverage", "no")
 	h := newInstallation(t, clusterURL(servers), briefRetries)

@@ -27,7 +27,7 @@ func TestCompletion(t *testing.T) {
 		"spendhook event feed --sig":  "--signatures\n",
 		"spendhook subscriber get ":   id + "\n",
 		"spendhook subscriber get 0b": id + "\n",
-		"spendhook job get x":         "", // what it may not read it does not complete
+		"spendhook job get x":         "", // no completion of ids that the token may not read
 	} {
 		t.Setenv("COMP_LINE", line)
 		if r := command(t, ""); r.code != exitOK || r.stdout != want || r.stderr != "" {

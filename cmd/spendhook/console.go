@@ -14,7 +14,7 @@ import (
 	"spendhook/cmd/spendhook/remote"
 	webconsole "spendhook/console"
 	"spendhook/console/session"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 )
@@ -55,7 +55,7 @@ func (c *consoleCmd) Run(ctx context.Context, term *console) error {
 	return nil
 }
 
-// openBrowser has the system show an address, which our own daemon gave us.
+// openBrowser opens a URL that the daemon returned in the system's browser.
 func openBrowser(ctx context.Context, url string) error {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
 		return fmt.Errorf("not the address of a page: %q", url)
@@ -92,14 +92,14 @@ func (d *daemon) developerLink(ctx context.Context) (string, error) {
 	return d.publicURL() + "/console/open?link=" + link.Secret, err
 }
 
-// systemStatus tells the console how the daemon's parts do.
+// systemStatus provides the status of the daemon's parts for the console.
 type systemStatus struct {
 	*daemon
 
 	since time.Time
 }
 
-// Status asks Redis who lives, and takes the rest from those who watch.
+// Status reads the running replicas from Redis, and the rest from the daemon's watches.
 func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
 	redis := s.redis.Check(ctx)
 	memory := s.memory.Fullest()
@@ -109,7 +109,7 @@ func (s *systemStatus) Status(ctx context.Context) (webconsole.Status, error) {
 		Database: webconsole.Part{Up: !s.database.away.Load(), Warnings: s.database.warnings()},
 		Memory:   webconsole.Memory{Used: memory.Used, Limit: memory.Limit, HighWater: memory.HighWater},
 	}
-	formats, err := workqueue.ReadFormats(ctx, s.redis.Client())
+	formats, err := storedformat.Read(ctx, s.redis.Client())
 	if err != nil {
 		return status, err
 	}

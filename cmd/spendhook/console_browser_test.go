@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/traffic"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 )
 
 // TestScreenshots writes pages to the folder that CONSOLE_SCREENSHOTS names.
@@ -66,7 +66,7 @@ type page struct {
 	ready      func()
 }
 
-// showTail has attempts come while the page looks.
+// showTail sends events while the page of the live tail is open.
 func (w *story) showTail(b *browser) {
 	b.t.Helper()
 	b.says("Live")
@@ -81,8 +81,7 @@ func (w *story) showTail(b *browser) {
 	})
 }
 
-// shoot takes the pictures, light and dark; whoever works on the pages wants to see them
-// narrow and wide, too.
+// shoot takes screenshots of the pages in light and dark, and in a narrow and a wide window.
 func (w *story) shoot(b *browser, dir string, pages []page) {
 	b.t.Helper()
 	shoot := func(p page, suffix string, width, height int64, scheme string) {
@@ -147,7 +146,7 @@ func (w *story) invent(t *testing.T) {
 		end()
 		c.Run(ended) // which writes once
 	}
-	changes := workqueue.ChangesKey(developerCompany, failing)
+	changes := queues.ChangesKey(developerCompany, failing)
 	if err := client.Del(t.Context(), changes).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +161,8 @@ func (w *story) invent(t *testing.T) {
 	}
 }
 
-// paletted makes a picture small: of the 256 colours that it has most of, each pixel
-// gets the nearest.
+// paletted reduces a picture to its 256 most frequent colours. Each pixel gets the nearest
+// one.
 func paletted(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	full, err := png.Decode(bytes.NewReader(picture))

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestConsoleChartsZoom by dragging over them, stay so when the page loads itself again,
-// and go back.
+// TestConsoleChartsZoom: dragging over a chart zooms it. The zoom survives a refresh of the
+// page and can be undone.
 func TestConsoleChartsZoom(t *testing.T) {
 	w := newStory(t)
 	w.failing, w.well = w.subscribe("Ledger", "/broken/ledger", "PAYMENT_PAID"), w.subscribe("Warehouse", "/well/x", "PAYMENT_PAID")
@@ -80,9 +80,9 @@ func TestConsoleChartsZoom(t *testing.T) {
 	})
 }
 
-// TestConsoleOutlivesARestart of the daemon: a live tail that is open goes on, with the
-// session that it had.
-func TestConsoleOutlivesARestart(t *testing.T) {
+// TestConsoleSurvivesARestart: after a restart of the daemon an open live tail continues in
+// the same session.
+func TestConsoleSurvivesARestart(t *testing.T) {
 	w := newStory(t)
 	w.well = w.subscribe("Warehouse", "/well/x", "PAYMENT_PAID")
 	b := openBrowserAt(t, w.daemon.api)
@@ -114,8 +114,8 @@ func TestConsoleOutlivesARestart(t *testing.T) {
 	b.says("Events pending")
 }
 
-// TestConsoleSessionsExpire when nobody uses them, at their end however much they are
-// used, and when they are ended; each page then says so, whole.
+// TestConsoleSessionsExpire: a session ends when it is idle too long, at the end of its
+// lifetime, and when it is ended. Every page then shows that the session has ended.
 func TestConsoleSessionsExpire(t *testing.T) {
 	w := newStory(t)
 	id := w.subscribe("Ledger", "/well/ledger", "PAYMENT_PAID")
@@ -159,13 +159,13 @@ func TestConsoleSessionsExpire(t *testing.T) {
 	b.run(chromedp.Evaluate[chromedp.Void](`window.before = document.getElementById("live"); undefined`))
 	b.eventually("the page has loaded itself again", func() bool { return b.is(`document.getElementById("live") !== window.before`) })
 	if left := client.PTTL(t.Context(), session()).Val(); left > 25*time.Minute {
-		t.Errorf("that was a use: %v are left", left)
+		t.Errorf("the refresh counted as a use: %v are left", left)
 	}
 	links, forms := other(), other()
 	links.visit("/console/event-types")
 	forms.visit("/console/subscribers/" + id)
 	if left := client.PTTL(t.Context(), session()).Val(); left < 29*time.Minute {
-		t.Errorf("a look is no use: %v are left", left)
+		t.Errorf("the visit did not count as a use: %v are left", left)
 	}
 	if err := client.Del(t.Context(), session()).Err(); err != nil { // as after 30 minutes
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// paths are the pages of the console, of a company that has something of everything.
+// paths returns the pages of the console, for a company with data of every kind.
 func (w *story) paths() []string {
 	return []string{
 		"/console/", "/console/?span=7d", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit",
@@ -121,8 +121,8 @@ func (b *browser) evaluate(script string) string {
 	return text
 }
 
-// TestConsoleExecutesNothingFromOutside: what subscribers, events and receivers say is
-// text, on every page.
+// TestConsoleExecutesNothingFromOutside: every page shows names, payloads and answers of
+// receivers as text.
 func TestConsoleExecutesNothingFromOutside(t *testing.T) {
 	const hostile = `"'><script>window.pwned=1</script><img src=x onerror="window.pwned=1">{{7*7}}</textarea><svg onload=window.pwned=1>`
 	w := newStory(t)
@@ -164,8 +164,8 @@ func TestConsoleExecutesNothingFromOutside(t *testing.T) {
 	harmless("the test delivery")
 }
 
-// TestConsoleInTwoTabs: what was changed in one is not overwritten in the other; back and
-// reload show what is.
+// TestConsoleInTwoTabs: a change in one tab is not overwritten from another tab. Back and
+// reload show the current state.
 func TestConsoleInTwoTabs(t *testing.T) {
 	w := newStory(t)
 	id := w.subscribe("First name", "/well/x", "PAYMENT_PAID")
@@ -206,7 +206,8 @@ func TestConsoleInTwoTabs(t *testing.T) {
 	b.says("You are not let in")
 }
 
-// TestConsoleTailReconnects when its connection breaks, and does as its buttons say.
+// TestConsoleTailReconnects: the live tail reconnects after a broken connection, and can be
+// paused and cleared.
 func TestConsoleTailReconnects(t *testing.T) {
 	w := newStory(t)
 	w.well = w.subscribe("Warehouse", "/well/x", "PAYMENT_PAID")

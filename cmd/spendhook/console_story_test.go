@@ -76,7 +76,7 @@ func (w *story) emit(id, kind string, metadata map[string]any) {
 	}
 }
 
-// fill makes a company that has something of everything.
+// fill creates data of every kind for the company.
 func (w *story) fill() {
 	w.t.Helper()
 	w.failing = w.subscribe("Ledger of Nordwind GmbH", "/broken/ledger", "PAYMENT_PAID", "CARD_CREATION_REQUEST_ERROR")

@@ -133,9 +133,9 @@ func (v *visitor) token() string {
 	return found[1]
 }
 
-// TestConsoleLetsInByLinkAlone: a link opens one session, the cookie is what it
-// should be, and what a visitor brings opens nothing.
-func TestConsoleLetsInByLinkAlone(t *testing.T) {
+// TestConsoleSessionNeedsALink: a link opens one session with a protected cookie. Without a
+// link there is no session, not even with a cookie that the visitor has chosen.
+func TestConsoleSessionNeedsALink(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
 	link := w.daemon.consoleLink(t)
@@ -150,7 +150,7 @@ func TestConsoleLetsInByLinkAlone(t *testing.T) {
 			t.Fatalf("the link: %d %s", status, page)
 		}
 	}
-	// A session that the attacker knows is not the one that the victim gets.
+	// Session fixation: opening a link ignores a cookie that the browser already has.
 	address, _ := url.Parse(w.daemon.api)
 	v.http.Jar.SetCookies(address, []*http.Cookie{{Name: "spendhook-console", Value: "known-to-me", Path: "/"}})
 	status, header := v.enter(link)
@@ -188,8 +188,8 @@ func TestConsoleLetsInByLinkAlone(t *testing.T) {
 	}
 }
 
-// TestConsoleSessionIsEnded by the command, and then shows nothing; whose it is not, does
-// not see it.
+// TestConsoleSessionIsEnded: the command ends a session, which is refused from then on.
+// Other clients do not see the session in the list.
 func TestConsoleSessionIsEnded(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
@@ -223,8 +223,8 @@ func TestConsoleSessionIsEnded(t *testing.T) {
 	}
 }
 
-// TestConsoleChangesNeedTheirForm: another site, another session and no token at all
-// change nothing, nor does a session that is read-only or lacks the scope.
+// TestConsoleChangesNeedTheirForm: a change is refused from another site, with another
+// session's token, without a token, in a read-only session, and without the scope.
 func TestConsoleChangesNeedTheirForm(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
@@ -270,8 +270,7 @@ func TestConsoleChangesNeedTheirForm(t *testing.T) {
 	}
 }
 
-// TestConsoleShowsNoOtherCompany: a company's session reaches nothing of another's by
-// any address.
+// TestConsoleShowsNoOtherCompany: no URL shows a company's session data of another company.
 func TestConsoleShowsNoOtherCompany(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
@@ -352,7 +351,8 @@ func (w *story) mint(company string) string {
 	return strings.TrimSpace(printed.stdout)
 }
 
-// TestConsoleOfManySubscribers: pages are of a bounded length, and reach all of them.
+// TestConsoleOfManySubscribers: pages have a bounded length, and together they show all
+// subscribers.
 func TestConsoleOfManySubscribers(t *testing.T) {
 	t.Parallel()
 	w := newStory(t, "subscribers: {max_per_company: 200}\n")
@@ -411,7 +411,7 @@ func TestConsoleOfManySubscribers(t *testing.T) {
 	}
 }
 
-// TestConsoleOfAllCompanies: a platform's session chooses.
+// TestConsoleOfAllCompanies: a platform session can choose the company.
 func TestConsoleOfAllCompanies(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)
@@ -542,8 +542,8 @@ func TestConsoleRetriesAllThatMatch(t *testing.T) {
 	}
 }
 
-// TestConsoleTail: attempts come to a browser that looks, those that it asked for, of its
-// company alone; and the stream ends with the session.
+// TestConsoleTail: the stream has the attempts of the session's company that match the query,
+// and ends with the session.
 func TestConsoleTail(t *testing.T) {
 	t.Parallel()
 	w := newStory(t)

@@ -26,9 +26,9 @@ func TestKillLosesNothing(t *testing.T) {
 	killLosesNothing(t, 2000)
 }
 
-// killLosesNothing: kill -9 in the middle of many events, at receivers that fail one
-// delivery in five. After a restart every event reaches every subscriber that wants it,
-// and the same ids again are duplicates that send nothing.
+// killLosesNothing kills the daemon while it delivers many events to receivers that fail one
+// delivery in five. After a restart every event reaches every matching subscriber. The same
+// ids sent again are duplicates and cause no delivery.
 func killLosesNothing(t *testing.T, manyEvents int) {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -40,7 +40,7 @@ func killLosesNothing(t *testing.T, manyEvents int) {
 	deaf.subscribe(t, d, "CARD_CREATION_REQUEST_CREATED")
 
 	lines := eventLines(0, manyEvents, time.Now())
-	// A batch that a busy daemon answered too late is sent again: duplicates.
+	// The command resends a batch if a busy daemon answers too late; duplicates are fine.
 	d.cli(t, lines, "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	eventually(t, deliveryPatience, "a part is delivered", func() bool {
 		n, _, _ := first.counts(t)
@@ -101,8 +101,8 @@ func TestStoppingLosesNothing(t *testing.T) {
 	stoppingLosesNothing(t, 2000)
 }
 
-// stoppingLosesNothing: SIGTERM in the middle. What is in flight ends, the rest waits for
-// the next run, and nothing is sent twice.
+// stoppingLosesNothing sends SIGTERM while the daemon delivers. Attempts in flight finish, the
+// other events are delivered by the next run, and no event is sent twice.
 func stoppingLosesNothing(t *testing.T, manyEvents int) {
 	t.Helper()
 	h := newInstallation(t, sharedRedis(t), quickRetries)
@@ -127,8 +127,7 @@ func stoppingLosesNothing(t *testing.T, manyEvents int) {
 	d.stop(t)
 }
 
-// While it drains, a daemon is not ready and takes no more events; a second
-// signal ends it at once.
+// A draining daemon is not ready and accepts no events. A second signal ends it at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -149,7 +148,7 @@ func TestSecondSignal(t *testing.T) {
 	eventually(t, patience, "the daemon drains", func() bool {
 		return strings.Contains(d.stderr.String(), `"step":"workers"`)
 	})
-	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "stopping") {
+	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "shutting down") {
 		t.Errorf("%d %s", code, body)
 	}
 	if r := d.cli(t, eventLines(1, 1, time.Now()), "event", "send", "-f", "-", "--retry-for", "1ms"); r.code != exitUnavailable {

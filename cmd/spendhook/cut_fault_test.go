@@ -20,9 +20,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// A step is a kind of exchange between a daemon and Redis: what was asked, with
-// everything that is of one event or one run left out, and whether the reply
-// told of the event.
+// A step is a kind of exchange between a daemon and Redis: the commands without the parts that
+// differ between events and runs, and whether the reply contained the event.
 type step string
 
 var (
@@ -42,8 +41,8 @@ func stepOf(request [][]string, reply []byte, event string) step {
 	return step(s)
 }
 
-// tells marks a step that is one of the event by its reply alone: there is no
-// losing its request, which nobody can tell from others.
+// tells marks a step that belongs to the event by its reply alone. Its request cannot be
+// lost on purpose, since it looks like the requests of other events.
 const tells = " -> event"
 
 func mentions(request [][]string, event string) bool {
@@ -73,7 +72,7 @@ func keyOf(key string) string {
 	return digits.ReplaceAllString(key, "#")
 }
 
-// cutter is a plan that notes the steps it sees, and cuts at one.
+// cutter is a plan that records the steps and cuts the connection at one of them.
 type cutter struct {
 	mu    sync.Mutex
 	event string
@@ -97,7 +96,7 @@ func (c *cutter) plan(request [][]string, reply []byte) bool {
 	return false
 }
 
-// begin forgets what was seen, and cuts at a step as often as that.
+// begin clears the recorded steps, and cuts the given step that many times.
 func (c *cutter) begin(event string, at step, reply bool, times int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,10 +112,10 @@ func (c *cutter) end() (seen map[step]int, left int) {
 	return c.seen, left
 }
 
-// The connection is cut at every step that one event takes through Redis: the
-// request is lost, or its reply; once, so that the client library tries again,
-// or three times, so that it gives up. The source sends the event again until it is
-// answered. Each event is accepted once, sent once, recorded once.
+// The connection is cut at every step that an event takes through Redis. The request is lost,
+// or the reply; once, so that the client library retries, or three times, so that its retries
+// are exhausted. The source sends the event until it is accepted. Each event is accepted,
+// sent and recorded once.
 func TestCutConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -147,8 +146,7 @@ func TestCutConnections(t *testing.T) {
 	tr.finish()
 }
 
-// learnWay sends events without any cut, and returns the steps that were seen
-// with each of them.
+// learnWay sends some events without cuts, and returns the steps that all of them took.
 func (tr *trial) learnWay(c *cutter) []step {
 	tr.t.Helper()
 	var way map[step]int
@@ -173,9 +171,8 @@ func joinSteps(way []step) string {
 	return b.String()
 }
 
-// cut sends an event with cuts at a step, and holds it to account. Wake-ups are
-// shared by all that is due in a partition, so an event may pass without a step
-// that the way has: then the next event is sent.
+// cut sends an event, cuts the connection at a step, and checks the deliveries. All due work
+// of a partition shares wake-ups, so an event may skip a step: then cut sends the next event.
 func (tr *trial) cut(c *cutter, event string, at step, reply bool, times int) {
 	tr.t.Helper()
 	what := fmt.Sprintf("%d requests lost at %q", times, at)
@@ -206,8 +203,8 @@ func (tr *trial) cutOne(c *cutter, event, what string, at step, reply bool, time
 	return left < times
 }
 
-// one sends an event and waits until it is settled: taken by the first endpoint
-// at once, and by the second one in its second attempt.
+// one sends an event and waits until it is settled. The first endpoint accepts the first
+// attempt, the second endpoint the second one.
 func (tr *trial) one(event string) {
 	tr.t.Helper()
 	tr.load.one(event)
@@ -217,8 +214,8 @@ func (tr *trial) one(event string) {
 	eventually(tr.t, deliveryPatience, event+" is settled", func() bool { return tr.pending() == 0 })
 }
 
-// The network is slow, then so slow that nothing is answered in time, then it
-// loses one request or reply in thirty, and then all connections at once.
+// The network is slow, then so slow that every command times out. Then it loses one request
+// or reply in thirty, and then all connections at once.
 func TestBadNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})

@@ -43,7 +43,6 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
@@ -52,14 +51,14 @@ import (
 	"spendhook/subscribers/signingkey"
 )
 
-// daemon is a running spendhook. Its parts are made in the order of the
-// fields, each by a step that also registers how it is undone.
+// daemon is a running daemon. startDaemon opens its parts step by step, and each step adds its
+// cleanup.
 type daemon struct {
 	cfg  *config.Config
 	log  *slog.Logger
 	stop cleanups
 
-	memoryRedis  bool // may be used
+	memoryRedis  bool // an in-memory Redis may replace the embedded one
 	reloader     *reloader
 	tracing      *tracing.Tracing // nil while it is off
 	egress       *egress.Guard
@@ -71,7 +70,6 @@ type daemon struct {
 	registry     *prometheus.Registry
 	storage      *storage.DB
 	cards        *cards.Store
-	spend        *spend.Store
 	database     *databaseWatch
 	redis        *redisx.Redis
 	memory       *redismemory.Watch
@@ -88,7 +86,7 @@ type daemon struct {
 	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures
 	dispatcher   *dispatcher.Dispatcher
 	service      *subscribers.Service // changes subscribers
-	copies       *registry.Registry   // of them
+	copies       *registry.Registry   // cached subscribers
 	publisher    *publish.Publisher
 	verifier     *auth.Verifier
 	keys         *keys.Signer // nil without the built-in issuer, as tokens is
@@ -107,8 +105,8 @@ type daemon struct {
 	address, adminAddress string     // as they are, where a port of 0 was asked for
 }
 
-// startDaemon returns once events are taken, or undoes what it has begun. Where it may
-// use memory, that stands in for an embedded Redis that cannot be run.
+// startDaemon returns once the daemon accepts events. After an error it cleans up. With memory,
+// an in-memory Redis is used if an embedded Redis cannot be started.
 func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, reload *reloader, memory bool) (*daemon, error) {
 	d := &daemon{cfg: cfg, log: log, reloader: reload, memoryRedis: memory, stop: cleanups{log: log}, failed: make(chan error, 2), registry: newRegistry()}
 	d.connections = connlimit.NewMetrics(d.registry)
@@ -127,8 +125,8 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	return d, nil
 }
 
-// close stops everything within the grace period, whether or not ctx has
-// ended: readiness first, Redis last.
+// close shuts the daemon down within shutdown_grace, also when ctx has ended. It ends
+// readiness first and Redis last.
 func (d *daemon) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.ShutdownGrace)
 	defer cancel()
@@ -146,7 +144,7 @@ func (d *daemon) openDataDir(context.Context) (err error) {
 	return nil
 }
 
-// openTracing is undone after all that has spans.
+// openTracing runs early, so that tracing is closed after everything that has spans.
 func (d *daemon) openTracing(ctx context.Context) (err error) {
 	d.tracing, err = tracing.Open(ctx, tracing.Options{Version: readBuild().Version, Instance: d.replica.id, Logger: d.log})
 	d.stop.add("tracing", d.tracing.Close)
@@ -161,18 +159,18 @@ func (d *daemon) openKeyring(context.Context) (err error) {
 	return nil
 }
 
-// checkKeyring refuses to start with a key missing, before anything is sealed
-// under another one or waits for a secret that does not open.
+// checkKeyring fails the start when an encryption key is missing. Otherwise the daemon would
+// encrypt with another key, or hold deliveries whose secrets cannot be decrypted.
 func (d *daemon) checkKeyring(ctx context.Context) error {
 	return keycheck.Verify(ctx, d.redis.Client(), d.keyring)
 }
 
-// openDatabase does not need the database to be there: deliveries do without.
+// openDatabase does not need a reachable database, since deliveries do not use it.
 func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
-	d.cards, d.spend = cards.New(cards.Options{DB: d.storage}), spend.New(d.storage)
+	d.cards = cards.New(cards.Options{DB: d.storage})
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)
@@ -230,8 +228,8 @@ func (d *daemon) owned() []int {
 	return nil
 }
 
-// reports tells whether this replica's metrics show what all replicas share, so that
-// their sum is right.
+// reports returns whether this replica exports the metrics of shared state. Only the owner of
+// partition 0 does, so that the sum over all replicas is right.
 func (d *daemon) reports() bool { return slices.Contains(d.owned(), 0) }
 
 // background runs work until the daemon stops.
@@ -249,8 +247,8 @@ func (d *daemon) background(ctx context.Context, what string, work func(context.
 	})
 }
 
-// awaitRedis waits for a Redis that is not up yet, or takes no writes: daemon and Redis may be
-// started together. /readyz and the log tell the reason meanwhile.
+// awaitRedis waits until Redis is up and accepts writes, so that daemon and Redis can be
+// started together. /readyz and the log show the reason meanwhile.
 func (d *daemon) awaitRedis(ctx context.Context) error {
 	status := d.redis.Check(ctx)
 	for !status.Up || !d.redis.TakesWrites(ctx) {
@@ -259,15 +257,15 @@ func (d *daemon) awaitRedis(ctx context.Context) error {
 		}
 		status = d.redis.Check(ctx)
 	}
-	d.memory.Read(ctx) // so that the first event finds the limit
+	d.memory.Read(ctx) // before the first event is accepted
 	for _, warning := range append(status.Warnings, d.memory.Warnings()...) {
 		d.log.Warn("Redis is up, with a warning", "warning", warning)
 	}
 	return nil
 }
 
-// awaitDatabase gives the database a moment, so that a daemon whose database is
-// well answers the first request from it. Without one it goes on.
+// awaitDatabase waits up to 2 s for the first contact with the database, so that the first
+// request can use it. It returns no error when the database is unavailable.
 func (d *daemon) awaitDatabase(ctx context.Context) error {
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()

@@ -29,13 +29,14 @@ import (
 	"spendhook/storage"
 )
 
-// patience is for what happens soon on a machine that is not overloaded.
+// patience is the time-out for steps that are fast on an idle machine.
 const patience = time.Minute
 
 // deliveryPatience is for the delivery of thousands of events.
 const deliveryPatience = 8 * time.Minute
 
-// installation is where a daemon lives: it may be started there again and again.
+// installation is a daemon's directory and configuration. The daemon may be started there
+// repeatedly.
 type installation struct {
 	dir, redis string
 	database   string // a URL, "" for SQLite
@@ -50,7 +51,7 @@ delivery:
   schedule: [100ms, 200ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms, 300ms]
 `
 
-// briefRetries is a schedule that soon makes a dead letter of what always fails.
+// briefRetries is a short schedule: deliveries that always fail are soon dead.
 const briefRetries = `
 delivery:
   schedule: [100ms, 100ms, 100ms, 100ms, 100ms]
@@ -78,7 +79,7 @@ func emptyDir(tb testing.TB) string {
 	return dir
 }
 
-// dataDir is one with the key and the database that a daemon makes.
+// dataDir returns a data directory with an encryption key and an empty database.
 func dataDir(tb testing.TB) string {
 	tb.Helper()
 	dir := emptyDir(tb)
@@ -308,11 +309,11 @@ type endpoint struct {
 	*httptest.Server
 	mu       sync.Mutex
 	answer   func(id string) int                                   // nil: 204
-	hold     func(id string, gone <-chan struct{}) (answered bool) // not nil: called first, false for a sender that has gone
+	hold     func(id string, gone <-chan struct{}) (answered bool) // called before the answer; false: the sender has disconnected
 	official *standardwebhooks.Webhook
 	secret   string
 	anyTime  bool // the clock of the daemon is off
-	// subscriber is the endpoint's, once it has subscribed.
+	// subscriber is set by subscribe.
 	subscriber uuid.UUID
 
 	posts  int
@@ -343,7 +344,7 @@ func (e *endpoint) subscribe(tb testing.TB, r *running, events ...string) gen.Su
 	return created
 }
 
-// knows tells the endpoint whose it is, and how deliveries are signed.
+// knows sets the endpoint's subscriber and signing secret.
 func (e *endpoint) knows(tb testing.TB, subscriber uuid.UUID, secret string) {
 	tb.Helper()
 	e.mu.Lock()
@@ -394,7 +395,7 @@ func (e *endpoint) note(r *http.Request, id string, body []byte, status int) {
 	}
 }
 
-// holdWith sets what is called before an answer.
+// holdWith sets a function that is called before each answer.
 func (e *endpoint) holdWith(hold func(id string, gone <-chan struct{}) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -408,8 +409,8 @@ func (e *endpoint) holds(r *http.Request, id string) (answered bool) {
 	return hold == nil || hold(id, r.Context().Done())
 }
 
-// counts returns how many events came through, how many of them more than
-// once, and how many POSTs there were; it fails when one was not signed right.
+// counts returns the number of acknowledged events, of events acknowledged more than once,
+// and of POSTs. It fails the test if a delivery was not signed right.
 func (e *endpoint) counts(tb testing.TB) (delivered, repeated, posts int) {
 	tb.Helper()
 	e.mu.Lock()
@@ -425,7 +426,7 @@ func (e *endpoint) counts(tb testing.TB) (delivered, repeated, posts int) {
 	return len(e.ok), repeated, e.posts
 }
 
-// of returns how many times an event was taken, and how many times it came.
+// of returns how often an event was acknowledged, and how often it was posted.
 func (e *endpoint) of(id string) (taken, posts int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

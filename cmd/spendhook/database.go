@@ -12,19 +12,19 @@ import (
 	"spendhook/storage"
 )
 
-// How long until the database is asked again: while it is away, and else.
+// The interval between checks of the database, while it is unavailable and otherwise.
 const (
 	databaseRetry          = time.Second
 	databaseSampleInterval = 5 * time.Second
 )
 
-// databaseWatch migrates the database, as soon as it is there, and then samples
-// it on a timer, so that neither a scrape nor a probe asks it.
+// databaseWatch migrates the database as soon as it is reachable, and then pings it at
+// intervals. Scrapes and probes use the last result.
 type databaseWatch struct {
 	store *storage.DB
 	up    prometheus.Gauge
 	log   *slog.Logger
-	tried chan struct{} // closed once the database was asked
+	tried chan struct{} // closed after the first check
 	away  atomic.Bool
 }
 
@@ -37,7 +37,7 @@ func newDatabaseWatch(store *storage.DB, reg prometheus.Registerer, log *slog.Lo
 	return w
 }
 
-// run asks until ctx ends.
+// run checks the database until ctx ends.
 func (w *databaseWatch) run(ctx context.Context) {
 	ask := w.store.Migrate
 	wait := w.sample(ctx, ask)
@@ -50,11 +50,11 @@ func (w *databaseWatch) run(ctx context.Context) {
 	}
 }
 
-// sample asks, logs when the database goes and when it comes back, and returns
-// how long to wait until it is asked again.
+// sample checks the database, logs when it becomes unavailable or available, and returns the
+// wait until the next check.
 func (w *databaseWatch) sample(ctx context.Context, ask func(context.Context) error) time.Duration {
 	err := ask(ctx)
-	if ctx.Err() != nil { // asked while stopping: no answer means nothing
+	if ctx.Err() != nil { // the shutdown ended the check
 		return 0
 	}
 	was := w.away.Swap(err != nil)

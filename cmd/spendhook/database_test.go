@@ -34,8 +34,8 @@ type outage struct {
 	emitted  int
 }
 
-// wantOnlyDeliveries checks that what needs the database is told so in time,
-// while an event is delivered, and that the daemon says what is wrong.
+// wantOnlyDeliveries checks that requests that need the database are answered 503 in time,
+// that an event is delivered, and that metrics and readiness show the outage.
 func (o *outage) wantOnlyDeliveries(t *testing.T) {
 	t.Helper()
 	var all []time.Duration
@@ -81,8 +81,8 @@ func (o *outage) wantEverything(t *testing.T) {
 	o.wantState(t, "\nspendhook_database_up 1\n", `"warnings":[`)
 }
 
-// Without its database a daemon starts and delivers; with it, it serves the
-// rest too, without a restart, as often as the database goes and comes.
+// A daemon without its database starts and delivers. Once the database is back, the daemon
+// serves the spend API without a restart, also after repeated outages.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)

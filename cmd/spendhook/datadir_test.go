@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// A command beside the daemon says which directory it looked in, and leaves
-// nothing there.
+// A command that finds no data directory names the directory and creates nothing.
 func TestCommandsMakeNoDataDirectory(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "data.ndjson")
@@ -45,8 +44,8 @@ func TestCommandsMakeNoDataDirectory(t *testing.T) {
 	}
 }
 
-// What serve makes is for its user alone, whatever the umask.
-func TestWhatServeMakesIsPrivate(t *testing.T) { // not parallel: it sets the umask
+// All files that serve creates are private to its user, whatever the umask.
+func TestServeCreatesPrivateFiles(t *testing.T) { // not parallel: it sets the umask
 	h := newInstallation(t, "embedded", "")
 	for _, name := range []string{encryptionKeyFile, "spend.db"} {
 		if err := os.Remove(filepath.Join(h.dir, name)); err != nil {
@@ -73,7 +72,7 @@ func TestWhatServeMakesIsPrivate(t *testing.T) { // not parallel: it sets the um
 	}
 }
 
-func TestServeRefusesWhatIsNotItsOwn(t *testing.T) {
+func TestServeRefusesSharedOrLinkedFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, dir string) error
@@ -118,7 +117,7 @@ func chown(t *testing.T, path string) error {
 	return os.Chown(path, 12345, -1)
 }
 
-// linked puts a link in the place of a file, to where that now is.
+// linked moves a file away and replaces it by a symbolic link to it.
 func linked(name string) func(*testing.T, string) error {
 	return func(t *testing.T, dir string) error {
 		t.Helper()

@@ -45,8 +45,8 @@ var companyScopes = []string{
 	"reimbursements:read", "locations:read", "billing:read",
 }
 
-// demo subscribes a receiver of its own, emits a few events, shows what
-// becomes of them, and goes on showing what the receiver gets.
+// demo subscribes a receiver in this process, emits a few events, prints their deliveries, and
+// then prints everything that the receiver gets.
 func (d *daemon) demo(ctx context.Context, s *show) error {
 	if err := d.loadDemoData(ctx); err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -79,7 +79,7 @@ func (d *daemon) demo(ctx context.Context, s *show) error {
 	return nil
 }
 
-// demoSubscriber is the same one in every run; only its port differs.
+// demoSubscriber finds or creates the demo's subscriber, and sets its URL to the current port.
 func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Subscriber, error) {
 	found, _, err := d.lists.List(ctx, listing.Filter{Company: &developerCompany, Name: demoName})
 	if err != nil {
@@ -147,8 +147,7 @@ func (d *daemon) showDeliveries(ctx context.Context, s *show, refs []events.Ref)
 	return first, nil
 }
 
-// attempted waits until the outcome of every first attempt is recorded, which
-// happens just after its answer.
+// attempted waits until the outcome of every first attempt is recorded.
 func (d *daemon) attempted(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"spendhook/storage/importer"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
 )
 
 type demoDataCmd struct {
@@ -53,10 +53,10 @@ func (c *demoDataCmd) check() error {
 	return nil
 }
 
-// loadDemoData gives the developer's company spend data, once: what has been
-// done to it since stays. It is less than an import writes in one transaction.
+// loadDemoData imports spend data for the developer's company, unless the company has some:
+// later changes stay. The data fits into one transaction of an import.
 func (d *daemon) loadDemoData(ctx context.Context) error {
-	_, total, err := d.spend.Locations(ctx, spend.LocationFilter{Company: &developerCompany})
+	_, total, err := locations.New(d.storage).List(ctx, locations.Filter{Company: &developerCompany})
 	if err != nil || total > 0 {
 		return err
 	}

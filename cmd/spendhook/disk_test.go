@@ -14,8 +14,8 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// smallDisk mounts a file system of that size. It skips the test for a user that may
-// mount none; root may.
+// smallDisk mounts a file system of that size. It skips the test if mounting is not permitted;
+// for root that is an error.
 func smallDisk(t *testing.T, size string) (dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "spendhook-") //nolint:usetesting // t.TempDir is too long for a socket
@@ -123,7 +123,7 @@ func (r *running) makesCardsAgain(tb testing.TB) {
 
 const spendCard = `{"type":"VIRTUAL","alias":"A","userUuid":"` + annUUID + `"}`
 
-// wantFull waits until nothing is written any more, and checks what is told.
+// wantFull waits until writes fail, and checks readiness and the answers.
 func (r *running) wantFull(tb testing.TB, card string) {
 	tb.Helper()
 	eventually(tb, patience, "readiness tells that the disk is full", func() bool {

@@ -26,7 +26,7 @@ type doctorCmd struct {
 	Timeout time.Duration `default:"10s" help:"Time limit of each check."`
 }
 
-// slowDatabase is how long the database may take to open and to tell its schema.
+// slowDatabase is the longest normal time to connect and to read the schema version.
 const slowDatabase = time.Second
 
 // The results of a check.
@@ -45,7 +45,7 @@ type finding struct {
 	Remedy  string `json:"remedy,omitempty"` // what to do; empty when it is ok
 }
 
-// errDoctor says that something was found; what, was printed.
+// errDoctor means that there are problems. They have been printed.
 var errDoctor = errors.New("there are problems")
 
 // Run makes all checks, changes nothing, and fails when there is a problem; warnings
@@ -194,7 +194,7 @@ func (d *doctor) latency(check string, took, most time.Duration, what, remedy st
 	d.ok(check, message)
 }
 
-// egress asks whether receivers can be reached at all.
+// egress checks that public names resolve, or that the egress proxy is reachable.
 func (d *doctor) egress(ctx context.Context, cfg *config.Config) {
 	d.within(ctx, func(ctx context.Context) {
 		if cfg.Egress.ProxyURL != "" {
@@ -248,7 +248,7 @@ func (d *doctor) redis(ctx context.Context, cfg *config.Config) {
 		return
 	}
 	if len(status.Problems)+len(status.Warnings) == 0 {
-		d.ok(check, "it persists what it is told, and evicts nothing")
+		d.ok(check, "it persists all writes, and evicts nothing")
 	}
 	for _, more := range []func(context.Context, *config.Config, *redisx.Redis){d.server, d.memory, d.work, d.formats, d.egressCertificates} {
 		d.within(ctx, func(ctx context.Context) { more(ctx, cfg, r) })

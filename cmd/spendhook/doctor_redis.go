@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/config"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/keycheck"
 	"spendhook/internal/partition"
 	"spendhook/internal/redismemory"
@@ -34,7 +35,7 @@ const (
 	askedLargest = 10
 )
 
-// eachMaster asks every master; name is "" when there is one.
+// eachMaster calls ask for every master; name is "" if there is only one.
 func eachMaster(ctx context.Context, client redis.UniversalClient, ask func(ctx context.Context, name string, c redis.UniversalClient)) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -113,7 +114,7 @@ func (d *doctor) speed(ctx context.Context, name string, c redis.UniversalClient
 	}
 }
 
-// replicas looks at what a failover would lose.
+// replicas checks min-replicas-to-write, which bounds the loss of a failover.
 func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalClient, info map[string]string) {
 	if n, _ := strconv.Atoi(info["connected_slaves"]); n == 0 { // no replica to fail over to
 		d.ok("Redis replicas", name+"it has none")
@@ -130,7 +131,7 @@ func (d *doctor) replicas(ctx context.Context, name string, c redis.UniversalCli
 	}
 }
 
-// memory looks at how full the fullest server is.
+// memory checks the memory of the fullest server.
 func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
 	const check = "Redis memory"
 	m := redismemory.New(r.Client(), redismemory.Options{HighWater: cfg.Redis.HighWater, Limit: int64(cfg.Redis.Memory)})
@@ -159,21 +160,21 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	for p := range all {
 		all[p] = p
 	}
-	q := workqueue.New(workqueue.Options{Client: r.Client(), Replica: "doctor"})
-	backlog, err := q.Backlog(ctx, all)
+	meter := backlog.New(r.Client(), nil)
+	waiting, err := meter.Measure(ctx, all)
 	if err != nil {
 		d.problem("work", err.Error(), "see which Redis server does not answer")
 		return
 	}
-	if backlog.OldestDue > overdueWork {
-		d.problem("partitions", fmt.Sprintf("work that is due for %v is served by nobody", backlog.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner does not get on")
+	if waiting.OldestDue > overdueWork {
+		d.problem("partitions", fmt.Sprintf("no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second)), "see that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress")
 	} else {
-		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", backlog.Pending))
+		d.ok("partitions", fmt.Sprintf("%d events are pending, none is overdue", waiting.Pending))
 	}
-	if backlog.Quarantined > 0 {
-		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", backlog.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
+	if waiting.Quarantined > 0 {
+		d.warn("quarantine", fmt.Sprintf("%d events or deliveries are in the quarantine", waiting.Quarantined), "list them with GET /api/v1/quarantine; retry or drop each")
 	}
-	largest, err := q.Largest(ctx, backlog, askedLargest)
+	largest, err := meter.Largest(ctx, waiting, askedLargest)
 	if err != nil {
 		d.warn("quotas", err.Error(), "try again")
 		return
@@ -190,9 +191,10 @@ func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) 
 	}
 }
 
-// formats looks at the releases that share what is stored, and at the keys of its secrets.
+// formats checks that all running releases read the stored format, and that all encryption
+// keys are configured.
 func (d *doctor) formats(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
-	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
 		d.problem("versions", err.Error(), "see which Redis server does not answer")
 		return

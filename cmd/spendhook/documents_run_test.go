@@ -53,7 +53,7 @@ func TestExamplesInDocumentsRun(t *testing.T) {
 	}
 }
 
-// documentReader types what documents say, in a shell of its own for each.
+// documentReader runs the shell blocks of documents, each document in its own shell.
 type documentReader struct {
 	daemon   *running
 	endpoint *endpoint

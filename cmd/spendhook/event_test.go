@@ -12,15 +12,15 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// fakeAPI answers ingest requests as a test says and remembers what it got.
+// fakeAPI answers ingest requests with scripted results and records the requests.
 type fakeAPI struct {
 	*httptest.Server
 	mu      sync.Mutex
 	batches [][]map[string]any
 }
 
-// newFakeAPI calls answer with each batch; answer returns a status and, for
-// each event, what became of it.
+// newFakeAPI calls answer with each batch. answer returns a status, and a result for each
+// event.
 func newFakeAPI(tb testing.TB, answer func(n int, batch []map[string]any) (status int, results []string)) *fakeAPI {
 	tb.Helper()
 	f := &fakeAPI{}
@@ -100,7 +100,7 @@ func TestEventSendBatches(t *testing.T) {
 	}
 }
 
-func TestEventSendTellsWhichLinesWereRefused(t *testing.T) {
+func TestEventSendPrintsRefusedLines(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t, func(int, []map[string]any) (int, []string) {
 		return http.StatusAccepted, []string{
@@ -124,7 +124,7 @@ func TestEventSendRetriesWhenTheDaemonIsAway(t *testing.T) {
 	f.emit(t, ndjson(3), "-f", "-").want(t, exitOK, "accepted 3", "")
 }
 
-func TestEventSendGivesUp(t *testing.T) {
+func TestEventSendStopsAfterRetryFor(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t, func(int, []map[string]any) (int, []string) { return http.StatusServiceUnavailable, nil })
 	f.emit(t, ndjson(3), "-f", "-", "--retry-for", "1ms").want(t, exitUnavailable, "", "503 SOME_CODE: some detail")
@@ -133,7 +133,7 @@ func TestEventSendGivesUp(t *testing.T) {
 }
 
 // A batch refused as a whole is halved until the refusal names one line.
-func TestEventSendFindsTheLineThatSpoilsABatch(t *testing.T) {
+func TestEventSendFindsTheBadLineOfABatch(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t, func(n int, batch []map[string]any) (int, []string) {
 		for _, e := range batch {

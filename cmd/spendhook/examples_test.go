@@ -137,7 +137,7 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 	return stop
 }
 
-// awaits sees the events in the folder, with the bytes of the delivery.
+// awaits waits until the folder has the events, and checks their bytes.
 func (e *exampleReceiver) awaits(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -148,7 +148,7 @@ func (e *exampleReceiver) awaits(t *testing.T, ids ...string) {
 	}
 }
 
-// judges sees how it answers what is good, forged, old, repeated.
+// judges checks the answers to valid, forged, old and repeated deliveries.
 func (e *exampleReceiver) judges(t *testing.T) {
 	t.Helper()
 	now := time.Now().Unix()

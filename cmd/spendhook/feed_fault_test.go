@@ -24,7 +24,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// feedReader reads a feed from whichever daemon answers, always going on from next.
+// feedReader reads a feed from any daemon that answers, each page from the next of the page
+// before.
 type feedReader struct {
 	tb         testing.TB
 	subscriber uuid.UUID
@@ -66,7 +67,7 @@ func (f *feedReader) read(ctx context.Context, wait string) (page gen.Feed, ok b
 	return page, true
 }
 
-// run reads until ctx ends, and then what is left.
+// run reads pages until ctx ends, and then the remaining pages.
 func (f *feedReader) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if _, ok := f.read(ctx, "2s"); !ok {

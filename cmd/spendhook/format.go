@@ -11,7 +11,7 @@ import (
 
 	"spendhook/audit"
 	"spendhook/config"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/datadir"
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
@@ -50,14 +50,14 @@ func (c *formatShowCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	formats, err := storedformat.Read(ctx, r.Client())
 	if err == nil {
 		err = term.printFormats(formats)
 	}
 	return errors.Join(err, r.Close())
 }
 
-func (t *console) printFormats(formats workqueue.Formats) error {
+func (t *console) printFormats(formats storedformat.Formats) error {
 	counts := make(map[int]int)
 	for _, format := range formats.Partitions {
 		counts[format]++
@@ -99,7 +99,7 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *console) error {
 	if c.DryRun {
 		return errors.Join(c.look(ctx, term, r, to), r.Close())
 	}
-	raised, err := workqueue.RaiseFormat(ctx, r.Client(), to)
+	raised, err := storedformat.Raise(ctx, r.Client(), to)
 	fmt.Fprintf(term.out, "raised %d of %d partitions to format %d\n", raised, partition.Count, to)
 	err = errors.Join(err, r.Close())
 	if raised > 0 {
@@ -114,7 +114,7 @@ func (c *formatRaiseCmd) Run(ctx context.Context, term *console) error {
 
 // look says what Run would do.
 func (c *formatRaiseCmd) look(ctx context.Context, term *console, r *redisx.Redis, to int) error {
-	formats, err := workqueue.ReadFormats(ctx, r.Client())
+	formats, err := storedformat.Read(ctx, r.Client())
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (c *formatRaiseCmd) look(ctx context.Context, term *console, r *redisx.Redi
 	fmt.Fprintf(term.out, "%d of %d partitions are to be raised to format %d\n", below, partition.Count, to)
 	for _, reader := range formats.Readers {
 		if !reader.Reads(to) {
-			err = errors.Join(err, fmt.Errorf("%w: %s", workqueue.ErrOldReplica, reader.Replica))
+			err = errors.Join(err, fmt.Errorf("%w: %s", storedformat.ErrOldReplica, reader.Replica))
 		}
 	}
 	return err

@@ -28,11 +28,11 @@ func (c *listenCmd) validateForward() error {
 	return nil
 }
 
-// errForwarded ends a feed when as many were forwarded as were asked for.
+// errForwarded ends the feed after --count events.
 var errForwarded = errors.New("all were forwarded")
 
-// forward follows the subscriber's feed and posts each event, signed as a delivery is,
-// to the local receiver. A receiver that fails is told of, and not asked again.
+// forward follows the subscriber's feed and posts each event to the local receiver, signed
+// like a delivery. It prints a failed POST and does not retry it.
 func (c *listenCmd) forward(ctx context.Context, term *console) error {
 	api, err := c.Open(term.remote())
 	if err != nil {
@@ -70,7 +70,7 @@ type forwarder struct {
 	left  int // deliveries to go; 0 from the start means no end
 }
 
-// forward posts one event, unless its payload is not kept any more.
+// forward posts one event. It skips an event without its payload.
 func (f *forwarder) forward(ctx context.Context, e client.FeedEvent) error {
 	if e.Body == nil {
 		fmt.Fprintf(f.err, "event %s (%d) has no payload any more\n", e.ID, e.Sequence)

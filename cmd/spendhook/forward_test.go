@@ -58,6 +58,7 @@ func TestForwardingOfAFeed(t *testing.T) {
 	}
 	send(3, 2)
 	local.awaits(t, 4)
+	eventually(t, time.Minute, "what it prints after the answer", func() bool { return strings.Contains(out.String(), "evt_4") })
 	cancel()
 	(<-ended).want(t, exitOK, "evt_4", "")
 	if _, posts := local.of("evt_0"); posts != 1 {

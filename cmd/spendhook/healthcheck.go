@@ -65,8 +65,8 @@ func (c *healthcheckCmd) Run(ctx context.Context, term *console) error {
 	return err
 }
 
-// tls is nil when the listener is in clear. The certificate that its configuration names
-// is the only one that may answer, whatever names it has: it is this machine's own.
+// tls returns nil for a listener without TLS. The server must present the certificate that the
+// web configuration names; its host names do not matter.
 func (c *healthcheckCmd) tls() (*tls.Config, error) {
 	if c.WebConfig == "" {
 		return nil, nil
@@ -142,7 +142,7 @@ func fetchReady(client *http.Client, req *http.Request) ([]byte, error) {
 	switch {
 	case err != nil:
 	case resp.StatusCode == http.StatusUnauthorized:
-		err = errors.New("the admin listener wants a password: give --user and --password-file")
+		err = errors.New("the admin listener needs a password: give --user and --password-file")
 	case resp.StatusCode != http.StatusOK:
 		err = fmt.Errorf("not ready: %s", body)
 	}

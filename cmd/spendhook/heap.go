@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// gcPercent is how much the heap grows between collections, in percent of what is
-	// live. Most of a daemon's heap is short-lived, and little of it live.
+	// gcPercent is the growth of the heap between collections, in percent of the live heap.
+	// Most objects of the daemon are short-lived, and the live heap is small.
 	gcPercent = 200
-	// heapGrowth is the most that it grows so, in bytes, until that were too little of
-	// what is live: many large requests at once must not take three times their size.
+	// heapGrowth bounds this growth in bytes, down to minGCPercent, so that many large
+	// requests at once do not take three times their size.
 	heapGrowth   = 96 << 20
 	minGCPercent = 50
 )
 
-// gcPercentOf is for so many live bytes.
+// gcPercentOf returns the GC percentage for a live heap of that many bytes.
 func gcPercentOf(live uint64) int {
 	if live == 0 {
 		return gcPercent
@@ -27,8 +27,8 @@ func gcPercentOf(live uint64) int {
 	return int(math.Min(gcPercent, math.Max(minGCPercent, 100*heapGrowth/float64(live))))
 }
 
-// tuneGC adapts how often garbage is collected to what is live, after each collection,
-// until restore is called. GOGC in the environment decides instead.
+// tuneGC adapts the GC percentage to the live heap after each collection, until restore is
+// called. It does nothing if GOGC is set.
 func tuneGC() (restore func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}

@@ -21,8 +21,8 @@ type importCmd struct {
 	Files []string `arg:"" name:"file" help:"NDJSON files, read in this order; '-' is standard input. The field kind of each line is company, user, card, location, reimbursement or statement."`
 }
 
-// Run imports the files and fails when a line of any was refused. A line of a
-// known uuid replaces what is there, so an import may be run again.
+// Run imports the files, and fails when any line was refused. A line with a known uuid replaces
+// the stored object, so an import may be run again.
 func (c *importCmd) Run(ctx context.Context, term *console) error {
 	sources, closeAll, err := openSources(c.Files, term.in)
 	defer closeAll()
@@ -50,7 +50,7 @@ func (c *importCmd) Run(ctx context.Context, term *console) error {
 	return errors.Join(err, store.Close(), c.record(ctx, term, total, err))
 }
 
-// record tells the audit log what was imported, if anything was.
+// record writes an audit entry if lines were imported.
 func (c *importCmd) record(ctx context.Context, term *console, total importer.Report, failure error) error {
 	if total.Imported == 0 && failure == nil {
 		return nil
@@ -106,7 +106,7 @@ func (s source) importInto(ctx context.Context, store *storage.DB, term *console
 	return in.Run(ctx, s.in)
 }
 
-// printable keeps what a line may hold from steering the terminal.
+// printable removes control characters, which could control the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -191,8 +191,8 @@ func TestDemoDataCommand(t *testing.T) {
 	}
 }
 
-// The demo's company has something of everything, loaded once: what was done to
-// it is still so after a restart.
+// The company of the demo has objects of every kind. They are loaded once: changes to them
+// survive a restart.
 func TestDemoHasSpendData(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")

@@ -24,8 +24,8 @@ type initCmd struct {
 	Company uuid.UUID `default:"de7e109e-0000-4000-8000-000000000001" help:"Company that the client is tied to."`
 }
 
-// Run makes what is missing and prints the client. A second run changes nothing,
-// until the certificates end.
+// Run creates missing files and keys, and prints the client. A second run changes nothing
+// while the certificates are valid.
 func (c *initCmd) Run(ctx context.Context, term *console) error {
 	cfg, err := c.loadWith(map[string]string{"storage.url": c.Storage})
 	if err != nil {

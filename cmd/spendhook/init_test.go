@@ -9,7 +9,7 @@ import (
 	"spendhook/internal/pgtest"
 )
 
-// A deployment may run init at every start: what is there is kept.
+// A deployment may run init at every start: existing files are kept.
 func TestInit(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "init")

@@ -14,12 +14,12 @@ import (
 	"spendhook/internal/seal"
 )
 
-// encryptionKeyFile is the key, in the data directory, of a daemon that was
-// given none.
+// encryptionKeyFile is the file in the data directory with the key that the daemon creates
+// when none is configured.
 const encryptionKeyFile = "encryption.key"
 
-// openKeyring opens the keys of the secrets at rest; without a key in the
-// settings, that of the data directory, by own.
+// openKeyring reads the encryption keys. Without a key in the settings, it calls own for the
+// key of the data directory.
 func openKeyring(cfg *config.Config, own func(path string) (seal.Key, error)) (*seal.Keyring, error) {
 	current, err := encryptionKey(cfg, own)
 	if errors.Is(err, fs.ErrNotExist) && ownKey(cfg) {
@@ -46,7 +46,7 @@ func openKeyring(cfg *config.Config, own func(path string) (seal.Key, error)) (*
 	return seal.New(current, older...)
 }
 
-// ownKey reports whether the key is that of the data directory.
+// ownKey reports whether the key of the data directory is used.
 func ownKey(cfg *config.Config) bool {
 	return cfg.Encryption.Key == "" && cfg.Encryption.KeyFile == ""
 }
@@ -61,8 +61,8 @@ func encryptionKey(cfg *config.Config, own func(path string) (seal.Key, error)) 
 	return own(filepath.Join(cfg.DataDir, encryptionKeyFile))
 }
 
-// warnOfOwnKey tells the operator whose secrets outlive the data directory, or
-// are shared with daemons that have another one, to set a key.
+// warnOfOwnKey logs a warning when the key is in the data directory but Redis or the database
+// is on another machine.
 func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
 	if !ownKey(cfg) {
 		return
@@ -74,8 +74,8 @@ func warnOfOwnKey(cfg *config.Config, log *slog.Logger) {
 		"file.path", filepath.Join(cfg.DataDir, encryptionKeyFile))
 }
 
-// ownAddress reports whether what is stored at the address is on this machine:
-// in the data directory, behind a unix socket or on loopback.
+// ownAddress reports whether the store at the address is on this machine: in the data
+// directory, behind a unix socket or on loopback.
 func ownAddress(address string) bool {
 	if address == "" || address == "embedded" || strings.HasPrefix(address, "unix:") {
 		return true

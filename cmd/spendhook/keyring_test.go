@@ -69,7 +69,7 @@ func TestAKeyIsMadeInTheDataDirectory(t *testing.T) {
 	}
 }
 
-func TestAWarningSaysWhenTheOwnKeyIsNotEnough(t *testing.T) {
+func TestAWarningIsLoggedForALocalKeyOfRemoteData(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		redis, storage, key string

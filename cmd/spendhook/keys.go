@@ -29,7 +29,7 @@ type keysRotateCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object per line."`
 }
 
-// Run adds a key and prints all. Running daemons follow by themselves.
+// Run adds a key and prints all keys. Running daemons load the key by themselves.
 func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
 	store, keys, err := c.openAuthTools(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *keysRotateCmd) Run(ctx context.Context, term *console) error {
 	return errors.Join(printKeys(term.out, list, c.JSON), c.record(ctx, term, e))
 }
 
-// tokenKey is the kind of what is changed, in the audit log.
+// tokenKey is the kind of the target in the audit log.
 const tokenKey = "token_key"
 
 type keysRevokeCmd struct {

@@ -32,11 +32,12 @@ type keysReencryptCmd struct {
 	Forget string `placeholder:"KEY" help:"Id of an encryption key that is lost. The daemon then starts without it. Secrets encrypted with it stay unreadable until the key is configured again."`
 }
 
-// reseal seals the secrets of a store under the current key.
+// reseal encrypts the secrets of a store with the current key.
 type reseal func(ctx context.Context, count *seal.Count) error
 
-// Run seals every secret that is sealed under an old key under the current one. The daemons may run; interrupted, it is run again. It fails when
-// anything is left, and says under which key.
+// Run encrypts every stored secret with the current key. Daemons may run meanwhile. After an
+// interruption it can be run again. It fails if a secret cannot be decrypted, and prints the
+// ids of the missing keys.
 func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -78,14 +79,14 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	return errors.Join(err, r.Close(), c.record(ctx, cfg, term, ring.CurrentID(), err))
 }
 
-// record tells the audit log.
+// record writes an audit entry.
 func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term *console, key string, failure error) error {
 	if c.DryRun {
 		return nil
 	}
 	e := audit.Entry{Action: "keys.reencrypt", Target: audit.Target{Kind: "encryption_key", IDs: []string{key}}}
 	if c.Forget != "" {
-		e.Detail = "gave up key " + c.Forget
+		e.Detail = "forgot lost key " + c.Forget
 	}
 	if failure != nil {
 		e.Outcome = audit.Unknown
@@ -93,8 +94,8 @@ func (c *keysReencryptCmd) record(ctx context.Context, cfg *config.Config, term 
 	return recordChange(ctx, cfg, term.err, e)
 }
 
-// begin notes the current key before anything is sealed under it, so that no
-// daemon starts without it from now on.
+// begin stores the id of the current key in Redis before anything is encrypted with it. From
+// then on no daemon starts without this key.
 func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *seal.Keyring) error {
 	if c.DryRun {
 		return nil
@@ -107,8 +108,8 @@ func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *sea
 	return keycheck.Verify(ctx, r.Client(), ring)
 }
 
-// reencrypt walks twice: what a daemon with the old key wrote behind the first
-// walk, the second finds.
+// reencrypt goes through all secrets twice. The second pass finds secrets that a daemon with
+// the old key wrote during the first pass.
 func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []reseal) error {
 	fmt.Fprintf(term.err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
 	resealed := int64(0)
@@ -129,8 +130,8 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 	return left(term, last, c.DryRun)
 }
 
-// left says what is not under the current key; that is an error, unless it was
-// only looked at.
+// left prints the secrets that are not encrypted with the current key. It returns an error for
+// them unless dryRun is set.
 func left(term *console, count *seal.Count, dryRun bool) error {
 	total := 0
 	for _, id := range slices.Sorted(maps.Keys(count.Left)) {

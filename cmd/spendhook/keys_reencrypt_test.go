@@ -59,7 +59,7 @@ func forms(secret []byte) [][]byte {
 		padded := append(make([]byte, shift), secret...)
 		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := alphabet.EncodeToString(padded)
-			all = append(all, []byte(text[(shift*8+5)/6:len(text)-1])) // without the letters that the neighbours share
+			all = append(all, []byte(text[(shift*8+5)/6:len(text)-1])) // without the letters that also encode neighbouring bytes
 		}
 	}
 	return all
@@ -74,8 +74,8 @@ func holds(dump, secret []byte) bool {
 	return false
 }
 
-// everythingStored is all that a thief of the stores would have: Redis's files,
-// the dump of each key, and the SQL database.
+// everythingStored returns the content of all stores: Redis's files, a dump of each key, and
+// the SQL database.
 func everythingStored(t *testing.T, server *redistest.Server, dir string) []byte {
 	t.Helper()
 	client, ctx := server.Client(), context.Background()
@@ -183,7 +183,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 			t.Errorf("%s stands in a store in clear", what)
 		}
 	}
-	// The search does find what is there: in clear, and within base64.
+	// The search finds these texts in plain and within base64, as a control.
 	for _, control := range []string{"control-name", "PAYMENT_PAID", "control-answer"} {
 		if !holds(dump, []byte(control)) {
 			t.Errorf("the search misses %s", control)
@@ -270,8 +270,8 @@ func sealedUnder(t *testing.T, client redis.UniversalClient, id string) (n int) 
 	return n
 }
 
-// Killed in the middle and run again, keys reencrypt ends with everything under
-// the new key; and at no moment does a daemon start that could not open all.
+// keys reencrypt is killed and run again. Then everything is encrypted with the new key. At no
+// time can a daemon start that lacks a needed key.
 func TestReencryptSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	const companies, each = 30, 50
@@ -335,7 +335,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	}
 	command(t, "", reencrypt(both)...).want(t, exitOK, "sealed again 1\n", "")
 	d := fresh.start(t)
-	eventually(t, patience, "the end of a certificate is told", func() bool {
+	eventually(t, patience, "the metric and the log report the expiring certificate", func() bool {
 		_, metrics := get(t, d.admin+"/metrics")
 		return strings.Contains(metrics, "\nspendhook_egress_certificates_ending 1\n") && strings.Contains(d.stderr.String(), one.CompanyUUID.String())
 	})
@@ -347,8 +347,8 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	command(t, "", reencrypt(fresh)...).want(t, exitOK, "sealed again 0", "")
 }
 
-// A key that is lost can be given up: then the daemon starts without it.
-func TestALostKeyCanBeGivenUp(t *testing.T) {
+// A lost key can be forgotten. Then the daemon starts without it.
+func TestALostKeyCanBeForgotten(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	lost := seal.NewKeyText()

@@ -44,7 +44,7 @@ type listenCmd struct {
 	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
-// Validate tells what kong cannot see by itself.
+// Validate checks combinations of flags that kong cannot check.
 func (c *listenCmd) Validate() error {
 	if c.Status < 200 || c.Status > 599 {
 		return errors.New("--status must be 200 to 599")
@@ -117,7 +117,7 @@ func (c *listenCmd) listen(ctx context.Context) (l net.Listener, self string, er
 	return tls.NewListener(l, config), "https://" + l.Addr().String(), nil
 }
 
-// verdict plays the endpoint that the flags describe.
+// verdict returns the status that the flags ask for.
 func (c *listenCmd) verdict(received) int {
 	if c.FailRate > 0 && rand.Float64() < c.FailRate { //nolint:gosec // chance, not a secret
 		return http.StatusInternalServerError
@@ -125,7 +125,7 @@ func (c *listenCmd) verdict(received) int {
 	return c.Status
 }
 
-// join registers the receiver when asked to; leave takes it back.
+// join creates a subscriber for the receiver with --subscribe; leave deletes it.
 func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *console) (leave func(), err error) {
 	if !c.Subscribe {
 		return func() {}, nil
@@ -155,7 +155,7 @@ func (c *listenCmd) join(ctx context.Context, r *receiver, self string, term *co
 	}, nil
 }
 
-// receiver answers deliveries as it was told to and reports each to print.
+// receiver answers deliveries and passes each to print.
 type receiver struct {
 	delay   time.Duration
 	verdict func(received) int // the status to answer, when nothing is wrong
@@ -165,7 +165,7 @@ type receiver struct {
 	mu       sync.Mutex
 	secrets  []string
 	left     int // deliveries to go; 0 from the start means no end
-	unproven int // deliveries that no secret verified
+	unproven int // deliveries without a valid signature
 }
 
 // received is one delivery as it came in.
@@ -218,7 +218,7 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 	return err
 }
 
-// answer refuses what is not verified, as a careful receiver does.
+// answer refuses a request whose signature is not verified, as a receiver should.
 func (r *receiver) answer(got received) int {
 	if got.Verified != nil && !errors.Is(got.Verified, errNoSecret) {
 		return http.StatusUnauthorized

@@ -78,7 +78,7 @@ func TestListenRefusesABadSignature(t *testing.T) {
 	(<-ended).want(t, exitFailure, `"signature":"REFUSED: `, "1 deliveries had no valid signature")
 }
 
-// Whoever finds the receiver writes nothing to the terminal but plain text.
+// A request cannot write control characters to the terminal.
 func TestListenEscapesWhatItIsSent(t *testing.T) {
 	t.Parallel()
 	const nasty = "\x1b]0;title\a\u009b31m\u202e\r\n\U000E0001"
@@ -112,7 +112,7 @@ func TestListenEscapesWhatItIsSent(t *testing.T) {
 	}
 }
 
-func TestListenPlaysABadEndpoint(t *testing.T) {
+func TestListenAnswersWithStatusDelayAndFailures(t *testing.T) {
 	t.Parallel()
 	url, ended := startListen(t, "--fail-rate", "1", "--count", "1")
 	if got := deliver(t, url, testSecret, "evt_1", "not json"); got != http.StatusInternalServerError {

@@ -15,8 +15,8 @@ import (
 	"spendhook/internal/connlimit"
 )
 
-// How long an answer may take once its request is read: a reader of a feed waits for
-// 30 s, a CPU profile of the admin listener takes as long as it was asked to.
+// How long an answer may take once its request is read. A reader of a feed waits up to 30 s. A
+// CPU profile of the admin listener takes as long as requested.
 const (
 	answerTimeout  = 40 * time.Second
 	profileTimeout = 5 * time.Minute
@@ -31,7 +31,7 @@ const (
 	receiveBuffer    = 256 << 10 // bytes of an HTTP/2 connection that wait to be read
 )
 
-// service is something to serve on a listener.
+// service is an HTTP handler with the options of its listener.
 type service struct {
 	name    string
 	handler http.Handler
@@ -53,7 +53,7 @@ func (d *daemon) listen(ctx context.Context, address string, s service) (string,
 	return l.Addr().String(), nil
 }
 
-// warnings leaves out of a library's log what is no problem.
+// warnings drops log records of a library below the level warn.
 type warnings struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -74,12 +74,12 @@ func (d *daemon) serve(l net.Listener, s service) {
 	limits := d.cfg.HTTP
 	server := &http.Server{
 		Handler:           s.handler,
-		ReadHeaderTimeout: limits.HeaderTimeout, // the handshake's too
+		ReadHeaderTimeout: limits.HeaderTimeout, // also bounds the TLS handshake
 		ReadTimeout:       limits.RequestTimeout,
 		WriteTimeout:      limits.RequestTimeout + s.answer,
 		IdleTimeout:       limits.IdleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		// OPTIONS * is answered by the handler, as everything is.
+		// The handler answers OPTIONS *, not net/http.
 		DisableGeneralOptionsHandler: true,
 		TLSConfig:                    s.tls,
 		ConnContext:                  s.context,
@@ -87,7 +87,7 @@ func (d *daemon) serve(l net.Listener, s service) {
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerConnection: receiveBuffer,
 			MaxReceiveBufferPerStream:     receiveBuffer,
-			SendPingTimeout:               limits.RequestTimeout, // asks a silent peer whether it is there
+			SendPingTimeout:               limits.RequestTimeout, // pings an idle connection
 			WriteByteTimeout:              limits.RequestTimeout,
 		},
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
@@ -111,8 +111,8 @@ func (d *daemon) serve(l net.Listener, s service) {
 	d.stop.add(s.name, func(ctx context.Context) error { return shutdown(ctx, server) })
 }
 
-// shutdown lets running requests finish for half of the time that is left,
-// so that a slow client cannot take it from the workers.
+// shutdown waits for running requests for half of the remaining time, so that slow clients
+// leave time for the workers.
 func shutdown(ctx context.Context, server *http.Server) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What net/http would answer by itself is a problem document too.
+// Requests that net/http would answer itself are answered with problem documents.
 func TestTheListenerAnswersProblems(t *testing.T) {
 	t.Parallel()
 	r := newInstallation(t, sharedRedis(t), "").start(t)

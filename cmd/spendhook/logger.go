@@ -20,7 +20,7 @@ func logLevel(cfg config.Log) slog.Level {
 	return level
 }
 
-// serveLogger is newLogger, with the trace of what is logged while spans are exported.
+// serveLogger is newLogger that adds the trace to log records while spans are exported.
 func serveLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
 	log := newLogger(out, cfg, level)
 	if tracing.Enabled() {
@@ -29,8 +29,8 @@ func serveLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger
 	return log
 }
 
-// newLogger writes as the settings say, of what is at the level or above; "auto" is
-// colour on a terminal and JSON elsewhere.
+// newLogger returns a logger with the configured format and level. The format "auto" is colour
+// on a terminal, and JSON elsewhere.
 func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
 	switch shown := terminal.Is(out); {
 	case cfg.Format == "text", cfg.Format == "color", cfg.Format == "auto" && shown:

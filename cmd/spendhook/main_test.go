@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
-	// No profile of whoever runs the tests is used.
+	// The tests ignore the profile of the user who runs them.
 	if err := os.Setenv("XDG_CONFIG_HOME", "/nonexistent"); err != nil {
 		panic(err)
 	}

@@ -18,10 +18,10 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// redisMemory is what a Redis has that one company fills, in bytes.
+// redisMemory is the maxmemory of the Redis that one company fills, in bytes.
 const redisMemory = 150 << 20
 
-// patientRetries outlast a receiver that is down for as long as a test takes.
+// patientRetries is a schedule that is longer than any test.
 const patientRetries = `
 delivery:
   schedule: [1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 2s, 2s, 2s, 2s, 2s, 2s, 2s, 2s, 2s, 2s, 5s, 5s, 5s, 5s, 5s, 5s, 5s, 5s, 5s, 5s, 5s, 5s, 10s, 10s, 10s, 10s, 10s, 10s, 10s, 10s, 20s, 20s, 20s, 20s, 20s, 20s, 20s, 20s]
@@ -56,9 +56,8 @@ func (tn *tenant) send(tb testing.TB, ids ...string) (accepted int, codes map[st
 	return accepted, codes
 }
 
-// fill posts until the company gets no more: arrays until none of their events is
-// accepted, then single events, for what Redis has left varies with the requests
-// that it holds.
+// fill posts events until the company is refused: arrays until no event of an array is
+// accepted, and then single events, since the free memory of Redis varies with its requests.
 func (tn *tenant) fill(tb testing.TB) {
 	tb.Helper()
 	for i := 0; ; i += 10 {
@@ -85,9 +84,9 @@ func (tn *tenant) fill(tb testing.TB) {
 	tb.Fatal("100 more events are accepted")
 }
 
-// One company fills Redis while its receiver fails. The others go on, also when
-// Redis takes no write but those that settle, a daemon can be started then, and
-// everything drains when the receiver is well.
+// One company fills Redis while its receiver fails. Other companies are served. At maxmemory
+// deliveries are still recorded, and a daemon can be started. Everything is delivered once the
+// receiver works again.
 func TestOneCompanyFillsRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", strconv.Itoa(redisMemory), "--maxmemory-policy", "noeviction"}})

@@ -90,7 +90,7 @@ func (r *running) as(tb testing.TB, in installation, company uuid.UUID) *running
 
 // Above the high-water mark of Redis's memory new events are refused, known ones are
 // answered, and readiness warns; with memory again events are accepted.
-func TestAFullRedisTakesNoNewEvents(t *testing.T) {
+func TestNewEventsAreRefusedAboveTheHighWaterMark(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"}})
 	client := server.Client()
@@ -128,8 +128,8 @@ func TestAFullRedisTakesNoNewEvents(t *testing.T) {
 	d.stop(t)
 }
 
-// The daemon compacts what all subscribers have, and keeps what one that was
-// disabled may still ask for.
+// The daemon compacts an event that all subscribers have received. It keeps the payload of an
+// event that a disabled subscriber can still recover.
 func TestDeliveredEventsAreCompacted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})

@@ -32,8 +32,8 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// registerMemory shows how full Redis is. In a Cluster that is the fullest master:
-// take the highest of all replicas, not their sum.
+// registerMemory registers the memory metrics of Redis. In a Cluster they are those of the
+// fullest master. Use the maximum over the replicas, not the sum.
 func registerMemory(reg prometheus.Registerer, m *redismemory.Watch) {
 	reg.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -87,7 +87,7 @@ func (w *redisWatch) run(ctx context.Context) {
 // sample logs a problem once when it appears and once when it is gone.
 func (w *redisWatch) sample(ctx context.Context) {
 	status := w.check(ctx)
-	if ctx.Err() != nil { // asked while stopping: no answer means nothing
+	if ctx.Err() != nil { // the shutdown ended the check
 		return
 	}
 	w.up.Set(0)

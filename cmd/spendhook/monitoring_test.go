@@ -81,7 +81,7 @@ func wantKnown(t *testing.T, where, text string, names map[string]bool) {
 	t.Helper()
 	for _, name := range seriesName.FindAllString(text, -1) {
 		if !names[name] {
-			t.Errorf("%s names %s, which there is not", where, name)
+			t.Errorf("%s names %s, which does not exist", where, name)
 		}
 	}
 }

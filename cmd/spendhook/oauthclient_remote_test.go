@@ -10,8 +10,8 @@ import (
 	"spendhook/api/gen"
 )
 
-// An operator looks after OAuth clients from another machine.
-func TestOAuthClientsFromAfar(t *testing.T) {
+// An operator manages OAuth clients over the API.
+func TestOAuthClientsOverTheAPI(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
 	d := h.start(t)

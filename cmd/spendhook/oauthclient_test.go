@@ -164,8 +164,8 @@ func wantRotation(t *testing.T, h installation, d *running) {
 	}
 }
 
-// A client that has no secret gets its token by its certificate, and the token
-// is good with that certificate only.
+// A client without a secret gets its token with its certificate. The token is valid only with
+// that certificate.
 func TestTokenByCertificate(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)

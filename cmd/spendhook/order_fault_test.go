@@ -17,9 +17,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// orderedEndpoint fails now and then, and checks that it gets one delivery at a time,
-// each after all earlier ones. The last one may come again: its answer may have been
-// lost with its replica.
+// orderedEndpoint fails some attempts. It checks that deliveries come one at a time and in
+// order. The last delivery may be repeated, since a killed replica may have lost the answer.
 type orderedEndpoint struct {
 	tb testing.TB
 

@@ -26,6 +26,9 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
+	"spendhook/storage/billing"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
@@ -92,8 +95,8 @@ func (d *daemon) openStores(context.Context) error {
 	return nil
 }
 
-// openPipeline starts what turns an accepted event into deliveries. Stopping,
-// the workers end first, so that what they raise themselves is still accepted.
+// openPipeline starts the publisher and the dispatcher. On shutdown the dispatcher stops
+// first, so that its operational events are still accepted.
 func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	d.watchTraffic(ctx)
 	if d.dispatcher, err = d.newDispatcher(); err != nil {
@@ -153,8 +156,8 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 	})
 }
 
-// watchTraffic starts to count for the charts of the console, and to show what somebody
-// looks at. Stopping, it writes what the workers counted last.
+// watchTraffic starts the counters for the console's charts and the live tail. On shutdown it
+// writes the last counts of the dispatcher.
 func (d *daemon) watchTraffic(ctx context.Context) {
 	d.traffic = traffic.NewStore(d.redis.Client(), nil)
 	d.counter = traffic.NewCounter(traffic.Options{Store: d.traffic, Registerer: d.registry, Pending: func(ctx context.Context) (int64, error) {
@@ -173,8 +176,8 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 	})
 }
 
-// openCardJobs starts to work on bulk creations. Stopping, it ends before the
-// publisher, which takes its outcomes.
+// openCardJobs starts the workers of bulk creations. On shutdown they stop before the
+// publisher, which accepts their events.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
 		Store: d.cards, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency, Reports: d.reports,
@@ -202,22 +205,18 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
-	options := api.Options{
-		Subscribers: d.service, SubscriberLists: d.lists, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+	handler, err := api.New(api.Options{
+		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
-		Cards:       d.cards, CardJobs: d.cardJobs, Spend: d.spend, PublicURL: d.publicURL(),
-		Keys: d.keys, Tokens: d.tokenEndpoint(), Clients: d.oauthClients(), Verifier: d.verifier,
+		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
+		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
-	}
-	if d.signingKeys != nil { // in an interface it would not be nil any more
-		options.SigningKeys = d.signingKeys
-	}
-	handler, err := api.New(options)
+	})
 	if err != nil {
 		l.Close()
 		return err
@@ -232,15 +231,15 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		return nil
 	})
 	d.stop.add("readiness", func(context.Context) error {
-		d.admin.unready.Store(new("the daemon is stopping"))
+		d.admin.unready.Store(new("the daemon is shutting down"))
 		return nil
 	})
 	d.admin.unready.Store(nil)
 	return nil
 }
 
-// publicURL is what links begin with: what the settings say, else the address
-// of the listener, which only this machine is sure to reach.
+// publicURL returns the base of links: public_url, or else the address of the listener, which
+// other machines may not reach.
 func (d *daemon) publicURL() string {
 	if d.cfg.PublicURL != "" {
 		return d.cfg.PublicURL

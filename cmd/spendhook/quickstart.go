@@ -19,8 +19,8 @@ import (
 	"spendhook/internal/datadir"
 )
 
-// quickstartCerts are the certificates of a first look, in the data directory, for
-// the hosts that a daemon listening there is reached by from this machine.
+// quickstartCerts describes the certificates of --quickstart: in the data directory, for the
+// host names by which this machine reaches the daemon.
 func quickstartCerts(cfg *config.Config) *certsDevCmd {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if host := quickstartHost(cfg.Listen); !slices.Contains(hosts, host) {
@@ -29,7 +29,7 @@ func quickstartCerts(cfg *config.Config) *certsDevCmd {
 	return &certsDevCmd{Dir: filepath.Join(cfg.DataDir, "quickstart"), Host: hosts, Keep: true}
 }
 
-// quickstartHost is how this machine calls itself where it listens.
+// quickstartHost returns the host name by which this machine reaches the listener.
 func quickstartHost(listen string) string {
 	host, _, _ := net.SplitHostPort(listen) // a bad one is refused with the other settings
 	if ip, err := netip.ParseAddr(host); host == "" || (err == nil && (ip.IsUnspecified() || ip.IsLoopback())) {
@@ -38,8 +38,8 @@ func quickstartHost(listen string) string {
 	return host
 }
 
-// prepareQuickstart makes the certificates, or finds those of an earlier start, and
-// has the daemon serve with them.
+// prepareQuickstart creates the certificates, or reuses those of an earlier start, and
+// configures the daemon to use them.
 func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 	cfg, err := c.loadWith(maps.Clone(overrides))
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *serveCmd) prepareQuickstart(overrides map[string]string) error {
 	return nil
 }
 
-// quickstart makes the first client and prints how to ask as that client.
+// quickstart creates the first client and prints example requests of that client.
 func (d *daemon) quickstart(ctx context.Context, term *console) error {
 	certs := quickstartCerts(d.cfg)
 	client, made, err := firstClient(ctx, clients.NewStore(d.storage, nil), "quickstart", developerCompany, certs.path("client.pem"))
@@ -99,9 +99,8 @@ func (d *daemon) quickstart(ctx context.Context, term *console) error {
 	return nil
 }
 
-// firstClient finds the client of this name and company, or makes one with every
-// scope of a company, that authenticates by the certificate alone. A certificate that
-// was made again takes the place of the one before.
+// firstClient finds the client with this name and company, or creates it with all scopes of a
+// company and without a secret. It sets the client's certificate.
 func firstClient(ctx context.Context, store *clients.Store, name string, company uuid.UUID, certificate string) (client clients.Client, made bool, err error) {
 	thumbprint, err := thumbprintOf(certificate)
 	if err != nil {

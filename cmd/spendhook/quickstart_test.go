@@ -37,7 +37,7 @@ func startQuickstart(tb testing.TB, args ...string) *firstLook {
 	return f
 }
 
-// follow does what the lines say, as a stranger would, and returns what was printed.
+// follow runs the printed commands and returns their output.
 func (f *firstLook) follow(tb testing.TB) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
@@ -49,8 +49,8 @@ func (f *firstLook) follow(tb testing.TB) string {
 	return string(out)
 }
 
-// The lines that --quickstart prints work as they are. A second start keeps the
-// certificates and the client, and makes again what was lost.
+// The commands that --quickstart prints work unchanged. A second start keeps certificates and
+// client, and creates missing ones again.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	dir := emptyDir(t)
@@ -102,7 +102,7 @@ func TestQuickstartInMemory(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	f := startQuickstart(t, "--data-dir", emptyDir(t))
 	if !strings.Contains(f.stdout.String(), "nothing survives a restart") {
-		t.Errorf("not a word of the memory:\n%s", f.stdout)
+		t.Errorf("no warning about the in-memory Redis:\n%s", f.stdout)
 	}
 	t.Setenv("PATH", path)
 	if out := f.follow(t); !strings.Contains(out, `"status":"ACCEPTED"`) {

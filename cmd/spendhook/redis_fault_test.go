@@ -12,7 +12,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// redisPause is how long a Redis that is alive does not answer.
+// redisPause is how long Redis does not answer.
 const redisPause = 10 * time.Second
 
 // aofTrial is a trial of one daemon on a Redis of its own that keeps its data.
@@ -34,8 +34,8 @@ func TestRedisIsRestarted(t *testing.T) {
 	tr.finish()
 }
 
-// Redis is killed again and again. What it acknowledged it had given to the
-// kernel, so only the machine could still lose it.
+// Redis is killed repeatedly. It had written all acknowledged commands to the kernel, so
+// nothing is lost.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
 	server, tr := aofTrial(t)
@@ -46,8 +46,8 @@ func TestRedisIsKilled(t *testing.T) {
 	tr.finish()
 }
 
-// Redis stops answering two daemons for some seconds, once by a pause of its own
-// and once by a signal. Neither is dead, and neither takes over work of the other.
+// Redis does not answer two daemons for some seconds: once by CLIENT PAUSE, once by SIGSTOP.
+// Neither daemon takes over work of the other.
 func TestRedisIsPaused(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -66,7 +66,7 @@ func TestRedisIsPaused(t *testing.T) {
 	} {
 		began := time.Now()
 		hurt()
-		before := tr.load.count() // and one of each client may have been answered already
+		before := tr.load.count() // plus up to one answer under way for each client
 		pause.For(t.Context(), redisPause*3/4)
 		if n := tr.load.count() - before; n > emitters && time.Since(began) < redisPause {
 			t.Errorf("%d events were accepted by a Redis that did not answer", n)
@@ -75,7 +75,7 @@ func TestRedisIsPaused(t *testing.T) {
 	}
 	for _, d := range tr.daemons {
 		if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, "\nspendhook_takeovers_total 0\n") {
-			t.Error("work of the living was taken over")
+			t.Error("work of a running replica was taken over")
 		}
 	}
 	tr.finish()
@@ -106,8 +106,8 @@ func (tr *trial) deleteQueue() {
 	})
 }
 
-// Two daemons begin at the same moment on an empty Redis. Each event is sent
-// once by one of them; then one is killed, and the other does its work.
+// Two daemons start at the same time on an empty Redis. Each event is sent once. Then one
+// daemon is killed, and the other takes over its work.
 func TestTwoReplicasBeginTogether(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})

@@ -28,21 +28,21 @@ type reloadStep struct {
 	apply func(*config.Config)
 }
 
-// reload is what came of reading the settings again.
+// reload is the result of a reload of the settings.
 type reload struct {
 	Applied      []string `json:"applied"`
 	NeedsRestart []string `json:"needsRestart"`
 }
 
-// apply adds a setting that can be applied.
+// apply registers the step that applies a setting.
 func (r *reloader) apply(key string, step func(*config.Config)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.steps = append(r.steps, reloadStep{key, step})
 }
 
-// reload applies what has changed and can be applied, and names the rest. When the
-// settings are not good nothing changes, and the error says why.
+// reload applies the changed settings that can be applied, and names the others. Invalid
+// settings change nothing and are an error.
 func (r *reloader) reload() (reload, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *reloader) follow(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// followLimits has the limits of requests and of pending events follow the settings.
+// followLimits makes reloads apply the limits of requests and of pending events.
 func (d *daemon) followLimits() {
 	rates := func(c *config.Config) {
 		d.limits.Change(

@@ -35,8 +35,8 @@ func (r *running) reload(tb testing.TB) (int, string) {
 	return resp.StatusCode, strings.TrimSpace(string(body))
 }
 
-// The settings are read again at a hangup and on request: what may change is applied,
-// the rest is named, and settings that are not good change nothing.
+// SIGHUP and POST /-/reload reload the settings. Settings that can change are applied, others
+// are named. Invalid settings change nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	h := newInstallation(t, sharedRedis(t), "")
@@ -129,7 +129,7 @@ func TestPublicAdminListener(t *testing.T) {
 	}
 	password := secretFile(t, "test")
 	check(file, "--user", "prometheus", "--password-file", password).want(t, exitOK, `"ready":true`, "")
-	check(file).want(t, exitFailure, "", "wants a password")
+	check(file).want(t, exitFailure, "", "needs a password")
 	another, err := ca.Issue(devca.Leaf{Name: "another", Hosts: []string{"127.0.0.1"}, Usage: x509.ExtKeyUsageServerAuth, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"spendhook/api/gen"
 )
 
-// Dead letters come to life again: one, an event's, and all of a subscriber's.
+// Dead letters are delivered: a single one, all of an event, and all of a subscriber.
 func TestReplayDeadLetters(t *testing.T) {
 	t.Parallel()
 	d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\n").start(t)
@@ -188,7 +188,7 @@ func TestSpendCommands(t *testing.T) {
 // squeezed has one space in place of several: how wide columns are does not matter.
 func squeezed(text string) string { return regexp.MustCompile(` +`).ReplaceAllString(text, " ") }
 
-// What login keeps is for its user alone, and every command goes on with it.
+// Login stores private files, and every command uses them.
 func TestLogin(t *testing.T) { //nolint:paralleltest // it sets the environment
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)

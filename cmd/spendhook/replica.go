@@ -14,16 +14,16 @@ import (
 	"spendhook/internal/datadir"
 )
 
-// replicaID is the identity of this process among those on one Redis. It is
-// kept in a file of the data directory, so that a restarted daemon is known
-// as the one whose work was in flight and takes it over at once.
+// replicaID identifies this process among the replicas on one Redis. It is stored in the data
+// directory, so that a restarted daemon has the same id and takes over its former work at
+// once.
 type replicaID struct {
 	id   string
-	file *os.File // locked while we live; nil when another process holds it
+	file *os.File // locked until release; nil when another process has the lock
 }
 
-// claimReplicaID takes the directory's id, or a fresh one while another
-// process uses it. The lock ends with the process, however it ends.
+// claimReplicaID returns the id of the data directory, or a new one while another process uses
+// the directory's. The kernel drops the lock when the process ends.
 func claimReplicaID(dir string) (*replicaID, error) {
 	path := filepath.Join(dir, "replica-id")
 	f, err := datadir.Open(path, os.O_RDWR|os.O_CREATE)

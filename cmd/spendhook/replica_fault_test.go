@@ -18,8 +18,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// stoppedFor is how long a replica stands still at least, twice as long as the
-// others wait for its heartbeat.
+// stoppedFor is the minimum time for which a replica is stopped: twice the heartbeat
+// time-out.
 const stoppedFor = 6 * time.Second
 
 // replicas lists the ids that have a heartbeat.
@@ -48,7 +48,7 @@ func (tr *trial) replicaOf(h installation) string {
 	return found[0]
 }
 
-// ended sums what the daemons say they brought to a final status.
+// ended sums the deliveries with a final status in the metrics of all daemons.
 func (tr *trial) ended(status string) (sum int) {
 	tr.t.Helper()
 	for _, d := range tr.daemons {
@@ -57,10 +57,10 @@ func (tr *trial) ended(status string) (sum int) {
 	return sum
 }
 
-// One of two replicas is stopped under load for longer than its heartbeat may stay
-// away, with attempts in flight that are answered meanwhile. The other one takes its
-// work over. When it goes on it is fenced, takes a new id and works; nothing is lost
-// and nothing is settled twice.
+// One of two replicas is stopped under load for longer than the heartbeat time-out. Its
+// attempts in flight are answered meanwhile. The other replica takes over its work. When the
+// stopped replica resumes, it is fenced, takes a new id and works on. No event is lost, and no
+// delivery is settled twice.
 func TestReplicaIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})

@@ -12,15 +12,13 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// acknowledgedEarly bounds how long before a failover an event was accepted that
-// the new master does not know: replication is asynchronous, and Redis answers
-// before its replicas have the write.
+// acknowledgedEarly bounds the age of events that a failover may lose. Replication is
+// asynchronous: Redis answers before its replicas have the write.
 const acknowledgedEarly = 2 * time.Second
 
-// Sentinels replace a master that was killed, and then one that only hung and
-// comes back as if nothing had been. Work goes on by itself. The new master may
-// lack what the old one had acknowledged in its last moments, and nothing else;
-// what it does have is delivered, some of it a second time.
+// Sentinels replace a killed master, and then a hanging master that resumes later. The daemon
+// follows without a restart. Only events that were accepted shortly before the failover may
+// be lost. All others are delivered, some of them twice.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "2")
@@ -57,7 +55,7 @@ func TestSentinelFailover(t *testing.T) {
 	tr.end()
 }
 
-// followed waits until another server is the master and takes events.
+// followed waits until another server is the master and events are accepted.
 func (tr *trial) followed(s *redistest.Sentinels, old *redistest.Server) {
 	tr.t.Helper()
 	began := time.Now()

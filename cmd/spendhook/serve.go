@@ -39,7 +39,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	if c.Dev {
 		overrides["dev"] = "true"
 	}
-	hangups := make(chan os.Signal, 1) // before anything else: it would end the process
+	hangups := make(chan os.Signal, 1) // first, because an unhandled SIGHUP would end the process
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	if c.Quickstart {
@@ -59,7 +59,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
 	defer tuneGC()()
-	context.AfterFunc(ctx, restore) // so that the second signal has its usual effect
+	context.AfterFunc(ctx, restore) // a second signal ends the process
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.Log))
 	reload := &reloader{load: load, running: *cfg, level: level}
@@ -74,7 +74,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	return d.wait(ctx)
 }
 
-// startError is nil for a daemon that was told to stop while it started.
+// startError returns nil when a signal stopped the daemon during its start.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
@@ -82,7 +82,7 @@ func startError(ctx context.Context, err error) error {
 	return err
 }
 
-// greet says where the daemon is, and to a developer how to talk to it.
+// greet prints the addresses of the daemon, and example requests for developers.
 func (c *serveCmd) greet(ctx context.Context, d *daemon, term *console) error {
 	d.log.LogAttrs(ctx, slog.LevelInfo, "listening",
 		slog.String("address", d.address), slog.String("admin_address", d.adminAddress),
@@ -110,8 +110,7 @@ func (c *serveCmd) greet(ctx context.Context, d *daemon, term *console) error {
 	return nil
 }
 
-// wait returns once the daemon has stopped, because it was told to or because
-// a listener failed.
+// wait returns once the daemon has shut down, after a signal or a failed listener.
 func (d *daemon) wait(ctx context.Context) error {
 	var failure error
 	select {

@@ -47,7 +47,7 @@ func TestServeDelivers(t *testing.T) {
 	}
 }
 
-func TestServeIsWatched(t *testing.T) {
+func TestServeAnswersHealthcheckAndMetrics(t *testing.T) {
 	t.Parallel()
 	d := newInstallation(t, sharedRedis(t), "").start(t)
 	address := strings.TrimPrefix(d.admin, "http://")
@@ -115,7 +115,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// What cannot work ends at once, with one line that says why.
+// serve with an invalid setup ends at once and prints the reason on one line.
 func TestServeRefusesToStart(t *testing.T) {
 	t.Parallel()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -181,7 +181,7 @@ func TestConfigCommands(t *testing.T) {
 	r.want(t, exitFailure, "", "spendhook: delivery.jitter: ")
 }
 
-// An evicting Redis makes the daemon unready, and the reason is told.
+// A Redis with an evicting policy makes the daemon unready. /readyz names the reason.
 func TestEvictingRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory-policy", "allkeys-lru"}})
@@ -191,7 +191,7 @@ func TestEvictingRedis(t *testing.T) {
 	}
 }
 
-// intake posts one new event after the other and remembers the accepted ones.
+// intake posts new events one after the other and records the accepted ones.
 type intake struct {
 	daemon   *running
 	at       time.Time
@@ -210,7 +210,7 @@ func (in *intake) post(tb testing.TB) (status int, retryAfter string, took time.
 	return status, header.Get("Retry-After"), time.Since(began)
 }
 
-// refused checks what the daemon says while there is no Redis.
+// refused checks answers and readiness while Redis is unavailable.
 func (in *intake) refused(tb testing.TB) {
 	tb.Helper()
 	var all []time.Duration
@@ -235,8 +235,8 @@ func (in *intake) resumes(tb testing.TB) {
 	})
 }
 
-// Redis dies and comes back: no false 202 meanwhile, no restart needed, and
-// everything that was accepted is delivered.
+// Redis is killed and restarted. No event is answered 202 meanwhile, the daemon needs no
+// restart, and every accepted event is delivered.
 func TestRedisComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -259,7 +259,7 @@ func TestRedisComesBack(t *testing.T) {
 	d.stop(t)
 }
 
-// A Redis that keeps its connections but does not answer is as good as none.
+// Events are refused in time while Redis keeps its connections and does not answer.
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
@@ -286,8 +286,8 @@ func TestServeWaitsForRedis(t *testing.T) {
 	}
 }
 
-// What is secret is in no log line, metric, list or error.
-func TestSecretsAreNowhere(t *testing.T) {
+// No secret is in a log line, metric, list or error.
+func TestSecretsAreNeverPrinted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	const password = "correct-horse-battery"
@@ -349,6 +349,6 @@ func TestSecretsAreNowhere(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, `"error.type":"http_5xx"`) }) {
-		t.Error("the log has no failed attempt, so this proves little")
+		t.Error("the log has no failed attempt, so its secrets were not tested")
 	}
 }

@@ -26,8 +26,8 @@ func (f configFlags) loadWith(overrides map[string]string) (*config.Config, erro
 	return f.read(config.Load, overrides)
 }
 
-// loadDaemon is loadWith for what is to serve: it also refuses a daemon that
-// would be open.
+// loadDaemon is loadWith for commands that serve. It also refuses settings that leave the
+// daemon unprotected.
 func (f configFlags) loadDaemon(overrides map[string]string) (*config.Config, error) {
 	return f.read(config.LoadDaemon, overrides)
 }

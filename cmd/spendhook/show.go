@@ -13,7 +13,7 @@ import (
 	"spendhook/events/publish"
 )
 
-// show tells a developer what the daemon does. It is for one goroutine.
+// show prints the daemon's work for a developer. Use it from one goroutine.
 type show struct {
 	out         io.Writer
 	paint       paint
@@ -93,7 +93,7 @@ func (s *show) hint(what, request string) {
 	fmt.Fprintf(s.out, "\n%s\n%s -H \"Authorization: Bearer $TOKEN\" %s%s\n", s.paint(dim, "# "+what), cmp.Or(s.curl, "curl -sS"), s.base, request)
 }
 
-// firstLook says where a quickstart is, and how to ask with its certificates.
+// firstLook prints the addresses of a quickstart and requests with its certificates.
 func (s *show) firstLook(adminAddress, dir, clientID string, warnings []string) {
 	fmt.Fprintf(s.out, "\n%s\n\n", s.paint(bold, "spendhook is running, for a first look: its certificates are good for 90 days"))
 	fmt.Fprintf(s.out, "  API     %s   %s\n", s.base, s.paint(dim, "documentation at /docs"))

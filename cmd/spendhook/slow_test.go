@@ -19,8 +19,8 @@ const tightLimits = `
 http: {max_connections: 200, max_connections_per_address: 20, header_timeout: 3s, request_timeout: 4s, idle_timeout: 1s}
 `
 
-// TestSlowClients: clients that hold their connections with as little as they
-// can are cut off, and an honest one is answered all the while.
+// TestSlowClients: clients that send as slowly as possible are disconnected, and another
+// client is answered meanwhile.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)
@@ -66,7 +66,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// siege is many slow clients at one address, and an honest one at another.
+// siege is many slow clients with one address, and an honest client with another.
 type siege struct {
 	url    string
 	wrap   func(net.Conn) net.Conn
@@ -74,8 +74,8 @@ type siege struct {
 	honest func() error
 }
 
-// lay returns how often the honest client was answered until all slow ones were
-// cut off.
+// lay runs the clients until all slow ones are disconnected. It returns how often the honest
+// client was answered.
 func (s siege) lay(tb testing.TB, from net.IP) (answered int, err error) {
 	tb.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
@@ -131,12 +131,13 @@ func honest(tb testing.TB, url string, pool *x509.CertPool) func() error {
 	}
 }
 
-// dawdle connects and sends a byte now and then. It returns once it is cut off, with an error when that takes too long.
+// dawdle connects and sends a byte every 100 ms. It returns once it is disconnected, with an
+// error if that takes too long.
 func dawdle(tb testing.TB, dialer *net.Dialer, address string, wrap func(net.Conn) net.Conn, say string) error {
 	tb.Helper()
 	raw, err := dialer.DialContext(tb.Context(), "tcp", address)
 	if err != nil {
-		return nil // refused is as good
+		return nil // a refused connection is fine too
 	}
 	conn := wrap(raw)
 	defer conn.Close()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A message with both Content-Length and Transfer-Encoding is what smugglers
-// send: the connection ends with its answer, and what follows it is not read.
+// Request smuggling: a request with both Content-Length and Transfer-Encoding is the last one
+// of its connection. The daemon does not read what follows it.
 func TestTwoLengthsEndTheConnection(t *testing.T) {
 	t.Parallel()
 	d := newInstallation(t, sharedRedis(t), "").start(t)

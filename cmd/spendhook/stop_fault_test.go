@@ -19,8 +19,8 @@ import (
 // kills is how often daemons are killed under load.
 const kills = 20
 
-// slowpoke holds one event in twenty, the first time that it comes, for longer
-// than a stopping daemon waits, and counts those whose sender went away.
+// slowpoke holds the first attempt of one event in twenty for longer than shutdown_grace. It
+// counts the attempts whose sender disconnected.
 type slowpoke struct {
 	mu   sync.Mutex
 	came map[string]bool
@@ -61,8 +61,8 @@ func (s *slowpoke) counts() (held, cut int) {
 	return s.held, s.cut
 }
 
-// SIGTERM under load, twice, with attempts under way that outlast the grace:
-// they are cut short and made again, and only answered attempts are counted.
+// The daemon gets SIGTERM under load, twice, while attempts are in flight that outlast
+// shutdown_grace. These attempts are cut off and made again. Only answered attempts count.
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
@@ -96,8 +96,8 @@ func TestStopUnderLoad(t *testing.T) {
 	tr.finish()
 }
 
-// A daemon that is killed again and again, at any moment, loses nothing either; what
-// it had in flight comes twice.
+// A daemon is killed repeatedly at random moments. It loses no event, and only attempts that
+// were in flight are repeated.
 func TestKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})

@@ -16,8 +16,7 @@ type storageFlags struct {
 	Storage string `placeholder:"URL" help:"postgres:// URL of the spend database (default: SQLite in the data directory)."`
 }
 
-// settings are those of a command beside the daemon, in whose data directory it
-// works.
+// settings loads the settings of a command that works in the daemon's data directory.
 func (f storageFlags) settings() (*config.Config, error) {
 	cfg, err := f.loadWith(map[string]string{"storage.url": f.Storage})
 	if err != nil {
@@ -48,7 +47,7 @@ func openMigrated(ctx context.Context, cfg *config.Config) (*storage.DB, error) 
 	return store, nil
 }
 
-// openStorage opens the database for a command: none is made in passing.
+// openStorage opens the database for a command. It creates no SQLite file.
 func openStorage(cfg *config.Config) (*storage.DB, error) {
 	o := storageOptions(cfg, nil)
 	o.MustExist = true

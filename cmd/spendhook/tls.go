@@ -9,8 +9,8 @@ import (
 	"spendhook/internal/servertls"
 )
 
-// openTLS reads the certificates, first of all: what cannot be served is said
-// at once.
+// openTLS reads the certificates. It is the first step, so that a bad certificate fails the
+// start at once.
 func (d *daemon) openTLS(ctx context.Context) (err error) {
 	files := d.cfg.TLS
 	d.tlsFiles, err = servertls.Open(servertls.Options{

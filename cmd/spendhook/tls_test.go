@@ -74,7 +74,7 @@ func (c devCerts) clientFlags() []string {
 	return []string{"--cacert", c.path("ca.pem"), "--cert", c.path("client.pem"), "--key", c.path("client-key.pem")}
 }
 
-// client believes the authority, and presents a certificate when there is one.
+// client trusts the CA, and presents a certificate if one is given.
 func (c devCerts) client(tb testing.TB, cert ...tls.Certificate) *http.Client {
 	tb.Helper()
 	text, err := os.ReadFile(c.path("ca.pem"))
@@ -184,8 +184,7 @@ func TestMutualTLS(t *testing.T) {
 	d.stop(t)
 }
 
-// TestTrustedProxy: in clear, a proxy speaks for its clients, this machine for
-// itself only.
+// TestTrustedProxy: over plain HTTP, only a trusted proxy may forward a client's certificate.
 func TestTrustedProxy(t *testing.T) {
 	t.Parallel()
 	certs := newDevCerts(t)

@@ -22,9 +22,9 @@ type tokenCmd struct {
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }
 
-// Run prints a token signed by the daemon's key. The key is made when there is
-// none yet, so that a token can be minted before the first start, and the one
-// that the data directory knows does while the database is away.
+// Run prints a token signed with the daemon's key. It creates the key if there is none, so
+// that a token can be minted before the first start. While the database is unavailable, it
+// uses the keys of the data directory.
 func (c *tokenCmd) Run(ctx context.Context, term *console) error {
 	cfg, err := c.settings()
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	emittersSpan  = "00-" + emittersTrace + "-b7ad6b7169203331-01"
 )
 
-// traced is a receiver that notes which trace each attempt is part of.
+// traced is a receiver that records the trace of each attempt.
 type traced struct {
 	*endpoint
 	healed atomic.Bool
@@ -94,8 +94,8 @@ func (r *running) attempts(tb testing.TB, event string) []gen.Attempt {
 	return detail.Attempts
 }
 
-// One trace leads from the emitter's request to every attempt, also to those after a
-// restart; a collector that hangs holds up neither deliveries nor the stop.
+// One trace connects the emitter's request with every attempt, also after a restart. A hanging
+// collector delays neither deliveries nor the shutdown.
 func TestATraceLeadsToEachAttempt(t *testing.T) {
 	t.Parallel()
 	c := otlptest.Start(t)
@@ -172,8 +172,8 @@ func wantChain(t *testing.T, spans map[string]otlptest.Span, traceparent, event 
 	}
 }
 
-// While nothing is exported the emitter's trace is handed on as it came.
-func TestTheEmittersTraceIsHandedOn(t *testing.T) {
+// Without an exporter, attempts carry the emitter's trace unchanged.
+func TestAttemptsCarryTheEmittersTrace(t *testing.T) {
 	t.Parallel()
 	d := newInstallation(t, sharedRedis(t), quickRetries).startChild(t)
 	e := newTraced(t, d)

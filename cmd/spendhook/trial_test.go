@@ -29,12 +29,12 @@ import (
 	"spendhook/internal/pause"
 )
 
-// connections is how many a daemon may hold to Redis: a full pool, and some for
-// the messages of its queues.
+// connections bounds a daemon's connections to Redis: a full pool, and some for the messages
+// of its queues.
 func connections() int { return max(64, 16*runtime.GOMAXPROCS(0)) + 4 }
 
-// trial is whole daemons under load on a Redis that something happens to. Make
-// it with newTrial, do the harm, and end it with finish.
+// trial runs daemons as processes under load. Create a trial with newTrial, cause a fault, and
+// call finish.
 type trial struct {
 	t         *testing.T
 	client    redis.UniversalClient // straight to Redis, past any proxy
@@ -44,9 +44,9 @@ type trial struct {
 	before    []int // goroutines of each daemon when it was at rest
 }
 
-// newTrial starts one daemon in each installation, as processes, all at once, lets
-// them deliver some events, measures them at rest, and then puts them under
-// load. All installations share one Redis, that of client.
+// newTrial starts a daemon process in each installation, lets them deliver some events,
+// measures them at rest, and then starts the load. All installations share the Redis of
+// client.
 func newTrial(t *testing.T, client redis.UniversalClient, installations ...installation) *trial {
 	t.Helper()
 	tr := &trial{t: t, client: client}
@@ -70,15 +70,15 @@ func newTrial(t *testing.T, client redis.UniversalClient, installations ...insta
 	return tr
 }
 
-// hopeless events are never taken by an endpoint that is failing.
+// hopeless reports whether failing answers every delivery of the event with 500.
 func hopeless(id string) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
 	return h.Sum32()%100 == 0
 }
 
-// failing answers 500 to one delivery in five, and always for a few events; for
-// a single event, to the first delivery.
+// failing answers 500 to one delivery in five, and to all deliveries of hopeless events. Of a
+// single event it fails only the first delivery.
 func failing() func(id string) int {
 	var singles sync.Map
 	return func(id string) int {
@@ -107,8 +107,8 @@ func (tr *trial) replace(i int, d *running) {
 	tr.load.aim(tr.daemons...)
 }
 
-// finish ends the load, holds every accepted event to account, and checks that
-// nothing was left behind: no work in Redis, no goroutine, no connection.
+// finish ends the load, accounts for every accepted event, and checks that no work in Redis,
+// no goroutine and no connection is left.
 func (tr *trial) finish() {
 	tr.t.Helper()
 	tr.load.stop()
@@ -125,16 +125,16 @@ func (tr *trial) end() {
 	}
 }
 
-// ledger is what an account found.
+// ledger is the result of account.
 type ledger struct {
 	delivered, dead int
 	repeats         int // POSTs beyond the counted attempts: of crashes, and of lost replies
 	lost            []string
 }
 
-// account waits until everything is settled and then holds every accepted event
-// against every endpoint: DELIVERED means that the endpoint took it, DEAD that
-// it never did, and there is nothing else. What is lost fails the test.
+// account waits until everything is settled, and then compares every accepted event with
+// every endpoint. A DELIVERED event was acknowledged by the endpoint, a DEAD one never was.
+// There is no other status. A lost event fails the test.
 func (tr *trial) account() ledger {
 	tr.t.Helper()
 	l := tr.accountLosing()
@@ -359,8 +359,8 @@ func (r *running) goroutines(tb testing.TB) int {
 	return n
 }
 
-// trialTraffic posts events from several clients, each event again and again until
-// it is answered, as a source does that must not lose one.
+// trialTraffic posts events from several clients. Each event is sent until it is accepted, as
+// a source does that must not lose an event.
 type trialTraffic struct {
 	tb     testing.TB
 	client *http.Client
@@ -417,7 +417,8 @@ func (tf *trialTraffic) enter() bool {
 	return !tf.ended
 }
 
-// insist posts one event until it is accepted.
+// insist posts one event until it is accepted, refused for good, or deliveryPatience has
+// passed.
 func (tf *trialTraffic) insist(client int, id, body string) {
 	deadline := time.Now().Add(deliveryPatience)
 	for {
@@ -510,7 +511,7 @@ func (tf *trialTraffic) stop() {
 	tf.client.CloseIdleConnections()
 }
 
-// aim sends what comes next to these daemons.
+// aim sends later events to these daemons.
 func (tf *trialTraffic) aim(daemons ...*running) {
 	tf.mu.Lock()
 	defer tf.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// Two replicas are replaced one by one by the next release, and then by this one again,
-// as docs/upgrade.md says: under load, nothing is lost and nothing is sent twice.
+// Under load, two replicas are upgraded one by one to the next release, and then downgraded to
+// this one, as in docs/upgrade.md. No event is lost, and none is sent twice.
 func TestUpgradeAndBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})

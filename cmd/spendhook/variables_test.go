@@ -10,7 +10,7 @@ import (
 	"spendhook/config"
 )
 
-// The variables that commands read are no misspelt settings.
+// The configuration accepts the environment variables that commands read.
 func TestCommandVariablesAreNoSettings(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

@@ -12,15 +12,15 @@ import (
 // companies.
 const keyPrefix = "sh:{console}:"
 
-// A secret of 32 random bytes is what a link's address, or a cookie, holds. What
-// it opens is kept under its digest, so that what is stored opens nothing.
+// newSecret returns the secret of a link's address or of a cookie: 32 random bytes. Redis has
+// only a digest of the secret, so its data opens no session.
 func newSecret() string {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	return base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// idOf is the public name of what a secret opens.
+// idOf returns the id of the link or session that a secret belongs to.
 func idOf(secret string) uuid.UUID {
 	sum := sha256.Sum256([]byte(secret))
 	id := uuid.UUID(sum[:16])
@@ -28,7 +28,7 @@ func idOf(secret string) uuid.UUID {
 	return id
 }
 
-// linkKey is a link that waits. Type: string, a Grant as JSON. TTL: LinkLife.
+// linkKey is an unused link. Type: string, a Grant as JSON. TTL: LinkLife.
 func linkKey(id string) string { return keyPrefix + "link:" + id }
 
 // linksKey is an owner's links. Type: sorted set, id by its end in unix ms. TTL:
@@ -46,7 +46,7 @@ func sessionsKey(owner string) string { return keyPrefix + "sessions:" + owner }
 // in unix ms. TTL: as sessionsKey.
 func allKey() string { return keyPrefix + "sessions" }
 
-// the sessions that are tied to no company have no owner.
+// nobody is the owner of sessions without a company.
 const nobody = "-"
 
 func ownerOf(company *uuid.UUID) string {

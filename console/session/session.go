@@ -1,6 +1,5 @@
-// Package session lets people into the console: links that work once, and the
-// sessions that they open. Links and sessions are in Redis, so that each replica
-// knows those of all.
+// Package session stores the one-time links of the console and the sessions that they open.
+// Links and sessions are in Redis, so that all replicas share them.
 package session
 
 import (
@@ -19,13 +18,13 @@ const (
 	IdleTime    = 30 * time.Minute // of an unused session
 )
 
-// ErrNotFound says that there is no such link or session, or no more.
+// ErrNotFound means that the link or session does not exist, or has ended.
 var ErrNotFound = errors.New("no such link or session")
 
 // ErrTooMany says that a company has as many links or sessions as it may.
 var ErrTooMany = errors.New("too many links or sessions")
 
-// Grant is what a session allows.
+// Grant has the rights of a session.
 type Grant struct {
 	Company  *uuid.UUID    `json:"company,omitzero"` // nil: every company
 	Scopes   []string      `json:"scopes"`
@@ -42,10 +41,10 @@ type Asker struct {
 	Certificate string `json:"certificate,omitempty"` // x5t#S256, RFC 8705
 }
 
-// May reports whether the session may read what needs a scope.
+// May reports whether the session may read with the scope.
 func (g *Grant) May(scope string) bool { return slices.Contains(g.Scopes, scope) }
 
-// MayChange reports whether the session may change what needs a scope.
+// MayChange reports whether the session may make changes with the scope.
 func (g *Grant) MayChange(scope string) bool { return !g.ReadOnly && g.May(scope) }
 
 // CheckLifetime reports whether a session may last so long.
@@ -73,11 +72,11 @@ func Groups(scopes []string) []string {
 // Link is a link that was made.
 type Link struct {
 	ID        uuid.UUID
-	Secret    string // what the link's address ends with
+	Secret    string // the end of the link's address
 	ExpiresAt time.Time
 }
 
-// Session is a browser that was let in.
+// Session is the session of a browser.
 type Session struct {
 	ID       uuid.UUID `json:"id"`
 	OpenedAt time.Time `json:"openedAt"`

@@ -74,8 +74,8 @@ func (s *Store) add(ctx context.Context, what any, r record) error {
 	return err
 }
 
-// Peek is what the link would open, which stays unused; ErrNotFound when it was
-// used or is too old.
+// Peek returns the grant of a link without using up the link. The error is ErrNotFound when the
+// link was used or has expired.
 func (s *Store) Peek(ctx context.Context, secret string) (Grant, error) {
 	return grantOf(s.client.Get(ctx, linkKey(idOf(secret).String())))
 }
@@ -118,8 +118,8 @@ func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Sessio
 	return opened, secret, nil
 }
 
-// Find is the session of a cookie. With use it counts as used, else it goes on
-// ageing. ErrNotFound when there is none, or it has ended.
+// Find returns the session of a cookie. With use, the call restarts the idle time of the
+// session. The error is ErrNotFound when the session does not exist or has ended.
 func (s *Store) Find(ctx context.Context, secret string, use bool) (Session, error) {
 	key := sessionKey(idOf(secret).String())
 	var reply *redis.StringCmd
@@ -179,7 +179,7 @@ func (s *Store) End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker
 	return found, nil
 }
 
-// place is where a list goes on: after the session that ends then, by its name.
+// place is the cursor of a list: the end time and the name of the last session.
 type place struct {
 	End  int64  `json:"e"`
 	Name string `json:"n"`
@@ -222,7 +222,7 @@ func (s *Store) names(ctx context.Context, f Filter, from place) (names []string
 	if f.Cursor != "" {
 		top = strconv.FormatInt(from.End, 10)
 	}
-	// Some that end in the very millisecond of the last may come again, and are passed by.
+	// Sessions that end in the same millisecond as the last one may appear again. Skip them.
 	found, err := s.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
 		Key: key, ByScore: true, Rev: true, Start: top, Stop: "(" + strconv.FormatInt(s.now().UnixMilli(), 10), Count: int64(f.Size) + maxOfOwner,
 	}).Result()
@@ -242,8 +242,8 @@ func (s *Store) names(ctx context.Context, f Filter, from place) (names []string
 	return names, nil, nil
 }
 
-// read reads sessions, those of an asker alone when there is one. What ended is
-// left out.
+// read reads sessions. With an asker, it returns only the sessions of the asker. It omits
+// sessions that have ended.
 func (s *Store) read(ctx context.Context, names []string, asker *Asker) ([]Session, error) {
 	if len(names) == 0 {
 		return nil, nil

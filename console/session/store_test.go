@@ -98,7 +98,7 @@ func TestSessionEnds(t *testing.T) {
 	clock.Store(&now)
 	s := session.NewStore(client, func() time.Time { return *clock.Load() })
 	opened, secret := open(t, s, grant(nil))
-	// Redis's own clock ends what is not used: its time to live is that.
+	// Redis ends idle sessions by its own clock: the time to live of the key is the idle time.
 	key := "sh:{console}:session:" + opened.ID.String()
 	if err := client.PExpire(t.Context(), key, time.Minute).Err(); err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func all(t *testing.T, s *session.Store, f session.Filter) (found []session.Sess
 	}
 }
 
-func TestACompanyHasSoManySessions(t *testing.T) {
+func TestSessionsOfACompanyAreBounded(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	s := session.NewStore(client, nil)

@@ -1,4 +1,5 @@
-// Package compose_test checks the compose file, and starts what it starts, on this machine.
+// Package compose_test checks the compose file, and runs its services on this machine without
+// containers.
 package compose_test
 
 import (
@@ -80,13 +81,13 @@ func TestComposeFile(t *testing.T) {
 	}
 }
 
-// here is where the services are that a test starts in place of containers.
+// here has the services that a test starts as processes in place of containers.
 type here struct {
 	*testing.T
 
 	project *types.Project
 	binary  string
-	places  *strings.Replacer // what is elsewhere on this machine
+	places  *strings.Replacer // replaces the addresses and paths of the containers
 	dir     string
 }
 
@@ -121,7 +122,7 @@ func start(t *testing.T) here {
 	return h
 }
 
-// command is that of a service, its data in a directory of its own.
+// command returns the command of a service, with a data directory of its own.
 func (h here) command(service, data string) *exec.Cmd {
 	h.Helper()
 	s := h.project.Services[service]
@@ -135,15 +136,15 @@ func (h here) command(service, data string) *exec.Cmd {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SPENDHOOK_DATA_DIR=" + data}
 	for name, value := range s.Environment {
 		if name == "SPENDHOOK_PUBLIC_URL" || name == "SPENDHOOK_DATA_DIR" {
-			continue // the port is another one here
+			continue // this test uses another port
 		}
 		cmd.Env = append(cmd.Env, name+"="+h.places.Replace(*value))
 	}
 	return cmd
 }
 
-// What the file starts delivers an event to its receiver: accepted by one replica for a
-// subscriber that the other one registered.
+// The services of the file deliver an event to the receiver. One replica registers the
+// subscriber, and the other one accepts the event.
 func TestComposeDelivers(t *testing.T) {
 	h := start(t)
 	initDir := filepath.Join(h.dir, "init")

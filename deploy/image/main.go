@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// release is what is put into an image.
+// release has the version data of an image.
 type release struct {
 	version, revision string
 	date              time.Time

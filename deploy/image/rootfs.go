@@ -32,7 +32,7 @@ type entry struct {
 	content []byte
 }
 
-// rootFS is all that the image holds, parents first.
+// rootFS returns all files and directories of the image, parents first.
 func rootFS(binary, license, sbom []byte) ([]entry, error) {
 	entries := []entry{
 		{path: "data", mode: fs.ModeDir | 0o700, owner: user},
@@ -52,13 +52,13 @@ func rootFS(binary, license, sbom []byte) ([]entry, error) {
 	return withParents(entries), nil
 }
 
-// authorities are those of Mozilla, as PEM. One that is only trusted for what it
-// signed before some day is left out: a file cannot say so.
+// authorities returns Mozilla's CA certificates as PEM. It omits a CA that is trusted only for
+// certificates issued before some day, because PEM cannot express that.
 func authorities() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer takes all
+			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a write to a buffer does not fail
 		}
 	}
 	return text.Bytes()

@@ -16,8 +16,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// billOfMaterials lists as CycloneDX what the image is made of: the modules in the binary,
-// and what lies beside it. The same parts give the same bytes.
+// billOfMaterials lists the parts of the image as CycloneDX: the modules in the binary, and the
+// other files. The same parts give the same bytes.
 func billOfMaterials(binary []byte, r release) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
@@ -70,7 +70,7 @@ func sha256Of(content []byte) *[]cyclonedx.Hash {
 	return &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
 }
 
-// authoritiesVersion is that of the module which they are from.
+// authoritiesVersion returns the version of the module that contains the CA certificates.
 func authoritiesVersion() string {
 	const unknown = "unknown"
 	own, ok := debug.ReadBuildInfo()

@@ -1,5 +1,5 @@
-// Package packages_test builds the Debian and RPM packages and installs them, each into a
-// copy of this machine's root file system that is thrown away.
+// Package packages_test builds the Debian and RPM packages, and installs each of them into a
+// temporary copy of this machine's root file system.
 package packages_test
 
 import (
@@ -83,7 +83,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// machine is this one's root file system; what is written to it goes elsewhere.
+// machine returns an overlay of this machine's root file system. Writes do not reach it.
 func machine(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -134,7 +134,7 @@ func (s installation) chroot(args ...string) string {
 	return command(s.T, nil, "chroot", append([]string{s.root}, args...)...)
 }
 
-// check looks at what does not need to run.
+// check checks the installed files and the settings without starting the service.
 func (s installation) check() {
 	s.Helper()
 	for _, name := range []string{
@@ -179,7 +179,7 @@ func (s installation) ids() (user, group uint32) {
 	return uint32(uid), uint32(gid)
 }
 
-// run does what the comments of the settings say, and starts the service as systemd does.
+// run follows the comments in the settings file, and starts the service as systemd does.
 func (s installation) run() {
 	s.Helper()
 	settings, err := os.ReadFile(filepath.Join(s.root, "etc/spendhook/spendhook.yml"))

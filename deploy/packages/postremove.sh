@@ -1,6 +1,6 @@
 #!/bin/sh
-# The data and the user stay: the data is accepted events, and what was a user's file must not
-# become another's.
+# The data and the user stay. The data are accepted events, and a new user with the same id must
+# not inherit these files.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

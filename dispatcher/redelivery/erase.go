@@ -9,7 +9,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -98,17 +98,17 @@ func (s *Service) eraseAll(ctx context.Context, j *Job, refs []events.Ref) error
 // dropQuarantined gives up what of the company could not be read; subscribers of it are
 // removed already.
 func (s *Service) dropQuarantined(ctx context.Context, j *Job) error {
-	page, err := s.Queue.Quarantined(ctx, workqueue.QuarantineFilter{Company: &j.CompanyUUID, Size: 100})
+	page, err := s.Quarantine.List(ctx, quarantine.Filter{Company: &j.CompanyUUID, Size: 100})
 	if err != nil {
 		return err
 	}
 	for _, e := range page.Items {
 		if e.EventID == "" {
-			err = s.Queue.ForgetQuarantined(ctx, e)
+			err = s.Quarantine.Forget(ctx, e)
 		} else {
 			err = s.Deliveries.DropQuarantined(ctx, e)
 		}
-		if err != nil && !errors.Is(err, workqueue.ErrNotQuarantined) && !errors.Is(err, delivery.ErrInFlight) {
+		if err != nil && !errors.Is(err, quarantine.ErrNotFound) && !errors.Is(err, delivery.ErrInFlight) {
 			return err
 		}
 	}

@@ -480,7 +480,7 @@ func (s *Service) missed(ctx context.Context, j *Job, ids []string) ([]events.Re
 		eventRefs[i] = events.Ref{Company: j.CompanyUUID, ID: id}
 		refs[i] = delivery.Ref{Ref: eventRefs[i], Subscriber: j.SubscriberUUID}
 	}
-	recs, err := s.Deliveries.Get(ctx, refs)
+	kept, err := s.Deliveries.Kept(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -490,7 +490,7 @@ func (s *Service) missed(ctx context.Context, j *Job, ids []string) ([]events.Re
 	}
 	var out []events.Ref
 	for i := range refs {
-		if recs[i] == nil && !waiting[i] {
+		if !kept[i] && !waiting[i] {
 			out = append(out, eventRefs[i])
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events/history"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -26,9 +26,6 @@ type Queue interface {
 	// EndJob ends a replica's work on a job, which is served again after a delay
 	// unless that is negative.
 	EndJob(ctx context.Context, replica string, company, job uuid.UUID, again time.Duration) error
-	// Quarantined lists what could not be read; ForgetQuarantined drops an entry.
-	Quarantined(ctx context.Context, f workqueue.QuarantineFilter) (workqueue.QuarantinePage, error)
-	ForgetQuarantined(ctx context.Context, e workqueue.Quarantined) error
 }
 
 // Options configures a Service; all are required.
@@ -40,6 +37,7 @@ type Options struct {
 	Subscribers  *subscribers.Store
 	Certificates *certificate.Store
 	Queue        Queue
+	Quarantine   *quarantine.Store
 	Now          func() time.Time
 	NewID        func() uuid.UUID
 	Logger       *slog.Logger

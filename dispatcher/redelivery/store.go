@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
@@ -26,8 +26,8 @@ var (
 	//go:embed lua/save.lua
 	saveSource string
 
-	addScript  = workqueue.Script(addSource, false)
-	saveScript = workqueue.Script(saveSource, true)
+	addScript  = queues.Script(addSource, false)
+	saveScript = queues.Script(saveSource, true)
 )
 
 const (
@@ -84,7 +84,7 @@ func (s *Service) add(ctx context.Context, j Job, after time.Duration) error {
 	case JobRelease:
 	}
 	p := partition.Of(j.CompanyUUID)
-	call := &script.Call{Script: addScript, Keys: workqueue.Keys(p), Args: []any{
+	call := &script.Call{Script: addScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), text, delay, jobRetention.Milliseconds(),
 		j.CreatedAt.UnixMilli(), most, keptJobs,
 	}}
@@ -131,7 +131,7 @@ func (s *Service) save(ctx context.Context, j *Job) (saved bool, err error) {
 	if j.finished() {
 		finished = "1"
 	}
-	call := &script.Call{Script: saveScript, Keys: workqueue.Keys(p), Args: []any{
+	call := &script.Call{Script: saveScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), j.text, text, jobRetention.Milliseconds(), finished,
 	}}
 	if err := script.Run(ctx, s.Client, nil, call); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/pause"
 	"spendhook/internal/script"
@@ -80,7 +81,7 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 	for i, p := range partitions {
 		calls[i] = &script.Call{
 			Script: claimScript,
-			Keys:   Keys(p),
+			Keys:   queues.Keys(p),
 			Args: append([]any{
 				partition.Prefix(p), replica, number, most, claimBytes, claimQuantum,
 				q.opts.EndpointLimit, q.opts.BreakerFailures, claimJobs, others, q.opts.HostLimit,
@@ -123,7 +124,7 @@ const recoverPause = 250 * time.Millisecond
 func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	q.claiming.Go(func() {
 		for {
-			call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
+			call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
 			err := script.Run(q.ctx, q.opts.Client, nil, call)
 			if !pause.For(q.ctx, recoverPause) {
 				return
@@ -168,7 +169,7 @@ func readBatch(parts []any, asked time.Time) Batch {
 	b := Batch{Company: parseID(parts[0]), Jobs: parseIDs(parts[5]), Asked: asked}
 	queued, _ := parts[2].([]any)
 	for _, member := range queued {
-		if id, paused := strings.CutPrefix(text(member), "!"); paused {
+		if id, paused := strings.CutPrefix(text(member), queues.PausedMark); paused {
 			b.Paused = append(b.Paused, parseID(id))
 		} else {
 			b.Backlogged = append(b.Backlogged, parseID(id))

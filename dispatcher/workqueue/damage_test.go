@@ -5,6 +5,7 @@ import (
 
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/workqueue/quarantine"
 )
 
 // What is damaged fails no call, which would fail what is well beside it.
@@ -45,7 +46,7 @@ func TestDamagedWorkFailsNoCall(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"damaged", "half"} {
-		if err := q.Quarantine(t.Context(), q.Name(), company, id, nil); err != nil {
+		if err := b.quarantine(q).Move(t.Context(), q.Name(), quarantine.Entry{Company: company, EventID: id}); err != nil {
 			t.Error(err)
 		}
 	}

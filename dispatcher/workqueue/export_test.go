@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -40,7 +41,7 @@ func (q *Queue) Rename() { q.rename() }
 
 // Promote runs promote.lua.
 func (q *Queue) Promote(ctx context.Context, p, most int) (bool, error) {
-	call := &script.Call{Script: promoteScript, Keys: Keys(p), Args: []any{partition.Prefix(p), most}}
+	call := &script.Call{Script: promoteScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), most}}
 	err := script.Run(ctx, q.opts.Client, nil, call)
 	return err == nil && call.Reply() == int64(1), err
 }
@@ -55,7 +56,7 @@ func ClaimHash() string { return claimScript.Hash() }
 
 // Recover requeues what the claim with a number took, and Repeat claims under it.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
-	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: q.requeueArgs(p, q.Name(), "0", number)}
+	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, q.Name(), "0", number)}
 	return script.Run(ctx, q.opts.Client, nil, call)
 }
 

@@ -11,13 +11,14 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 )
 
 var (
-	configureScript = workqueue.Script(`return configure(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], clock())`, true)
-	pauseScript     = workqueue.Script(`return pause(ARGV[1], ARGV[2], ARGV[3], 'TEST', clock())`, true)
-	resumeScript    = workqueue.Script(`return resume(ARGV[1], ARGV[2], ARGV[3], clock())`, true)
+	configureScript = queues.Script(`return configure(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], clock())`, true)
+	pauseScript     = queues.Script(`return pause(ARGV[1], ARGV[2], ARGV[3], 'TEST', clock())`, true)
+	resumeScript    = queues.Script(`return resume(ARGV[1], ARGV[2], ARGV[3], clock())`, true)
 )
 
 // settings are how an endpoint queue is to be served.
@@ -33,7 +34,7 @@ var (
 func (b *bench) configure(sub uuid.UUID, company uuid.UUID, s settings) {
 	b.tb.Helper()
 	p := partition.Of(company)
-	err := configureScript.Run(b.ctx, b.client, workqueue.Keys(p), partition.Prefix(p), company.String(), sub.String(),
+	err := configureScript.Run(b.ctx, b.client, queues.Keys(p), partition.Prefix(p), company.String(), sub.String(),
 		s.interval, s.burst, s.ordered, s.pauseOnDead).Err()
 	if err != nil {
 		b.tb.Fatalf("configure: %v", err)
@@ -43,7 +44,7 @@ func (b *bench) configure(sub uuid.UUID, company uuid.UUID, s settings) {
 func (b *bench) pauseEndpoint(company, sub uuid.UUID) {
 	b.tb.Helper()
 	p := partition.Of(company)
-	if err := pauseScript.Run(b.ctx, b.client, workqueue.Keys(p), partition.Prefix(p), company.String(), sub.String()).Err(); err != nil && err.Error() != "redis: nil" {
+	if err := pauseScript.Run(b.ctx, b.client, queues.Keys(p), partition.Prefix(p), company.String(), sub.String()).Err(); err != nil && err.Error() != "redis: nil" {
 		b.tb.Fatalf("pause: %v", err)
 	}
 }
@@ -51,7 +52,7 @@ func (b *bench) pauseEndpoint(company, sub uuid.UUID) {
 func (b *bench) resumeEndpoint(company, sub uuid.UUID) {
 	b.tb.Helper()
 	p := partition.Of(company)
-	if err := resumeScript.Run(b.ctx, b.client, workqueue.Keys(p), partition.Prefix(p), company.String(), sub.String()).Err(); err != nil {
+	if err := resumeScript.Run(b.ctx, b.client, queues.Keys(p), partition.Prefix(p), company.String(), sub.String()).Err(); err != nil {
 		b.tb.Fatalf("resume: %v", err)
 	}
 }

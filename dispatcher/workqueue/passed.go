@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	maxPassed   = 1 << 16          // companies that are remembered
-	passedFor   = 10 * time.Minute // for so long
-	passedMoved = 15 * time.Second // a company passed by so lately is still being passed by
+	maxPassed = 1 << 16          // companies that are remembered
+	passedFor = 10 * time.Minute // for so long
 )
 
 // passed remembers when companies were last passed by since they held their share

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -98,7 +99,6 @@ type Queue struct {
 	opts    Options
 	metrics *metrics
 	passed  passed
-	largest largest
 	wakeups *wakeups
 	watch   *watch
 	replica atomic.Pointer[string] // the name that claims are noted under
@@ -357,7 +357,7 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 	if again >= 0 {
 		delay = again.Milliseconds()
 	}
-	call := &script.Call{Script: endJobScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), job.String(), delay}}
+	call := &script.Call{Script: endJobScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), job.String(), delay}}
 	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
 		return err
 	}
@@ -383,27 +383,10 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 	if len(b.Events)+len(b.Deliveries)+len(b.Jobs) == 0 {
 		return nil // the script would take it for all that the replica has noted
 	}
-	call := &script.Call{Script: requeueScript, Keys: Keys(p), Args: args}
+	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: args}
 	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
 	}
 	q.Kick(p)
-	return nil
-}
-
-// Quarantine moves work that cannot be read out of the way of the rest: an event
-// or, with a subscriber, one of its deliveries.
-func (q *Queue) Quarantine(ctx context.Context, replica string, company uuid.UUID, id string, subscriber *uuid.UUID) error {
-	p, sub := partition.Of(company), ""
-	if subscriber != nil {
-		sub = subscriber.String()
-	}
-	call := &script.Call{Script: quarantineScript, Keys: Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), id, sub}}
-	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
-		return fmt.Errorf("quarantine: %w", err)
-	}
-	if wake, _ := call.Reply().(int64); wake == 1 {
-		q.Kick(p)
-	}
 	return nil
 }

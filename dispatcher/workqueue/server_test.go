@@ -16,6 +16,8 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
@@ -68,7 +70,7 @@ func TestRedisIsFull(t *testing.T) {
 			for _, e := range batch.Events {
 				left[e.ID] = true
 				if e.ID == "damaged" {
-					if err := q.Quarantine(t.Context(), q.Name(), batch.Company, e.ID, nil); err != nil {
+					if err := b.quarantine(q).Move(t.Context(), q.Name(), quarantine.Entry{Company: batch.Company, EventID: e.ID}); err != nil {
 						t.Error(err)
 					}
 					continue
@@ -81,7 +83,7 @@ func TestRedisIsFull(t *testing.T) {
 	if state := b.read(); len(state.places()) > 0 || len(left) != 3 {
 		t.Errorf("%v were claimed, %v is left", left, state.places())
 	}
-	if _, err := q.Backlog(t.Context(), []int{testPartition}); err != nil {
+	if _, err := backlog.New(b.client, q.PassedSince).Measure(t.Context(), []int{testPartition}); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,7 +109,7 @@ func TestSlotIsBeingMoved(t *testing.T) {
 		"delivered":  b.recordErr(q, store.Write{Event: events.Ref{Company: company, ID: "a"}, Matched: true}),
 		"end job":    q.EndJob(t.Context(), q.Name(), company, uuid.New(), 0),
 		"give up":    q.Requeue(t.Context(), q.Name(), workqueue.Batch{Company: company, Deliveries: []workqueue.Delivery{d}}),
-		"quarantine": q.Quarantine(t.Context(), q.Name(), company, d.EventID, &d.Subscriber),
+		"quarantine": b.quarantine(q).Move(t.Context(), q.Name(), quarantine.Entry{Company: company, EventID: d.EventID, Subscriber: &d.Subscriber}),
 		"take over":  second(q.TakeOver(t.Context(), testPartition, q.Name())),
 		"promote":    second(q.Promote(t.Context(), testPartition, 10)),
 		"accept":     b.acceptErr(company, "late"),

@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/publish"
@@ -106,6 +107,11 @@ func (b *bench) jobs(q *workqueue.Queue) *redelivery.Service {
 	return redelivery.New(redelivery.Options{
 		Client: b.client, Deliveries: b.deliveries, Events: b.stored, Queue: silent{q}, Now: time.Now, NewID: uuid.New,
 	})
+}
+
+// quarantine is that of the queue's Redis.
+func (b *bench) quarantine(q *workqueue.Queue) *quarantine.Store {
+	return quarantine.New(quarantine.Options{Client: b.client, Wake: silent{}.Wake, Kick: q.Kick})
 }
 
 // silent is a queue that enqueues no wake-ups.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
 )
@@ -133,6 +134,7 @@ func (w *watch) run(ctx context.Context) {
 	defer ticks.Wait()
 	for n := 0; ; n++ {
 		if n%8 == 0 {
+			w.q.passed.forget()
 			if err := w.group(ctx); err != nil && ctx.Err() == nil {
 				w.q.opts.Logger.Error("shards not found", "exception.message", err)
 			}
@@ -209,7 +211,7 @@ func (w *watch) beat(ctx context.Context, s *shard) error {
 	began := time.Now() //nolint:forbidigo // as above
 	s.beatAt = began
 	call := &script.Call{
-		Script: beatScript, Keys: []string{replicasKey(p), absentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
+		Script: beatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
 	}
 	err := script.Run(ctx, w.q.opts.Client, nil, call)
 	ended := time.Now() //nolint:forbidigo // as above
@@ -375,7 +377,7 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 		calls := make([]*script.Call, len(rest))
 		for i, p := range rest {
 			calls[i] = &script.Call{
-				Script: requeueScript, Keys: Keys(p),
+				Script: requeueScript, Keys: queues.Keys(p),
 				Args: q.requeueArgs(p, replica, "1", ""),
 			}
 		}
@@ -450,7 +452,7 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 	}
 	calls := make([]*script.Call, len(due))
 	for i, p := range due {
-		calls[i] = &script.Call{Script: promoteScript, Keys: Keys(p), Args: []any{partition.Prefix(p), promoteMost}}
+		calls[i] = &script.Call{Script: promoteScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), promoteMost}}
 	}
 	if err := script.Run(ctx, w.q.opts.Client, nil, calls...); err != nil {
 		return fmt.Errorf("promote what is due: %w", err)
@@ -474,7 +476,7 @@ func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
 	pipe := w.q.opts.Client.Pipeline()
 	firsts := make([]*redis.ZSliceCmd, len(owned))
 	for i, p := range owned {
-		firsts[i] = pipe.ZRangeWithScores(ctx, dueKey(p), 0, 0)
+		firsts[i] = pipe.ZRangeWithScores(ctx, queues.DueKey(p), 0, 0)
 	}
 	if pipe.Len() == 0 {
 		return nil, nil
@@ -494,6 +496,9 @@ func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
 	}
 	return due, nil
 }
+
+// Owned lists the partitions that this replica schedules now.
+func (q *Queue) Owned() []int { return q.watch.ownedPartitions() }
 
 // ownedPartitions lists what this replica owned when it last looked.
 func (w *watch) ownedPartitions() []int {

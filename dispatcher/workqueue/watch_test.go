@@ -316,3 +316,23 @@ func keysOf(m map[string]string) func(func(string) bool) {
 		}
 	}
 }
+
+// A replica that serves its partitions has no lag, and one alone sees itself.
+func TestSchedulerLag(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	q := b.queue("r")
+	if q.Lag() != 0 {
+		t.Error("a replica that owns nothing lags")
+	}
+	if err := q.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it owns all partitions", func() bool { return len(q.Owned()) == partition.Count && q.Replicas() == 1 })
+	eventually(t, "it serves them", func() bool { return q.Lag() < time.Minute })
+	q.StopClaiming(t.Context())
+	if err := q.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nobody serves them any more", func() bool { return q.Lag() > 0 })
+}

@@ -1,5 +1,5 @@
-// Package eventtest has for tests a publisher of events and a reader on one Redis, with
-// the clock stopped at noon until a test moves it.
+// Package eventtest provides tests with an event publisher and reader on one Redis. The clock
+// stands at noon until a test moves it.
 package eventtest
 
 import (
@@ -21,13 +21,13 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// Company and Noon are whose events the tests accept, and when.
+// Company and Noon are the company and the time of the events in tests.
 var (
 	Company = uuid.MustParse("0190a3b4-0000-7000-8000-000000000001")
 	Noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// Retention is how long a Bundle remembers ids.
+// Retention is how long a Bundle keeps ids.
 const Retention = 7 * 24 * time.Hour
 
 // Event is a valid event at noon.
@@ -78,7 +78,7 @@ func New(tb testing.TB) *Bundle {
 	return On(tb, redistest.New(tb), func(*publish.Options) {})
 }
 
-// On returns a Bundle on a client; change may change what its publisher is made of.
+// On returns a Bundle on a client; change may change the options of its publisher.
 func On(tb testing.TB, client redis.UniversalClient, change func(*publish.Options)) *Bundle {
 	tb.Helper()
 	b := &Bundle{Redis: client, Registry: prometheus.NewRegistry()}

@@ -40,8 +40,8 @@ func Reserved(name string) bool {
 	return strings.HasPrefix(name, "SUBSCRIBER_") || IsOperational(name)
 }
 
-// Catalogue knows the event types. It is immutable and safe for concurrent
-// use; a nil one knows the built-in types and allows any.
+// Catalogue has the known event types. It is immutable and safe for concurrent use; a nil
+// Catalogue has the built-in types and allows any type.
 type Catalogue struct {
 	types  map[string]Type
 	strict bool

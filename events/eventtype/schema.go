@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// dialect is the only one that a schema may name; one that names none is of it, too.
+	// dialect is the only dialect that a schema may name, and the default.
 	dialect = "https://json-schema.org/draft/2020-12/schema"
-	// schemaURL is where a schema is to itself. Nothing is read from there.
+	// schemaURL is the base URL of a schema. Nothing is fetched from it.
 	schemaURL = "urn:spendhook:event-type"
 
 	// maxSteps bounds the work of validating an example: a schema that refers to itself
-	// can ask for any amount of it. They take 200 ms at most.
+	// may need any amount. This many steps take at most 200 ms.
 	maxSteps = 50_000
-	// maxPrograms bounds the regular expressions of a schema, in instructions: those of
-	// a{1000} are a thousand.
+	// maxPrograms bounds the regular expressions of a schema, in instructions: a{1000}
+	// has a thousand.
 	maxPrograms = 20_000
 )
 
@@ -37,8 +37,7 @@ var (
 	errRegexp = errors.New("the regular expressions are too large together")
 )
 
-// checkSchema adds what is wrong with a schema, and with an example of what it
-// describes; either may be missing.
+// checkSchema adds the problems of a schema and of an example of it. Either may be missing.
 func checkSchema(problems *invalid.Error, schema, example jsontext.Value) {
 	before := len(problems.Fields)
 	checkNumbers(problems, "/schema", schema)
@@ -67,13 +66,13 @@ func checkSchema(problems *invalid.Error, schema, example jsontext.Value) {
 	}
 }
 
-// checkNumbers refuses numbers that take long to calculate with: the validator's are
-// exact, and 1e999999 has a million digits.
+// checkNumbers refuses numbers with too many digits: the validator calculates exactly, and
+// 1e999999 has a million digits.
 func checkNumbers(problems *invalid.Error, field string, text jsontext.Value) {
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	for {
 		token, err := dec.ReadToken()
-		if err != nil { // the end, or what the caller has seen is no JSON
+		if err != nil { // the end, or invalid JSON, which the caller reports
 			return
 		}
 		if token.Kind() != jsontext.KindNumber {
@@ -87,13 +86,13 @@ func checkNumbers(problems *invalid.Error, field string, text jsontext.Value) {
 	}
 }
 
-// meter counts what a schema asks for. It is for one schema and one goroutine.
+// meter counts the cost of one schema. Only one goroutine may use it.
 type meter struct {
 	steps    int
 	programs int
 }
 
-// compile refuses what is not JSON Schema 2020-12, and whatever lies elsewhere.
+// compile compiles a schema of JSON Schema 2020-12 that refers to nothing outside itself.
 func (m *meter) compile(text jsontext.Value) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -128,8 +127,8 @@ type nowhere struct{}
 // Load returns errFetch.
 func (nowhere) Load(string) (any, error) { return nil, errFetch }
 
-// count makes a step counter of each schema within the schema. The validator has no
-// limit of its own, but calls what extends its vocabulary.
+// count adds a step counter to each schema within the schema. The validator has no limit of
+// its own, but calls extensions of its vocabulary.
 func (m *meter) count(_ *jsonschema.CompilerContext, schema map[string]any) (jsonschema.SchemaExt, error) {
 	breadth := 1
 	for _, value := range schema {
@@ -138,7 +137,7 @@ func (m *meter) count(_ *jsonschema.CompilerContext, schema map[string]any) (jso
 	return &step{m, breadth}, nil
 }
 
-// sizeOf is how many values one holds directly.
+// sizeOf is the number of direct members or elements of a value.
 func sizeOf(value any) int {
 	switch value := value.(type) {
 	case map[string]any:
@@ -163,14 +162,14 @@ func (s *step) Validate(_ *jsonschema.ValidatorContext, value any) {
 
 func (m *meter) spend(steps int) {
 	if m.steps += steps; m.steps > maxSteps {
-		panic(errCostly) // validate recovers it: the validator cannot be stopped otherwise
+		panic(errCostly) // validate recovers it: only a panic can stop the validator
 	}
 }
 
-// validate returns errCostly, or what is wrong with the value.
+// validate returns errCostly, or the validation error of the value.
 func (m *meter) validate(schema *jsonschema.Schema, value any) (err error) {
 	defer func() {
-		if r := recover(); r == errCostly { //nolint:errorlint // it is that very one
+		if r := recover(); r == errCostly { //nolint:errorlint // the panic value is errCostly itself
 			err = errCostly
 		} else if r != nil {
 			panic(r)
@@ -179,7 +178,7 @@ func (m *meter) validate(schema *jsonschema.Schema, value any) (err error) {
 	return schema.Validate(value)
 }
 
-// regexp compiles one, of Go's syntax, and counts its instructions.
+// regexp compiles a regular expression in Go's syntax, and counts its instructions.
 func (m *meter) regexp(text string) (jsonschema.Regexp, error) {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -204,15 +203,14 @@ type pattern struct {
 	program int // instructions
 }
 
-// MatchString executes program instructions for each byte at most, of which ten thousand
-// cost as much as one step of the validator.
+// MatchString executes at most program instructions for each byte. Ten thousand of them cost as
+// much as one step of the validator.
 func (p *pattern) MatchString(text string) bool {
 	p.meter.spend(1 + len(text)*p.program/10_000)
 	return p.Regexp.MatchString(text)
 }
 
-// addError adds an error of the validator, at the place of the first thing that is
-// wrong.
+// addError adds an error of the validator, at the location of its first cause.
 func addError(problems *invalid.Error, field string, err error) {
 	if e, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		err = e.Err
@@ -232,7 +230,7 @@ func addError(problems *invalid.Error, field string, err error) {
 	problems.Add(short(string(place)), "INVALID", "%s", short(e.ErrorKind.LocalizedString(message.NewPrinter(language.English))))
 }
 
-// short cuts a text that may repeat what was sent.
+// short cuts a message that may repeat parts of the request.
 func short(text string) string {
 	const most = 300
 	if len(text) <= most {

@@ -12,7 +12,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// What is wrong with a type is told at its place.
+// Each problem of a type is reported with its location.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	s := newStore(redistest.New(t))
@@ -57,7 +57,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A schema may refer to itself; what that costs is bounded.
+// A schema may refer to itself; its validation cost is bounded.
 func TestSchemasThatReferToThemselves(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"next":`, 50) + `{}` + strings.Repeat(`}`, 50)

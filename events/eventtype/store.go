@@ -23,9 +23,8 @@ import (
 	"spendhook/internal/syntax"
 )
 
-// typesKey is the hash of all types that were documented here: name to JSON, and in the
-// field "#" how many bytes names and texts have. It has a hash tag of its own: the one
-// hash is in one slot. absentKey never exists.
+// typesKey is the hash of all documented types: name to JSON, and in the field "#" the bytes of
+// all names and texts. Its hash tag is its own. absentKey never exists.
 const (
 	typesKey  = "sh:{event-types}:all"
 	absentKey = "sh:{event-types}:none"
@@ -38,7 +37,7 @@ const (
 	maxTypeBytes   = 64 << 10 // of one
 	maxDescription = 4000     // characters
 
-	// freshFor is how long a list is answered from memory.
+	// freshFor is how long a list is served from memory.
 	freshFor = time.Second
 )
 
@@ -52,7 +51,7 @@ var (
 	removeScript = redis.NewScript(removeSource)
 )
 
-// record is what is kept of a type.
+// record is the stored documentation of a type.
 type record struct {
 	Description string         `json:"description,omitempty"`
 	Schema      jsontext.Value `json:"schema,omitempty"`
@@ -81,9 +80,8 @@ type Store struct {
 // NewStore returns a Store.
 func NewStore(o Options) *Store { return &Store{opts: o} }
 
-// List returns what is known of all types, by name. It may be a second old, or older while
-// Redis does not answer, but has what this Store has changed. The caller does not change
-// the list.
+// List returns all types, by name. The list may be a second old, or older while Redis does not
+// answer, but always includes the changes of this Store. The caller must not change it.
 func (s *Store) List(ctx context.Context) ([]Type, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +102,7 @@ func (s *Store) List(ctx context.Context) ([]Type, error) {
 			continue
 		}
 		t, err := decode(name, text)
-		if err != nil { // it is shown as undocumented
+		if err != nil { // show the type as undocumented
 			s.opts.Logger.WarnContext(ctx, "event type cannot be read", "event", name, "exception.message", err)
 			continue
 		}
@@ -114,7 +112,7 @@ func (s *Store) List(ctx context.Context) ([]Type, error) {
 	return s.list, nil
 }
 
-// Get returns what is known of a type, or ErrNotFound.
+// Get returns a type, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, name string) (Type, error) {
 	text, err := s.text(ctx, name)
 	if err != nil {
@@ -131,7 +129,7 @@ func (s *Store) Get(ctx context.Context, name string) (Type, error) {
 	return Type{}, ErrNotFound
 }
 
-// text is what is kept of a type, "" when nothing is.
+// text is the stored record of a type; "" when there is none.
 func (s *Store) text(ctx context.Context, name string) (string, error) {
 	text, err := s.opts.Client.HGet(ctx, typesKey, name).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -153,9 +151,9 @@ func revisionOf(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Put keeps the description, the schema and the example of a type, in place of what was
-// kept of it. With revisions it changes nothing unless the type has one of them. It
-// returns the type as it is kept, and whether it was not kept before.
+// Put stores the description, the schema and the example of a type, in place of the present
+// ones. With revisions, it fails unless the type has one of them. It returns the stored type,
+// and whether the type is new.
 // *invalid.Error, ErrFixed, ErrChanged or ErrFull.
 func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type, added bool, err error) {
 	if fixed(t.Name) {
@@ -179,7 +177,7 @@ func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type
 	}
 	reply, err := s.run(ctx, putScript, t.Name, text, guard, expected, maxTypes, maxBytes)
 	if err != nil {
-		return Type{}, false, fmt.Errorf("keep event type: %w", err)
+		return Type{}, false, fmt.Errorf("store event type: %w", err)
 	}
 	switch reply {
 	case -1:
@@ -191,8 +189,8 @@ func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type
 	return kept, reply == 1, err
 }
 
-// Remove forgets what was documented of a type; what is known of it otherwise stays.
-// With revisions it changes nothing unless the type has one of them.
+// Remove removes the stored documentation of a type; its entry in the catalogue stays. With
+// revisions, it fails unless the type has one of them.
 // ErrNotFound, ErrFixed or ErrChanged.
 func (s *Store) Remove(ctx context.Context, name string, revisions ...string) error {
 	if fixed(name) {
@@ -214,8 +212,8 @@ func (s *Store) Remove(ctx context.Context, name string, revisions ...string) er
 	return nil
 }
 
-// expected is the text that must be there, for one of the revisions; ErrChanged when
-// the one there has another.
+// expected returns the stored text that a change must find, as a guard for the scripts;
+// ErrChanged when the stored type has none of the revisions.
 func (s *Store) expected(ctx context.Context, name string, revisions []string) (guard, text string, err error) {
 	if len(revisions) == 0 {
 		return "0", "", nil

@@ -32,8 +32,8 @@ func names(list []Type) string {
 
 const builtinNames = "CARD_CREATION_REQUEST_CREATED CARD_CREATION_REQUEST_ERROR DELIVERY_DEAD PAYMENT_PAID SUBSCRIBER_DISABLED SUBSCRIBER_FAILING SUBSCRIBER_RECOVERED"
 
-// What is put is listed and read by every replica, until it is removed; then what the
-// catalogue knows is there again.
+// A stored type is listed and read by every replica until it is removed. Then the entry of the
+// catalogue is shown again.
 func TestTypesAreKept(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), redistest.New(t)
@@ -79,7 +79,7 @@ func TestTypesAreKept(t *testing.T) {
 	}
 }
 
-// The daemon's own types have a schema that their example meets, and stay as they are.
+// The daemon's own types have a schema that their example fulfils, and cannot be changed.
 func TestOwnTypesAreFixed(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), newStore(redistest.New(t))
@@ -109,7 +109,7 @@ func TestOwnTypesAreFixed(t *testing.T) {
 	}
 }
 
-// Of two that have read the same, one changes it.
+// When two callers change the same revision, one of them fails.
 func TestRevisions(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), newStore(redistest.New(t))
@@ -139,7 +139,7 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-// The bounds of all types hold; one that is there can still be replaced and removed.
+// The bounds over all types hold. An existing type can still be replaced and removed.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), redistest.New(t)
@@ -182,7 +182,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// One that is damaged does not hide the others, and can be mended.
+// A damaged type does not hide the others, and can be replaced.
 func TestDamagedType(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), redistest.New(t)
@@ -202,9 +202,9 @@ func TestDamagedType(t *testing.T) {
 	}
 }
 
-// While Redis does not answer, the list is what was known of it, but never without a
-// change that this replica has made.
-func TestTheListOutlivesRedis(t *testing.T) {
+// While Redis does not answer, List returns the last list, unless this replica has changed a
+// type since.
+func TestListWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	s, now := newStore(redistest.New(t)), time.Now()
 	s.opts.Now = func() time.Time { return now }

@@ -1,11 +1,11 @@
-// Package eventtype is what is known of event types: the catalogue, which names the
-// built-in ones and those of the settings and decides what may be used, and what people
-// documented: a description, the schema of the metadata and an example. The latter
-// decides nothing.
+// Package eventtype manages event types. The catalogue has the built-in types and those of the
+// settings, and decides which types may be used. The store has their documentation: a
+// description, a schema of the metadata and an example. Documentation has no effect on which
+// events are accepted.
 package eventtype
 
 import (
-	_ "embed" // what is known of the daemon's own types
+	_ "embed" // the documentation of the daemon's own types
 	"errors"
 	"maps"
 	"slices"
@@ -17,19 +17,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Errors that a caller branches on.
+// Errors that callers check for.
 var (
-	// ErrNotFound says that nothing is known of a type, or nothing that could be removed.
+	// ErrNotFound says that a type is unknown, or has no stored documentation to remove.
 	ErrNotFound = errors.New("unknown event type")
 	// ErrFixed says that a type is one of the daemon's own, which cannot be changed.
 	ErrFixed = errors.New("the event type is one of the daemon's own")
-	// ErrChanged says that what is kept of a type is not what the caller has read.
+	// ErrChanged says that the stored type has changed since the caller has read it.
 	ErrChanged = errors.New("the event type was changed meanwhile")
-	// ErrFull says that there are as many types, or bytes of them, as may be.
+	// ErrFull says that the number of types, or their bytes, has reached the limit.
 	ErrFull = errors.New("no more event types can be kept")
 )
 
-// Type is what is known of an event type.
+// Type describes an event type.
 type Type struct {
 	Name        string
 	Description string
@@ -37,13 +37,13 @@ type Type struct {
 	Example     jsontext.Value // of the metadata; nil: none
 	Fixed       bool           // it is one of the daemon's own
 	UpdatedAt   time.Time      // zero: not documented here
-	Revision    string         // names this state of what was documented here; "" when nothing was
+	Revision    string         // identifies the stored version of the documentation; "" when there is none
 }
 
 //go:embed builtin.json
 var builtinText []byte
 
-// builtin is the schema and the example of the types that the daemon itself raises.
+// builtin has the schemas and examples of the types that the daemon itself raises.
 var builtin = sync.OnceValue(func() (known map[string]record) {
 	if err := json.Unmarshal(builtinText, &known); err != nil {
 		panic("builtin.json: " + err.Error()) // it is part of the program
@@ -58,8 +58,7 @@ func fixed(name string) bool {
 	return ok || Reserved(name)
 }
 
-// merge is what is known of all types, by name: those of the catalogue, and those that
-// were documented here.
+// merge lists the types of the catalogue and the documented types, by name.
 func merge(catalogue *Catalogue, kept map[string]Type) []Type {
 	all := make(map[string]Type, len(kept))
 	for _, info := range catalogue.Types() {

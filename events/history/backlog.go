@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -36,9 +36,8 @@ func (r *Reader) Pending(ctx context.Context, company uuid.UUID) (int64, error) 
 }
 
 // Backlogs lists the companies with the most pending events, the largest first and n
-// at most. Of each partition it looks at the 500 companies whose last event is the
-// latest.
-func (r *Reader) Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklog, error) {
+// at most. In each partition it reads the 500 companies with the latest events.
+func (r *Reader) Backlogs(ctx context.Context, n int) ([]backlog.Company, error) {
 	calls := make([]*script.Call, partition.Count)
 	for p := range calls {
 		calls[p] = &script.Call{Script: backlogsScript, Keys: []string{companiesKey(p)}, Args: []any{partition.Prefix(p) + "c:", n}}
@@ -46,18 +45,18 @@ func (r *Reader) Backlogs(ctx context.Context, n int) ([]workqueue.CompanyBacklo
 	if err := script.Run(ctx, r.client, nil, calls...); err != nil {
 		return nil, fmt.Errorf("%w: measure backlogs: %w", events.ErrUnavailable, err)
 	}
-	var found []workqueue.CompanyBacklog
+	var found []backlog.Company
 	for _, call := range calls {
 		pairs, _ := call.Reply().([]any)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name, _ := pairs[i].(string)
 			pending, _ := pairs[i+1].(int64)
 			if company, err := uuid.Parse(name); err == nil {
-				found = append(found, workqueue.CompanyBacklog{Company: company, Pending: pending})
+				found = append(found, backlog.Company{Company: company, Pending: pending})
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b workqueue.CompanyBacklog) int {
+	slices.SortFunc(found, func(a, b backlog.Company) int {
 		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Company.String(), b.Company.String()))
 	})
 	return found[:min(n, len(found))], nil

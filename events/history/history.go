@@ -17,7 +17,7 @@ import (
 // Options are what a Reader needs.
 type Options struct {
 	Client    redis.UniversalClient
-	Retention time.Duration    // how long ids are remembered; positive
+	Retention time.Duration    // how long ids are kept; positive
 	Now       func() time.Time // nil: the real clock
 }
 
@@ -37,13 +37,13 @@ func New(o Options) *Reader {
 	return &Reader{client: o.Client, retention: o.Retention, now: o.Now}
 }
 
-// Get reads one event, or events.ErrNotFound. What cannot be read is another error.
+// Get reads one event, or returns events.ErrNotFound. A damaged event gives another error.
 func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error) {
 	raw, err := r.client.Get(ctx, layout.EventKey(ref)).Result()
 	if errors.Is(err, redis.Nil) {
 		return events.Stored{}, events.ErrNotFound
 	}
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // which is no event either
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // a key of another type is a damaged event
 		return events.Stored{}, fmt.Errorf("%w: read event: %w", events.ErrUnavailable, err)
 	}
 	stored, err := layout.Parse(ref, raw)
@@ -53,8 +53,7 @@ func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	return *stored, nil
 }
 
-// sizes are the bytes that reading each of the events takes; 0 for one that is not
-// there or is no event.
+// sizes are the stored bytes of each event; 0 for an event that does not exist or is damaged.
 func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 	pipe := r.client.Pipeline()
 	lengths := make([]*redis.IntCmd, len(refs))
@@ -64,7 +63,7 @@ func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 	if pipe.Len() == 0 {
 		return nil, nil
 	}
-	_, _ = pipe.Exec(ctx) // each command tells its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	sizes := make([]int, len(refs))
 	for i, length := range lengths {
 		n, err := length.Result()
@@ -79,8 +78,8 @@ func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 // getBatch bounds one pipeline of reads.
 const getBatch = 500
 
-// GetMany reads events in the order of refs; those not found are nil, and so are
-// those that cannot be read, so that one damaged event fails no list.
+// GetMany reads events in the order of refs. Missing and damaged events are nil, so that one
+// damaged event does not fail a list.
 func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
 	all := make([]*events.Stored, 0, len(refs))
 	for batch := range slices.Chunk(refs, getBatch) {
@@ -99,7 +98,7 @@ func (r *Reader) getBatch(ctx context.Context, refs []events.Ref) ([]*events.Sto
 	for i, ref := range refs {
 		gets[i] = pipe.Get(ctx, layout.EventKey(ref))
 	}
-	_, _ = pipe.Exec(ctx) // each command tells its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	found := make([]*events.Stored, len(refs))
 	for i, get := range gets {
 		raw, err := get.Result()
@@ -116,9 +115,8 @@ func (r *Reader) getBatch(ctx context.Context, refs []events.Ref) ([]*events.Sto
 	return found, nil
 }
 
-// Heads reads events in the order of refs without what is long in them: state, time of
-// acceptance, sequence, id, company and type are set. Those not found are nil, and so are
-// those that cannot be read; a compacted event has no type.
+// Heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
+// id, company and type. Missing and damaged events are nil; a compacted event has no type.
 func (r *Reader) Heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
 	pipe := r.client.Pipeline()
 	gets := make([]*redis.StringCmd, len(refs))
@@ -128,7 +126,7 @@ func (r *Reader) Heads(ctx context.Context, refs []events.Ref) ([]*events.Stored
 	if pipe.Len() == 0 {
 		return nil, nil
 	}
-	_, _ = pipe.Exec(ctx) // each command tells its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	found := make([]*events.Stored, len(refs))
 	for i, get := range gets {
 		raw, err := get.Result()

@@ -18,13 +18,13 @@ import (
 const (
 	defaultSize = 20
 	maxSize     = 100
-	// maxWork bounds the index entries that one call examines; turning to
-	// another company costs companyWork of them.
+	// maxWork bounds the index entries that one call examines. Each company costs
+	// companyWork entries more.
 	maxWork     = 1000
 	companyWork = 10
-	// typeBatch is how many entries are looked at together, when not all are listed.
+	// typeBatch is how many entries are read at a time when a filter leaves some out.
 	typeBatch = 100
-	// readBytes is how much is loaded at a time, but for one event alone.
+	// readBytes bounds the bytes loaded at a time; a single event may be larger.
 	readBytes = 1 << 20
 )
 
@@ -33,7 +33,7 @@ const PageBytes = 4 << 20
 
 // Filter says which events to list; zero fields do not filter.
 type Filter struct {
-	Company    *uuid.UUID // nil: every company's, for those who may see them
+	Company    *uuid.UUID // nil: all companies
 	Subscriber *uuid.UUID // has deliveries of them; needs Company
 	Types      []string   // any of them
 	From, To   *time.Time // accepted at, both inclusive
@@ -41,14 +41,14 @@ type Filter struct {
 	Size       int        // at most 100; 20 when not positive
 	Bytes      int        // of bodies; PageBytes when not positive
 
-	// Only says which of up to 100 events are on the list, and how many index entries
-	// it was worth to find out. OnlyKey tells one from another.
+	// Only says which of up to 100 events are on the list, and what that check cost in
+	// index entries. OnlyKey identifies the function in cursors.
 	Only    func(ctx context.Context, refs []events.Ref) (on []bool, work int, err error)
 	OnlyKey string
 }
 
-// position is where a list stands: past a place of a company, or past the whole
-// company when there is no ID.
+// position is where a page ended: after a place of a company, or after the whole company when
+// there is no ID.
 type position struct {
 	Company uuid.UUID `json:"c"`
 	MS      float64   `json:"t,omitzero"`
@@ -59,7 +59,7 @@ func (p position) place() place { return place{ms: p.MS, id: p.ID} }
 
 const listName = "events"
 
-// key tells filters apart.
+// key identifies the filter in cursors.
 func (f *Filter) key() string {
 	return fmt.Sprint(f.Company, f.Subscriber, f.Types, millis(f.From), millis(f.To), f.OnlyKey)
 }
@@ -80,7 +80,7 @@ func millis(t *time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// start is where the list goes on.
+// start is where the list continues.
 func (f *Filter) start() (position, error) {
 	var at position
 	if err := cursor.Decode(f.Cursor, listName, f.key(), &at); err != nil {
@@ -101,7 +101,7 @@ type Page struct {
 
 // List reads events, newest accepted first; without a company, partition by
 // partition and company by company, in the order of their UUIDs. It examines at most
-// 1,000 index entries, so that a rare type costs more calls, not a longer one.
+// 1,000 index entries, so that a rare type needs more calls, not longer ones.
 // cursor.ErrBad when the cursor is not of this list.
 func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	at, err := f.start()
@@ -139,10 +139,10 @@ type listing struct {
 	filter Filter
 	at     position
 	items  []events.Stored
-	room   int  // items that still fit
-	bytes  int  // of bodies that still fit
-	work   int  // index entries that may still be examined
-	more   bool // the list goes on after at
+	room   int  // items left on the page
+	bytes  int  // bytes of bodies left on the page
+	work   int  // index entries left to examine
+	more   bool // the list continues after at
 }
 
 func (l *listing) spent() bool { return l.room <= 0 || l.work <= 0 }
@@ -160,9 +160,8 @@ func (l *listing) readPartitions(ctx context.Context) error {
 	return nil
 }
 
-// readPartition reads all names of the partition, a 256th of the companies with
-// recent events: the set is ordered by time, and the walk needs an order that
-// stays.
+// readPartition reads all companies of a partition and lists them in the order of their UUIDs:
+// the set itself is ordered by time, which changes between pages.
 func (l *listing) readPartition(ctx context.Context, p int) error {
 	low := l.reader.span("", l.filter.From, nil, descending).low
 	companies, err := Companies(ctx, l.reader.client, p, low)
@@ -185,7 +184,7 @@ func (l *listing) readPartition(ctx context.Context, p int) error {
 	return nil
 }
 
-// passed reports whether the walk has finished with a company of partition p.
+// passed reports whether an earlier page has finished a company of partition p.
 func (l *listing) passed(p int, company uuid.UUID) bool {
 	if l.at.Company == uuid.Nil || partition.Of(l.at.Company) != p {
 		return false
@@ -216,8 +215,8 @@ func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 	}
 }
 
-// batch is how many index entries to look at next: one more than fit tells
-// whether the list goes on.
+// batch is how many index entries to read next. One more than fits shows whether the list
+// continues.
 func (l *listing) batch() int {
 	if len(l.filter.Types) > 0 || l.filter.Only != nil {
 		return min(typeBatch, l.work)
@@ -225,8 +224,8 @@ func (l *listing) batch() int {
 	return min(l.room+1, l.work)
 }
 
-// take moves on over places until the page is full and returns how many it
-// passed. An index entry may outlive its event, or the event's payload.
+// take adds the events of places until the page is full, and returns how many places it used.
+// An index entry may exist longer than its event or the event's payload.
 func (l *listing) take(ctx context.Context, places []place) (int, error) {
 	refs := make([]events.Ref, len(places))
 	for i, p := range places {
@@ -269,7 +268,7 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 	return len(places), nil
 }
 
-// only says which of the events are to be loaded at all.
+// only reports which of the events to load.
 func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err error) {
 	if l.filter.Only == nil || len(refs) == 0 {
 		return slices.Repeat([]bool{true}, len(refs)), nil
@@ -279,8 +278,7 @@ func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err e
 	return on, err
 }
 
-// ofTypes takes events of other types than the filter's off the list, before they are
-// loaded.
+// ofTypes excludes events of other types than the filter's before they are loaded.
 func (l *listing) ofTypes(ctx context.Context, refs []events.Ref, on []bool) error {
 	if len(l.filter.Types) == 0 {
 		return nil
@@ -313,8 +311,8 @@ func (l *listing) load(ctx context.Context, refs []events.Ref, on []bool) ([]*ev
 	return stored, nil
 }
 
-// Batches divides events, in their order, into those to read together: about a MiB of
-// them at a time, so that no reader holds what a company has stored.
+// Batches divides events, in their order, into batches of about a MiB to read together, so that
+// no reader loads all events of a company.
 func (r *Reader) Batches(ctx context.Context, refs []events.Ref) (batches [][]events.Ref, err error) {
 	sizes, err := r.sizes(ctx, refs)
 	for len(refs) > 0 && err == nil {
@@ -336,8 +334,7 @@ func fitting(sizes []int) int {
 	return len(sizes)
 }
 
-// add takes over what the filter lets through. It reports false, and the page is
-// full, when there is no room.
+// add adds an event that matches the filter. It reports false when the page is full.
 func (l *listing) add(e *events.Stored) bool {
 	switch {
 	case l.room == 0:

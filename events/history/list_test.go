@@ -57,7 +57,7 @@ func TestGetUnknown(t *testing.T) {
 	}
 }
 
-// A head says of an event what the whole says, but for what is long in it.
+// A head has the same short fields as the whole event.
 func TestHeads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -88,7 +88,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// item is what the model of a list keeps of an event.
+// item is an event in the model of a list.
 type item struct {
 	company uuid.UUID
 	number  int64
@@ -199,8 +199,8 @@ func filtered(model []item, f history.Filter) func(yield func(item) bool) {
 	}
 }
 
-// A list that is narrowed from outside has the same pages, whatever that costs, and
-// asks only about what it looks at.
+// A list with an Only function has the right pages, and calls the function only for events that
+// it examines.
 func TestListOnlySome(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -246,8 +246,8 @@ func TestListOnlySome(t *testing.T) {
 	}
 }
 
-// fill writes n index entries, several in each millisecond, and the events
-// that has says, past accept for speed.
+// fill writes n index entries, several in each millisecond, and the events for which has
+// returns true. It bypasses accept for speed.
 func (b *bundle) fill(tb testing.TB, n int, has func(int) bool) {
 	tb.Helper()
 	pipe := b.Redis.Pipeline()
@@ -269,7 +269,7 @@ func (b *bundle) fill(tb testing.TB, n int, has func(int) bool) {
 	}
 }
 
-// kept is an event as Redis keeps it.
+// kept is the stored value of an event.
 func kept(state events.State, ms int64, sequence int, e events.Event, body []byte) string {
 	head := fmt.Sprintf(`{"id":"%s","companyUuid":"%s",`, e.ID, e.CompanyUUID)
 	return fmt.Sprintf("%c%013d%08x%010x%s", state, ms, 1, sequence, strings.TrimPrefix(string(body), head))
@@ -277,8 +277,7 @@ func kept(state events.State, ms int64, sequence int, e events.Event, body []byt
 
 func always(int) bool { return true }
 
-// A rare type, or events that are gone from their index, cost more calls and
-// not a longer one.
+// A rare type, or index entries without an event, need more calls, not longer ones.
 func TestListBoundsItsWork(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -310,7 +309,7 @@ func TestListBoundsItsWork(t *testing.T) {
 	}
 }
 
-// Companies with nothing to show are work as well.
+// Companies without matching events count as work.
 func TestListOfAllCompaniesBoundsItsWork(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -382,7 +381,7 @@ func TestListBoundsItsBytes(t *testing.T) {
 	}
 }
 
-// The last page says so, and no empty page follows it.
+// The last page has no Next, and no empty page follows it.
 func TestListEndsExactly(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -496,8 +495,8 @@ func TestWalkAgainstModel(t *testing.T) {
 	})
 }
 
-// Retention takes away the oldest while a job walks: the walk goes on with
-// what is left, each once, also when its own place is gone.
+// Retention removes the oldest events during a walk: the walk continues with the events that
+// are left, each once, even if its own position is gone.
 func TestWalkWhileRetentionTrims(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -595,9 +594,9 @@ func TestEventsAreReadByTheMegabyte(t *testing.T) {
 	}
 }
 
-// A list goes on where it was, in the same millisecond, also when the event that it
-// ended at was compacted meanwhile.
-func TestAListGoesOnAtACompactedEvent(t *testing.T) {
+// A list continues at its position, also when the event at that position was compacted
+// meanwhile.
+func TestListContinuesAtACompactedEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Accept(t, batchOf(company, "e", 40)...) // all in one millisecond

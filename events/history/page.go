@@ -34,15 +34,14 @@ const (
 	descending = "desc"
 )
 
-// span is what a page is taken from: an index of events between two times in
-// unix ms, both included.
+// span is a range of an index of events, between two times in unix ms, both included.
 type span struct {
 	index     string // a key
 	low, high int64
 	order     string // ascending or descending
 }
 
-// span clips from and to, nil meaning open, to what can still be kept.
+// span limits from and to (nil: open) to the retention.
 func (r *Reader) span(index string, from, to *time.Time, order string) span {
 	sp := span{index: index, low: r.now().Add(-r.retention - layout.Grace).UnixMilli(), high: timestamp.MaxMillis, order: order}
 	if from != nil {

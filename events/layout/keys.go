@@ -24,13 +24,13 @@ func EventKey(r events.Ref) string {
 // last accept.
 func IndexKey(company uuid.UUID) string { return partition.Key(company, "ei:"+company.String()) }
 
-// OfSubscriberKey is the events that a subscriber has deliveries of, by time. Type:
+// OfSubscriberKey is the events of a subscriber's deliveries, by time. Type:
 // sorted set, event id by accepted ms. Writer: the dispatcher, which also drops old ids.
 // TTL: that of deliveries after the last one.
 func OfSubscriberKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "da:"+company.String()+"/"+subscriber.String())
 }
 
-// StateKey is what is counted of a company. Type: hash, see docs/redis.md. Writer:
+// StateKey is the counters of a company. Type: hash, see docs/redis.md. Writer:
 // append.lua and the scripts of other packages. TTL: none.
 func StateKey(company uuid.UUID) string { return partition.Key(company, "c:"+company.String()) }

@@ -10,7 +10,7 @@ import (
 	"spendhook/internal/partition"
 )
 
-// Partitions are in every key that was ever written: these never change.
+// Partitions are part of every stored key: the partition of a company must never change.
 func TestPartitionIsStable(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}

@@ -1,5 +1,5 @@
-// Package layout is how events are kept in Redis: the keys, the value of an event, and
-// the Lua by which scripts of other packages read and write them.
+// Package layout defines how events are stored in Redis: the keys, the value of an event, and
+// the Lua code with which scripts of other packages read and write them.
 package layout
 
 import (
@@ -25,34 +25,34 @@ var (
 	stubLua string
 )
 
-// Overhead is what Redis needs for an event besides what Encode keeps, in bytes: keys,
-// indexes and a delivery that was delivered.
+// Overhead is the memory of Redis for an event besides the result of Encode, in bytes: keys,
+// indexes and one DELIVERED delivery.
 const Overhead = 900
 
-// compactedBytes is what Redis needs for a compacted event in all.
+// compactedBytes is the memory of Redis for a compacted event, in bytes.
 const compactedBytes = 280
 
-// Lua is how scripts find an event's state: names of its parts and of the states, and
-// what is counted for it.
+// Lua is code for scripts that read an event's state: names of its parts and of the states, and
+// the bytes counted for it.
 func Lua() string {
 	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES = %d, %d\n", Overhead, compactedBytes) + libLua
 }
 
-// AppendLua is Lua, and how scripts add events to a company.
+// AppendLua is Lua plus code that adds events to a company.
 func AppendLua() string { return Lua() + appendLua }
 
-// StubLua is how scripts keep stubs of the events that they compact; it needs Lua.
+// StubLua is code that stores stubs of compacted events; it needs Lua.
 func StubLua() string { return stubLua }
 
-// A company's events are accepted in the order of time, so after one that was accepted
-// too late by a wrong clock the others are too, until that time. maxLead bounds it.
+// A company's events have increasing times of acceptance. After a wrong clock gave one event a
+// time in the future, the following events get that time too. maxLead bounds the error.
 const (
 	maxLead     = 24 * time.Hour
 	endlessLead = 100 * 365 * 24 * time.Hour
 )
 
-// Clock is the clock for accepted events, and how far it may be ahead of Redis's: now,
-// without a bound, or with nil the real one.
+// Clock is the clock for accepted events, and how far it may be ahead of Redis's clock: now
+// without a bound; with nil, the real clock with a bound of maxLead.
 func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
 	if now == nil {
 		return time.Now, maxLead //nolint:forbidigo // the nil default
@@ -60,9 +60,9 @@ func Clock(now func() time.Time) (clock func() time.Time, lead time.Duration) {
 	return now, endlessLead
 }
 
-// Grace is how much longer than retention a key lives. An id may be sent again until its
-// timestamp, which may be a few minutes ahead of the accept, is older than retention; the
-// rest is for clocks that disagree.
+// Grace is how much longer than retention a key is kept. An event may be sent again until its
+// timestamp is older than retention, and the timestamp may be a few minutes ahead of the
+// acceptance. The rest allows for clocks that differ.
 const Grace = 10 * time.Minute
 
 // headerLen is the length of what stands before the body; see lua/lib.lua.
@@ -98,10 +98,10 @@ func parse(ref events.Ref, raw string) (*events.Stored, error) {
 	return stored, err
 }
 
-// traceMark ends what is kept of an event that was sent in a trace; a body ends with }.
+// traceMark is the last byte of a stored event with a trace; without one that is a }.
 const traceMark = 'T'
 
-// cutTrace takes the trace off what is kept behind the header.
+// cutTrace splits the stored text after the header into body and trace.
 func cutTrace(kept string) (body string, trace tracing.Parent, err error) {
 	n := len(kept) - tracing.Bytes - 1
 	if n < 0 || kept[len(kept)-1] != traceMark {
@@ -153,13 +153,13 @@ func parseHeader(raw string) (*events.Stored, error) {
 	return nil, errStored
 }
 
-// Every body begins with what its key says already: the id and the company are
-// not kept twice.
+// bodyHead is the start of each body. Id and company are part of the key, so the stored value
+// leaves the head out.
 func bodyHead(ref events.Ref) string {
 	return `{"id":"` + ref.ID + `","companyUuid":"` + ref.Company.String() + `",`
 }
 
-// Encode is what is kept of an event behind the header.
+// Encode encodes an event for its stored value, without the header.
 func Encode(s *events.Stored) []byte {
 	body := bytes.TrimPrefix(s.Body, []byte(bodyHead(s.Ref())))
 	if s.Trace.IsZero() {

@@ -1,6 +1,6 @@
-// Package operational is the events that the daemon itself raises, about subscribers and
-// deliveries: how a script that makes a change writes them, how those that are too many
-// are summarised, and how the operations company gets its copies.
+// Package operational handles the events that the daemon itself raises about subscribers and
+// deliveries. The script that makes a change also writes its event. Too many events are
+// summarised. The operations company gets copies.
 package operational
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -30,7 +30,7 @@ var (
 	//go:embed lua/summary.lua
 	summarySource string
 
-	summaryScript = workqueue.Script(Lua()+summarySource, true)
+	summaryScript = queues.Script(Lua()+summarySource, true)
 )
 
 // Lua is how scripts of other packages accept operational events: layout.AppendLua, and
@@ -40,14 +40,14 @@ func Lua() string { return layout.AppendLua() + noticeLua }
 // The jobs of a company that operational events need; lua/notice.lua adds them to the work
 // queue, and has the same ids.
 var (
-	ForwardJob   = uuid.MustParse("00000000-0000-0000-0000-000000000001") // pass the Outbox on
+	ForwardJob   = uuid.MustParse("00000000-0000-0000-0000-000000000001") // forward the Outbox
 	SummariseJob = uuid.MustParse("00000000-0000-0000-0000-000000000002") // Summarise what is Suppressed
 )
 
-// Event is an operational event about a subscriber. The script that makes the
-// change it tells of accepts it, so that neither is there without the other.
+// Event is an operational event about a subscriber. The script that makes the change also
+// accepts the event, in one atomic step.
 type Event struct {
-	ID       string // says what happened: the same change has the same id
+	ID       string // derived from the change: the same change has the same id
 	Type     string
 	Company  uuid.UUID
 	About    string // an event id; "" is the ID
@@ -60,17 +60,16 @@ type Options struct {
 	Client    redis.UniversalClient
 	Retention time.Duration // how long ids are remembered; positive
 
-	// Operations is a company that hears of the operational events of all others;
-	// the zero UUID is none.
+	// Operations is the company that gets copies of the operational events of all other
+	// companies; the zero UUID: none.
 	Operations uuid.UUID
 
-	// Now is the clock. The real one, with nil, is believed to be ahead of Redis's by a
-	// day at most.
+	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
 	Now func() time.Time
 }
 
-// Store keeps what is on its way of operational events. It is safe for concurrent use;
-// every error of Redis is returned wrapping events.ErrUnavailable.
+// Store has the outbox and the suppressed notices of companies. It is safe for concurrent use;
+// errors of Redis wrap events.ErrUnavailable.
 type Store struct {
 	opts Options
 	lead time.Duration // that opts.Now may be ahead of Redis's clock
@@ -108,8 +107,8 @@ func (s *Store) Encode(n Event) (string, error) {
 	return fmt.Sprintf("%d %d %c %s %s %s %s", s.opts.Retention.Milliseconds(), s.lead.Milliseconds(), operations, n.Type, n.ID, n.About, kept), nil
 }
 
-// Operations is the company that hears of the operational events of all others;
-// the zero UUID when there is none.
+// Operations is the company that gets copies of all operational events; the zero UUID when
+// there is none.
 func (s *Store) Operations() uuid.UUID { return s.opts.Operations }
 
 // outboxKey is the notices of a company that are to be copied to the operations
@@ -122,7 +121,7 @@ func outboxKey(company uuid.UUID) string { return partition.Key(company, "outbox
 // goes with its summary.
 func suppressedKey(company uuid.UUID) string { return partition.Key(company, "ns:"+company.String()) }
 
-// outboxPage is how many notices are passed on at a time.
+// outboxPage is how many notices are forwarded at a time.
 const outboxPage = 100
 
 // Outgoing is a notice on its way to the operations company.
@@ -167,13 +166,13 @@ func (s *Store) Sent(ctx context.Context, company uuid.UUID, sent []Outgoing) er
 	return nil
 }
 
-// Suppressed is notices of one type about one subscriber that were too many in a
-// minute.
+// Suppressed counts notices of one type about one subscriber that exceeded the limit of a
+// minute and were not written.
 type Suppressed struct {
 	Company, Subscriber uuid.UUID
 	Type                string
 	Count               int64
-	First, Last         string    // what the first and the last were about: event ids
+	First, Last         string    // event ids that the first and the last notice were about
 	Due                 time.Time // when their summary is to be written, by Redis's clock
 
 	key, value string
@@ -181,7 +180,7 @@ type Suppressed struct {
 
 var errSuppressed = errors.New("a count of suppressed notices is damaged")
 
-// Suppressed lists what is suppressed in a company.
+// Suppressed lists the suppressed notices of a company.
 func (s *Store) Suppressed(ctx context.Context, company uuid.UUID) ([]Suppressed, error) {
 	hash, err := s.opts.Client.HGetAll(ctx, suppressedKey(company)).Result()
 	if err != nil {
@@ -211,8 +210,8 @@ func (s *Store) Suppressed(ctx context.Context, company uuid.UUID) ([]Suppressed
 	return all, nil
 }
 
-// Summarise writes one event for notices that were suppressed, unless more were
-// since they were read. It reports whether the company's partition needs a wake-up.
+// Summarise writes one event for suppressed notices. It does nothing if more were suppressed
+// since n was read. It reports whether the company's partition needs a wake-up.
 func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err error) {
 	now := s.opts.Now()
 	text, err := s.Encode(Event{
@@ -226,7 +225,7 @@ func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err err
 		return false, err
 	}
 	p := partition.Of(n.Company)
-	call := &script.Call{Script: summaryScript, Keys: workqueue.Keys(p), Args: []any{
+	call := &script.Call{Script: summaryScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), n.Company.String(), n.key, n.value, text, fmt.Sprintf("%013d", now.UnixMilli()),
 	}}
 	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -25,11 +25,11 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 const retention = 7 * 24 * time.Hour
 
-// changing stands for a script that makes a change and tells of it.
-var changing = workqueue.Script(operational.Lua()+"return notice(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])", true)
+// changing stands for a script that makes a change and writes its notice.
+var changing = queues.Script(operational.Lua()+"return notice(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])", true)
 
-// teller raises notices of one company as scripts do.
-type teller struct {
+// notifier writes notices of one company, as scripts do.
+type notifier struct {
 	t       *testing.T
 	client  redis.UniversalClient
 	store   *operational.Store
@@ -40,11 +40,11 @@ type teller struct {
 	version int
 }
 
-func newTeller(t *testing.T, operations uuid.UUID) *teller {
+func newNotifier(t *testing.T, operations uuid.UUID) *notifier {
 	t.Helper()
 	client := redistest.New(t)
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	return &teller{
+	return &notifier{
 		t: t, client: client, company: uuid.New(), sub: uuid.New(), now: now,
 		store: operational.New(operational.Options{
 			Client: client, Retention: retention, Operations: operations, Now: func() time.Time { return now },
@@ -54,7 +54,7 @@ func newTeller(t *testing.T, operations uuid.UUID) *teller {
 }
 
 // lists makes the company have a subscriber that lists types.
-func (b *teller) lists(types ...string) {
+func (b *notifier) lists(types ...string) {
 	b.t.Helper()
 	b.version++
 	raw := fmt.Sprintf(`{"name":"n","events":["%s"],"enabled":false}`, strings.Join(types, `","`))
@@ -64,8 +64,8 @@ func (b *teller) lists(types ...string) {
 	}
 }
 
-// tell raises a dead letter's notice and returns whether a wake-up is needed.
-func (b *teller) tell(id, about string) bool {
+// notify writes the notice of a dead letter, and reports whether a wake-up is needed.
+func (b *notifier) notify(id, about string) bool {
 	b.t.Helper()
 	text, err := b.store.Encode(operational.Event{
 		ID: id, Type: eventtype.DeliveryDead, Company: b.company, About: about, At: b.now,
@@ -75,7 +75,7 @@ func (b *teller) tell(id, about string) bool {
 		b.t.Fatal(err)
 	}
 	p := partition.Of(b.company)
-	wake, err := changing.Run(b.t.Context(), b.client, workqueue.Keys(p), partition.Prefix(p),
+	wake, err := changing.Run(b.t.Context(), b.client, queues.Keys(p), partition.Prefix(p),
 		b.company.String(), b.sub.String(), text, b.now.UnixMilli()).Int()
 	if err != nil {
 		b.t.Fatal(err)
@@ -84,7 +84,7 @@ func (b *teller) tell(id, about string) bool {
 }
 
 // keys lists what is kept of the company, without its subscribers.
-func (b *teller) keys() []string {
+func (b *notifier) keys() []string {
 	b.t.Helper()
 	all, err := b.client.Keys(b.t.Context(), partition.Key(b.company, "*")).Result()
 	if err != nil {
@@ -99,7 +99,7 @@ func (b *teller) keys() []string {
 	return out
 }
 
-func (b *teller) list() []events.Stored {
+func (b *notifier) list() []events.Stored {
 	b.t.Helper()
 	page, err := b.reader.List(b.t.Context(), history.Filter{Company: &b.company, Size: 100})
 	if err != nil {
@@ -108,26 +108,26 @@ func (b *teller) list() []events.Stored {
 	return page.Items
 }
 
-func TestANoticeNobodyWantsWritesNothing(t *testing.T) {
+func TestNoticeWithoutSubscriberIsNotWritten(t *testing.T) {
 	t.Parallel()
-	b := newTeller(t, uuid.Nil)
-	if b.tell("n1", "e1"); len(b.keys()) != 0 {
+	b := newNotifier(t, uuid.Nil)
+	if b.notify("n1", "e1"); len(b.keys()) != 0 {
 		t.Errorf("a company without subscribers has %v", b.keys())
 	}
 	b.lists("PAYMENT_PAID", eventtype.SubscriberFailing)
-	if b.tell("n1", "e1"); len(b.keys()) != 1 { // what its subscribers list
+	if b.notify("n1", "e1"); len(b.keys()) != 1 { // what its subscribers list
 		t.Errorf("a company that does not list it has %v", b.keys())
 	}
 	b.lists(eventtype.DeliveryDead)
-	if !b.tell("n1", "e1") || len(b.list()) != 1 {
-		t.Error("what a new subscriber lists is not told")
+	if !b.notify("n1", "e1") || len(b.list()) != 1 {
+		t.Error("a notice that a new subscriber lists is not written")
 	}
 }
 
-// A notice is kept exactly as an event that was emitted.
-func TestANoticeIsAcceptedOnceAsAnyEvent(t *testing.T) {
+// A notice is stored exactly like an emitted event.
+func TestNoticeIsAcceptedOnceLikeAnyEvent(t *testing.T) {
 	t.Parallel()
-	b := newTeller(t, uuid.Nil)
+	b := newNotifier(t, uuid.Nil)
 	b.lists(eventtype.DeliveryDead)
 	publisher := publish.New(publish.Options{
 		Client: b.client, Retention: retention, Wake: func(context.Context, []int) {}, Now: func() time.Time { return b.now },
@@ -138,9 +138,9 @@ func TestANoticeIsAcceptedOnceAsAnyEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		b.tell("n1", "e1")
+		b.notify("n1", "e1")
 	}
-	b.tell("emitted", "e1") // an id that is known
+	b.notify("emitted", "e1") // an id that is known
 	got, err := b.reader.Get(t.Context(), events.Ref{Company: b.company, ID: "n1"})
 	if err != nil || got.State != events.Ready || got.Sequence != 2 || !got.AcceptedAt.Equal(b.now) || got.Type != eventtype.DeliveryDead {
 		t.Fatalf("%+v, %v", got, err)
@@ -166,10 +166,10 @@ func TestANoticeIsAcceptedOnceAsAnyEvent(t *testing.T) {
 func TestTooManyNoticesAreSummarised(t *testing.T) {
 	t.Parallel()
 	operations := uuid.New()
-	b := newTeller(t, operations)
+	b := newNotifier(t, operations)
 	b.lists(eventtype.DeliveryDead)
 	for i := range 100 {
-		b.tell("n"+strconv.Itoa(i), "e"+strconv.Itoa(i))
+		b.notify("n"+strconv.Itoa(i), "e"+strconv.Itoa(i))
 	}
 	if n := len(b.list()); n != 60 {
 		t.Errorf("%d were written one by one, want 60", n)
@@ -184,10 +184,10 @@ func TestTooManyNoticesAreSummarised(t *testing.T) {
 		t.Errorf("%+v, due in %s", s, wait)
 	}
 	job := "j:" + b.company.String() + "/" + operational.SummariseJob.String()
-	if due := b.client.ZScore(t.Context(), workqueue.Keys(partition.Of(b.company))[0], job).Val(); int64(due) != s.Due.UnixMilli() {
+	if due := b.client.ZScore(t.Context(), queues.Keys(partition.Of(b.company))[0], job).Val(); int64(due) != s.Due.UnixMilli() {
 		t.Errorf("the job is due at %.0f, want %d", due, s.Due.UnixMilli())
 	}
-	b.tell("n100", "e100")
+	b.notify("n100", "e100")
 	b.summarise(s) // more were suppressed since: it is read again
 	if n := len(b.list()); n != 60 {
 		t.Errorf("an outdated summary was written, %d events", n)
@@ -216,23 +216,23 @@ func TestTooManyNoticesAreSummarised(t *testing.T) {
 	}
 }
 
-func (b *teller) summarise(s operational.Suppressed) {
+func (b *notifier) summarise(s operational.Suppressed) {
 	b.t.Helper()
 	if _, err := b.store.Summarise(b.t.Context(), s); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// While the operations company cannot be reached, its notices are bounded; what is
-// beyond is summarised, and the company's own are not held up.
+// While the operations company is unreachable, the outbox is bounded. Further notices are
+// summarised, and the company's own notices are not delayed.
 func TestTheOutboxIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newTeller(t, uuid.New())
+	b := newNotifier(t, uuid.New())
 	b.lists(eventtype.DeliveryDead)
 	for s := range 10 {
 		b.sub = uuid.New()
 		for i := range 50 {
-			b.tell(fmt.Sprintf("n%d-%d", s, i), fmt.Sprintf("e%d-%d", s, i))
+			b.notify(fmt.Sprintf("n%d-%d", s, i), fmt.Sprintf("e%d-%d", s, i))
 		}
 	}
 	queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val()
@@ -243,9 +243,9 @@ func TestTheOutboxIsBounded(t *testing.T) {
 		suppressed += s.Count
 	}
 	if err != nil || queued != 500 || waiting != 256 || waiting+suppressed != 500 {
-		t.Errorf("%d told, %d in the outbox, %d suppressed, %v", queued, waiting, suppressed, err)
+		t.Errorf("%d written, %d in the outbox, %d suppressed, %v", queued, waiting, suppressed, err)
 	}
-	b.summarise(all[0]) // there is still no place: it goes on being counted
+	b.summarise(all[0]) // the outbox is still full: the notices stay suppressed
 	again, err := b.store.Suppressed(t.Context(), b.company)
 	if err != nil || len(again) != len(all) {
 		t.Errorf("%d summaries are open, want %d, %v", len(again), len(all), err)
@@ -267,6 +267,6 @@ func TestTheOutboxIsBounded(t *testing.T) {
 		t.Errorf("%d summaries in the outbox, want %d, %v", len(page), len(again), err)
 	}
 	if queued := b.client.LLen(t.Context(), partition.Key(b.company, "q:"+b.company.String())).Val(); queued != 500 {
-		t.Errorf("the company was told of %d", queued)
+		t.Errorf("the company has %d notices", queued)
 	}
 }

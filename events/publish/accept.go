@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -20,19 +20,18 @@ var (
 	//go:embed lua/accept.lua
 	acceptSource string
 
-	acceptScript = workqueue.Script(layout.AppendLua()+acceptSource, false)
-	// knownScript is acceptScript where no new event may be admitted: it only reads
-	// what is known, also when Redis is at its memory limit.
-	knownScript = workqueue.Script(layout.AppendLua()+acceptSource, true)
+	acceptScript = queues.Script(layout.AppendLua()+acceptSource, false)
+	// knownScript is acceptScript for calls that may admit no new event. It only looks up
+	// known ids, and also runs when Redis is at its memory limit.
+	knownScript = queues.Script(layout.AppendLua()+acceptSource, true)
 )
 
-// acceptChunk bounds the events of one script call, and with them how long
-// Redis does nothing else.
+// acceptChunk bounds the events of one script call, and so how long the call blocks Redis.
 const acceptChunk = 64
 
-// entry is one event on its way through accept.lua. write sets status, or err
-// to ErrConflict, ErrBacklogFull, ErrStorageFull or to an error wrapping events.ErrUnavailable. nonce is
-// new for every entry and stays when it is sent again.
+// entry is one event to be accepted by accept.lua. write sets status, or err: ErrConflict,
+// ErrBacklogFull, ErrStorageFull or an error wrapping events.ErrUnavailable. nonce is unique to
+// the entry and stays the same when the entry is sent again.
 type entry struct {
 	events.Ref
 	kept   []byte // of its body and trace
@@ -54,7 +53,7 @@ func (p *Publisher) write(ctx context.Context, entries []*entry) (wakes []int) {
 		scripts[i] = calls[i].call
 	}
 	_ = script.Run(ctx, p.opts.Client, nil, scripts...) // each call has its own error
-	p.askAgain(ctx, calls)
+	p.lookUpKnown(ctx, calls)
 	seen := make(map[int]bool)
 	for _, c := range calls {
 		for _, of := range c.answer() {
@@ -67,9 +66,9 @@ func (p *Publisher) write(ctx context.Context, entries []*entry) (wakes []int) {
 	return wakes
 }
 
-// askAgain asks what is known of the events of calls that Redis refused since it
-// is at its memory limit.
-func (p *Publisher) askAgain(ctx context.Context, calls []*acceptCall) {
+// lookUpKnown repeats calls that Redis refused at its memory limit with knownScript, which only
+// looks up known ids.
+func (p *Publisher) lookUpKnown(ctx context.Context, calls []*acceptCall) {
 	var again []*script.Call
 	for _, c := range calls {
 		if _, err := c.call.Result(); redis.IsOOMError(err) {
@@ -87,7 +86,7 @@ type acceptCall struct {
 	call      *script.Call
 	bytes     int64 // of all entries
 	reserved  int64
-	giveBack  func(bytes int64) // of what was reserved
+	giveBack  func(bytes int64) // returns reserved bytes
 }
 
 // admit sets how many bytes of new events the call may admit, and how many are free.
@@ -123,10 +122,10 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 		bytes += e.bytes()
 	}
 	of := partition.Of(group[0].Company)
-	c.call = &script.Call{Keys: workqueue.Keys(of), Args: args}
+	c.call = &script.Call{Keys: queues.Keys(of), Args: args}
 	shard, err := partition.Shard(ctx, p.opts.Client, of)
 	if err != nil {
-		shard = "" // the call fails, and says why
+		shard = "" // the call fails with the reason
 	}
 	reserved, free, giveBack := p.opts.Memory.Reserve(ctx, shard, bytes)
 	c.bytes, c.giveBack = bytes, giveBack
@@ -136,8 +135,7 @@ func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall 
 
 var errReply = errors.New("unexpected reply of the accept script")
 
-// answer tells each entry what became of it, and returns the partitions that
-// need a wake-up.
+// answer sets the result of each entry, and returns the partitions that need a wake-up.
 func (c *acceptCall) answer() []int {
 	reply, err := c.call.Result()
 	list, _ := reply.([]any)
@@ -156,7 +154,7 @@ func (c *acceptCall) answer() []int {
 		}
 	}
 	if err != nil {
-		return nil // what it admitted is not known
+		return nil // how much the call admitted is not known
 	}
 	c.giveBack(c.reserved - c.admitted())
 	var wakes []int
@@ -169,7 +167,7 @@ func (c *acceptCall) answer() []int {
 	return wakes
 }
 
-// admitted is the bytes of the call's new events, at most.
+// admitted is an upper bound of the bytes of the call's new events.
 func (c *acceptCall) admitted() int64 {
 	bytes := int64(0)
 	for _, e := range c.entries {
@@ -180,7 +178,7 @@ func (c *acceptCall) admitted() int64 {
 	return min(bytes, c.reserved)
 }
 
-// verdict reads what accept.lua says of an event.
+// verdict converts the answer of accept.lua for one event.
 func verdict(said string) (Status, error) {
 	switch said {
 	case "CONFLICT":

@@ -81,7 +81,7 @@ func BenchmarkAcceptArray(b *testing.B) {
 	b.ReportMetric((bundle.usedCPU(b)-before)*1e6/float64(n), "redis-µs/event")
 }
 
-// Each event is another company's: nothing that is done for a company is shared.
+// Each event belongs to another company, so no per-company work is shared.
 func BenchmarkAcceptOfManyCompanies(b *testing.B) {
 	bundle := setupOn(b, redistest.Start(b, redistest.Options{}).Client(), func(o *options) { o.Backlog = math.MaxInt32 })
 	n := 0
@@ -125,8 +125,8 @@ func (b *bundle) mustAccept(tb testing.TB, batch ...events.Event) {
 	}
 }
 
-// Redis memory is the budget: what an event costs while it is pending, with its
-// places in the index and in the ready queue.
+// The Redis memory of a pending event, with its entries in the index and in the ready queue, is
+// bounded.
 func TestMemoryPerEvent(t *testing.T) {
 	t.Parallel()
 	_, b := breakable(t, redistest.Options{})
@@ -144,7 +144,7 @@ func TestMemoryPerEvent(t *testing.T) {
 	kept := (b.usedMemory(t) - empty) / count
 	t.Logf("a body of 512 bytes takes %d bytes of Redis while pending, %d bytes kept", pending, kept)
 	if pending > 950 {
-		t.Errorf("%d bytes pending and %d kept, of a body of 512: who made events bigger?", pending, kept)
+		t.Errorf("%d bytes pending and %d kept, of a body of 512: events take more memory than allowed", pending, kept)
 	}
 }
 

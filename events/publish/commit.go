@@ -19,8 +19,8 @@ const (
 	// companyTurn is how many events of a company one commit takes while others
 	// wait as well.
 	companyTurn = 64
-	// commitTimeout bounds how long a committer is held by a Redis that does not
-	// answer; callers give up by their own contexts.
+	// commitTimeout bounds how long a committer waits for Redis. Callers have their own
+	// contexts.
 	commitTimeout = 2 * time.Second
 )
 
@@ -67,10 +67,9 @@ func (u *unit) answer(results []Result) {
 	}
 }
 
-// committer writes the events of one shard in group commits: while one is under
-// way, what comes in queues up by company and makes the next. Companies are taken
-// in turn, and no two commits under way hold events of the same unit, so that
-// those are numbered in order.
+// committer writes the events of one shard in group commits. Events that arrive during a commit
+// are queued by company for the next one. Companies are served in turn. No two running commits
+// have events of the same unit, so that the events of a unit are numbered in order.
 type committer struct {
 	p *Publisher
 
@@ -78,7 +77,7 @@ type committer struct {
 	ready   *sync.Cond // a company is to be committed, or the committer is closed
 	waiting map[uuid.UUID]*backlog
 	turn    []*backlog // those with entries and no commit under way
-	queued  int        // entries that wait
+	queued  int        // number of waiting entries
 	closed  bool
 	workers sync.WaitGroup
 }
@@ -140,9 +139,8 @@ func (c *committer) run() {
 	}
 }
 
-// gather takes what the next commit writes, waiting until there is something;
-// nil once the committer is closed and empty. Companies whose last unit is
-// split take no part in another commit until they are released.
+// gather waits for entries and takes those of the next commit; nil once the committer is closed
+// and empty. A company with a split unit joins no other commit until it is released.
 func (c *committer) gather() (batch []*entry, split []*backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +182,7 @@ func (c *committer) gather() (batch []*entry, split []*backlog) {
 	return batch, split
 }
 
-// release lets companies whose unit was split take part again.
+// release lets companies with a split unit join commits again.
 func (c *committer) release(split []*backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,8 +194,8 @@ func (c *committer) release(split []*backlog) {
 	}
 }
 
-// commit writes entries, answers, and has the partitions of new events served.
-// No answer waits for that: the ready queue was written with the event.
+// commit writes entries, answers, and then wakes the partitions of new events. No answer waits
+// for the wake-up: the ready queue was written with the event.
 func (p *Publisher) commit(entries []*entry) {
 	var wakes []int
 	if live := wanted(entries); len(live) > 0 {
@@ -212,7 +210,7 @@ func (p *Publisher) commit(entries []*entry) {
 	p.counted(entries)
 }
 
-// counted tells how many of the entries were accepted, by company.
+// counted calls Options.Counted with the number of accepted events of each company.
 func (p *Publisher) counted(entries []*entry) {
 	n := make(map[uuid.UUID]int, 1)
 	for _, e := range entries {
@@ -225,7 +223,7 @@ func (p *Publisher) counted(entries []*entry) {
 	}
 }
 
-// wanted leaves out the entries whose callers have stopped waiting.
+// wanted drops the entries of callers that no longer wait.
 func wanted(entries []*entry) []*entry {
 	live := make([]*entry, 0, len(entries))
 	for _, e := range entries {

@@ -33,8 +33,8 @@ func breakable(t *testing.T, o redistest.Options) (*redistest.Server, *bundle) {
 	return server, setupOn(t, server.Client(), func(*options) {})
 }
 
-// waitForDialers waits for go-redis's goroutines that look every second whether
-// a lost server is back; they end after their client.
+// waitForDialers waits for the goroutines of go-redis that dial a lost server every second.
+// They end after their client.
 func waitForDialers(t *testing.T) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
@@ -49,9 +49,9 @@ func waitForDialers(t *testing.T) {
 	t.Error("go-redis still dials")
 }
 
-// Invariant 1: what was answered ACCEPTED survives a server killed in the
-// middle of it all, with its pending dispatch; invariant 2: sent again, nothing
-// is accepted twice, and nothing that was not accepted is lost.
+// The server is killed under load. Invariant 1: each event that was answered ACCEPTED is still
+// stored, with its place in the ready queue. Invariant 2: when all events are sent again, no
+// event is accepted twice and none is lost.
 func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 	t.Parallel()
 	server, b := breakable(t, redistest.Options{AOF: true})
@@ -82,8 +82,7 @@ func TestAcceptedSurvivesAKilledServer(t *testing.T) {
 	}
 }
 
-// mustBeWhole checks that the ready queue, the events, the index and the counts
-// tell of the same events.
+// mustBeWhole checks that the ready queue, the stored events, the index and the counters agree.
 func (b *bundle) mustBeWhole(t *testing.T, pending []string) {
 	t.Helper()
 	var stored []string
@@ -158,7 +157,7 @@ func TestUnavailableRedisAndBack(t *testing.T) {
 	}
 }
 
-// mustBeUnavailable has many callers try at once; all are answered in time.
+// mustBeUnavailable lets many callers try at once, and checks that all fail in time.
 func (b *bundle) mustBeUnavailable(t *testing.T, e events.Event) {
 	t.Helper()
 	const limit = 300 * time.Millisecond
@@ -178,12 +177,12 @@ func (b *bundle) mustBeUnavailable(t *testing.T, e events.Event) {
 	}
 	wg.Wait()
 	slices.Sort(took)
-	if half := took[len(took)/2]; half > limit+time.Second || took[len(took)-1] > 20*time.Second { // a busy machine may hold up some
+	if half := took[len(took)/2]; half > limit+time.Second || took[len(took)-1] > 20*time.Second { // a busy machine may delay some calls
 		t.Errorf("accept during the outage took %v, and up to %v", half, took[len(took)-1])
 	}
 }
 
-// acceptAgain sends e until it is known, as its source would.
+// acceptAgain sends e until it is accepted or a duplicate, as a source does.
 func (b *bundle) acceptAgain(t *testing.T, e events.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -257,7 +256,7 @@ func (c lossyConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A caller that gave up is not waited for, and what it asked is safe to repeat.
+// Accept returns when its context ends. Sending the events again is safe.
 func TestAcceptObeysItsContext(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -272,8 +271,8 @@ func TestAcceptObeysItsContext(t *testing.T) {
 	}
 }
 
-// The commit must leave the id unknown when Redis refuses part of it, else
-// what was never accepted would be a duplicate for ever.
+// When Redis refuses part of a commit, the id must stay unknown. Otherwise an event that was
+// never accepted would count as a duplicate.
 func TestAHalfRefusedCommitCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
@@ -301,7 +300,7 @@ func (b *bundle) damage(t *testing.T, key string) {
 	}
 }
 
-// At its memory limit Redis takes nothing new, and nothing is half done.
+// At the memory limit of Redis no event is accepted, and no key changes.
 func TestFullRedisAcceptsNothing(t *testing.T) {
 	t.Parallel()
 	_, b := breakable(t, redistest.Options{})

@@ -19,7 +19,7 @@ func (p *Publisher) Queued() int {
 	return n
 }
 
-// SetClock has the publisher take its time from now, as if that were the real clock.
+// SetClock makes the publisher use now as the real clock.
 func (p *Publisher) SetClock(now func() time.Time) {
 	p.opts.Now = now
 	_, p.lead = layout.Clock(nil)

@@ -21,7 +21,7 @@ import (
 	"spendhook/internal/redistest"
 )
 
-// budget is a Memory that a test sets. Its giveBack does what Reserve undid.
+// budget is a Memory that a test sets. giveBack reverses Reserve.
 type budget struct {
 	mu          sync.Mutex
 	admit, free int64
@@ -53,7 +53,7 @@ func (b *budget) Reserve(_ context.Context, _ string, n int64) (reserved, free i
 	}
 }
 
-// storage is a publisher whose memory a test sets.
+// storage is a publisher with a Memory that the test controls.
 type storage struct {
 	*publish.Publisher
 	client redis.UniversalClient
@@ -75,8 +75,8 @@ func newStorage(t *testing.T, client redis.UniversalClient) *storage {
 	return s
 }
 
-// send accepts events of these ids and returns what was said of each. An id with a
-// slash has what follows as content.
+// send accepts events with these ids and returns the answers. The part of an id after a slash
+// is the content of the event.
 func (s *storage) send(t *testing.T, company uuid.UUID, ids ...string) string {
 	t.Helper()
 	batch := make([]events.Event, len(ids))
@@ -114,7 +114,8 @@ func wantSaid(t *testing.T, what, got, want string) {
 	}
 }
 
-// counted is what is counted of a company: in all, and in its hours together.
+// counted returns the counted bytes of a company: the total, and the sum and number of its
+// hours.
 func (s *storage) counted(t *testing.T, company uuid.UUID) (total, hours int64, n int) {
 	t.Helper()
 	text, _ := s.client.HGet(t.Context(), partition.Key(company, "c:"+company.String()), "bytes").Result()
@@ -146,7 +147,7 @@ func TestNothingNewIsAdmittedAboveTheHighWaterMark(t *testing.T) {
 	wantSaid(t, "with memory again", s.send(t, company, "e"), "ACCEPTED")
 }
 
-func TestWhoKeepsMoreThanIsFreeGetsNoMore(t *testing.T) {
+func TestCompanyWithMoreThanIsFreeGetsNoMore(t *testing.T) {
 	t.Parallel()
 	s, big, small := newStorage(t, redistest.New(t)), uuid.New(), uuid.New()
 	s.memory.set(math.MaxInt64, 100_000)
@@ -163,7 +164,7 @@ func TestWhoKeepsMoreThanIsFreeGetsNoMore(t *testing.T) {
 	wantSaid(t, "the other company", s.send(t, small, "e0", "e1"), "ACCEPTED ACCEPTED")
 }
 
-func TestWhatACompanyKeepsIsCountedByTheHour(t *testing.T) {
+func TestStoredBytesAreCountedByTheHour(t *testing.T) {
 	t.Parallel()
 	s, company := newStorage(t, redistest.New(t)), uuid.New()
 	s.send(t, company, "a", "b")
@@ -178,14 +179,14 @@ func TestWhatACompanyKeepsIsCountedByTheHour(t *testing.T) {
 	if total, hours, n := s.counted(t, company); total != one+one/2 || hours != total || n != 2 {
 		t.Errorf("after retention: %d bytes in all, %d in %d hours, want %d in 2", total, hours, n, one+one/2)
 	}
-	// A company that was refused for long has a total that is out of date.
+	// After a long time without an accepted event, the total of the company is out of date.
 	s.clock, s.at = s.clock.Add(48*time.Hour), s.at.Add(48*time.Hour)
 	s.memory.set(math.MaxInt64, 20_000)
 	wantSaid(t, "after all was forgotten", s.send(t, company, "f"), "ACCEPTED")
 }
 
-// What is known is answered even by a Redis that takes no writes any more, whatever
-// the last reading of its memory said.
+// Known ids are answered even when Redis refuses all writes, whatever the last reading of its
+// memory was.
 func TestKnownIDsAreAnsweredAtTheMemoryLimit(t *testing.T) {
 	t.Parallel()
 	s, company := newStorage(t, redistest.Start(t, redistest.Options{}).Client()), uuid.New()

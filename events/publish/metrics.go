@@ -9,12 +9,12 @@ import (
 	"spendhook/events"
 )
 
-// metrics counts events by what became of them. It is safe for concurrent use.
+// metrics counts submitted events by result. It is safe for concurrent use.
 type metrics struct {
 	accepted, duplicate, conflict, backlogFull, storageFull, memoryFull, invalid, unavailable prometheus.Counter
 }
 
-// newMetrics registers the counters with reg; nil counts unseen.
+// newMetrics registers the counters with reg, if not nil.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counters := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "spendhook_events_total",

@@ -60,8 +60,8 @@ func TestSequenceNumbersAreTheOrderOfAcceptance(t *testing.T) {
 	}
 }
 
-// The events of one request stay in order, however many requests and commits of
-// several companies are under way.
+// The events of one request stay in order while requests and commits of several companies run
+// concurrently.
 func TestArraysKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, redistest.New(t), func(o *options) { o.Committers, o.MaxBatch = 4, 100 })
@@ -97,8 +97,8 @@ func TestConcurrentEventsAreNumbered(t *testing.T) {
 	b.mustBeNumbered(t, other, 64*2)
 }
 
-// A company that has its quota of pending events is refused item by item, and
-// what it sent before is still known.
+// A company at its quota of pending events is refused event by event. Its earlier events are
+// still known.
 func TestBacklogFull(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, redistest.New(t), func(o *options) { o.Backlog = 5 })
@@ -121,7 +121,7 @@ func TestBacklogFull(t *testing.T) {
 	}
 }
 
-// settle settles events as the dispatcher does when nobody is to receive them.
+// settle settles events as the dispatcher does when no subscriber matches.
 func (b *bundle) settle(t *testing.T, ids ...string) {
 	t.Helper()
 	deliveries := store.New(store.Options{
@@ -154,9 +154,9 @@ func TestTheBacklogIsExactUnderConcurrency(t *testing.T) {
 	b.mustBeNumbered(t, company, limit)
 }
 
-// Arrays of one company do not stand before another's event: a commit takes no
-// more than 64 of it while others wait, and no more than it is allowed to hold.
-func TestAnArrayDoesNotStandBeforeOthers(t *testing.T) {
+// An array of one company does not delay an event of another: a commit takes at most 64 events
+// of a company while others wait.
+func TestArrayDoesNotDelayOtherCompanies(t *testing.T) {
 	t.Parallel()
 	other := uuid.UUID{9}
 	busy, release := make(chan struct{}), make(chan struct{})
@@ -171,10 +171,10 @@ func TestAnArrayDoesNotStandBeforeOthers(t *testing.T) {
 				<-release
 			case 2:
 				if b.Redis.LLen(ctx, readyKey(other)).Val() != 1 {
-					t.Error("the first commit that could left out the other company's event")
+					t.Error("the first possible commit left out the other company's event")
 				}
 				if n := b.Redis.LLen(ctx, readyKey(company)).Val(); n > 1+64 {
-					t.Errorf("%d of the array stood before another company's event", n-1)
+					t.Errorf("%d events of the array were committed before another company's event", n-1)
 				}
 			}
 		}
@@ -197,7 +197,7 @@ func (b *bundle) waitForQueued(n int) {
 	}
 }
 
-// MaxBatch bounds a commit, whoever its events are of.
+// MaxBatch bounds a commit, however many companies its events belong to.
 func TestMaxBatchIsKept(t *testing.T) {
 	t.Parallel()
 	companies := []uuid.UUID{{1}, {2}, {3}}
@@ -233,7 +233,7 @@ func TestMaxBatchIsKept(t *testing.T) {
 	b.Publisher.Close() // after the last wake-up
 }
 
-// A shard that hangs fails its own companies; the others do not notice.
+// A shard that hangs fails the events of its own companies only.
 func TestAHungShardFailsItsOwnCompaniesOnly(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(func() { waitForDialers(t) })
@@ -241,7 +241,7 @@ func TestAHungShardFailsItsOwnCompaniesOnly(t *testing.T) {
 	var addrs []string
 	for _, s := range servers {
 		addrs = append(addrs, s.Addr())
-		// Nobody votes the hung one out, however long the test takes.
+		// The other nodes must not mark the hung one as failed, however long the test takes.
 		if err := s.Client().ConfigSet(t.Context(), "cluster-node-timeout", "3600000").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestAHungShardFailsItsOwnCompaniesOnly(t *testing.T) {
 	for i, c := range slices.Concat(hung, hung, hung) {
 		waiting.Go(func() { b.mustFailUntil(t, done, batchOf(c, "hung"+strconv.Itoa(i), 3)) })
 	}
-	// Were they held up for one commit of the hung shard each, they would take longer.
+	// If each waited for one commit of the hung shard, they would take longer.
 	patience, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := range 100 {

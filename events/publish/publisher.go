@@ -26,7 +26,7 @@ import (
 var (
 	// ErrConflict means that the id is known with other content.
 	ErrConflict = errors.New("event id is already known with different content")
-	// ErrBacklogFull means that the company has as many pending events as it may.
+	// ErrBacklogFull means that the company has reached its limit of pending events.
 	ErrBacklogFull = errors.New("the company has too many pending events")
 	// ErrStorageFull means that Redis has no memory left for new events of the
 	// company: it holds more than is free, or nothing is free.
@@ -38,11 +38,11 @@ var (
 	ErrClosed = errors.New("event publisher is closed")
 )
 
-// Status says what became of an event.
+// Status says how an event was answered.
 type Status string
 
-// Accepted is a new event, durable with its pending dispatch; Duplicate is one
-// already known with the same content, for which nothing is done.
+// Accepted means that the event is new and durable, with its place in the ready queue.
+// Duplicate means that the event is already known with the same content; nothing changes.
 const (
 	Accepted  Status = "ACCEPTED"
 	Duplicate Status = "DUPLICATE"
@@ -56,8 +56,8 @@ type Result struct {
 	Err    error
 }
 
-// maxFuture is how far ahead a timestamp may lie: an id must not outlive its key, which
-// goes layout.Grace after retention.
+// maxFuture is how far ahead of the clock a timestamp may be. The key of an event expires
+// layout.Grace after retention; until then its id must be refused as too old.
 const maxFuture = 5 * time.Minute
 
 // defaultMaxMetadata is in bytes.
@@ -66,9 +66,9 @@ const defaultMaxMetadata = 256 << 10
 // Memory decides how many bytes of new events a Redis server may take. It is used
 // concurrently.
 type Memory interface {
-	// Reserve takes up to n bytes of what may be admitted to a server, as
-	// partition.Shard names it, and returns how many, and how many were free before.
-	// giveBack returns what was not used.
+	// Reserve reserves up to n bytes of a server, named as by partition.Shard. It returns
+	// the reserved bytes and the bytes that were free before. giveBack returns unused
+	// bytes.
 	Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64))
 }
 
@@ -86,21 +86,20 @@ type Options struct {
 	Retention time.Duration // how long ids are remembered; positive
 	Backlog   int           // pending events a company may have; default 1,000,000
 	Memory    Memory        // nil: no limit
-	// Wake has partitions served that have new events. It may be called
-	// concurrently. The events are safe whatever it does.
+	// Wake wakes partitions with new events. It may be called concurrently. The events
+	// are durable even if it fails.
 	Wake func(ctx context.Context, partitions []int)
 	// Limits bounds the events. Its Retention is taken from above, and its MaxFuture,
 	// 0 meaning 5 minutes, is at most that.
 	Limits events.Limits
-	// Now is the clock. The real one, with nil, is believed to be ahead of Redis's by a
-	// day at most.
+	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
 	Now        func() time.Time
 	MaxBatch   int                   // events a commit gathers; default 512
 	Committers int                   // commits at a time to one shard; default 2
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: not counted
-	// Counted is told how many new events of a company were accepted, after the
-	// answer; it must return at once. nil: nobody is.
+	// Counted is called after the answer with the number of accepted events of a company.
+	// It must return at once, and may be nil.
 	Counted func(company uuid.UUID, n int)
 }
 
@@ -162,7 +161,7 @@ func New(o Options) *Publisher {
 func (p *Publisher) SetBacklog(n int) { p.backlog.Store(int64(n)) }
 
 // Accept validates the events and writes the valid ones durably, in order, each
-// with its pending dispatch. Results are in the order of batch; one bad event
+// with its place in the ready queue. Results are in the order of batch; one bad event
 // does not fail the others. The error is ErrClosed, or wraps events.ErrUnavailable
 // when Redis did not answer before ctx ended: then any of the events may have been
 // accepted, and sending them all again is safe.
@@ -203,7 +202,7 @@ func (p *Publisher) prepare(e *events.Event, now time.Time) (*entry, error) {
 	return &entry{Ref: stored.Ref(), kept: layout.Encode(&stored), nonce: p.nonce.Add(1)}, nil
 }
 
-// send has u committed and waits for it, or for the end of ctx.
+// send queues u for its commits and waits until u is answered or ctx ends.
 func (p *Publisher) send(ctx context.Context, u *unit) error {
 	if len(u.entries) == 0 {
 		return nil

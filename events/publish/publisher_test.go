@@ -43,7 +43,7 @@ const retention = eventtest.Retention
 // options are what a test may change of a bundle.
 type options = publish.Options
 
-// bundle notes what is woken.
+// bundle notes the woken partitions.
 type bundle struct {
 	*eventtest.Bundle
 
@@ -210,7 +210,7 @@ func TestNothingValidWritesNothing(t *testing.T) {
 	want(t, "keys", b.keys(t))
 }
 
-// An answer waits for nothing but the event and its place in the ready queue.
+// An answer waits only until the event and its place in the ready queue are written.
 func TestTheAnswerDoesNotWaitForTheWakeUp(t *testing.T) {
 	t.Parallel()
 	answered := make(chan struct{})
@@ -229,7 +229,7 @@ func TestTheAnswerDoesNotWaitForTheWakeUp(t *testing.T) {
 	}
 }
 
-// While a wake-up of a partition is under way, accepting asks for no other.
+// While a partition has a wake-up under way, Accept asks for no other.
 func TestAPartitionIsWokenOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -243,7 +243,7 @@ func TestAPartitionIsWokenOnce(t *testing.T) {
 	}
 }
 
-// Invariant 2: however many ask at once, one is told ACCEPTED.
+// Invariant 2: of concurrent requests with the same event, exactly one is answered ACCEPTED.
 func TestConcurrentAcceptsOfOneID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -279,7 +279,7 @@ func TestConcurrentAcceptsOfOneIDWithDifferentContent(t *testing.T) {
 	}
 }
 
-// race has n callers accept at once and returns every answer.
+// race lets n callers accept at once and returns all answers.
 func (b *bundle) race(t *testing.T, n int, batch func(int) []events.Event) []string {
 	t.Helper()
 	var (
@@ -302,7 +302,7 @@ func (b *bundle) race(t *testing.T, n int, batch func(int) []events.Event) []str
 	return all
 }
 
-// Every interleaving of sends over a few ids answers as a map would.
+// Random sends over a few ids are answered as by a map of ids.
 func TestAcceptAgainstModel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -425,8 +425,8 @@ func TestCloseDrains(t *testing.T) {
 	want(t, "ready queue", sorted(b.ready(t, company)), sorted(accepted)...)
 }
 
-// What is pending never expires; the index and the counts of bytes expire once
-// nothing comes any more.
+// Pending events do not expire. The index and the byte counters expire once no more events
+// arrive.
 func TestPendingHasNoTimeToLive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -479,7 +479,7 @@ func TestAcceptTrimsTheIndexes(t *testing.T) {
 	want(t, "companies", b.Redis.ZRange(t.Context(), companies, 0, -1).Val(), company.String())
 }
 
-// Of a compacted event the digest tells whether the same comes again.
+// A compacted event is recognised by its digest when it is sent again.
 func TestACompactedEventIsKnown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -502,8 +502,8 @@ func TestACompactedEventIsKnown(t *testing.T) {
 	}
 }
 
-// A clock that is years ahead does not take the company's time with it.
-func TestAWrongClockIsNotBelieved(t *testing.T) {
+// A clock that is years ahead does not move the times of a company years ahead.
+func TestWrongClockIsLimited(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	accept := func(id string, clock func() time.Time) {

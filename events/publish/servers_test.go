@@ -13,7 +13,8 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// One batch spans the slots of a cluster; each node gets the scripts it lacks.
+// One batch has events in slots of all nodes of a cluster. Each node loads the scripts that it
+// lacks.
 func TestOnCluster(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(func() { waitForDialers(t) })
@@ -26,7 +27,7 @@ func TestOnCluster(t *testing.T) {
 	acceptAndListManyCompanies(t, client)
 }
 
-// The stand-in of a machine that has no redis-server.
+// Accept and list on the embedded Redis, for machines without redis-server.
 func TestInMemory(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	r, err := redisx.Open(t.Context(), redisx.Options{DataDir: t.TempDir(), AllowMemory: true})

@@ -12,12 +12,12 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// The trace that an event was sent in is kept beside it, in few bytes that are counted,
-// and is no part of what makes it the same.
+// The trace of an event is stored beside it. Its bytes are counted, and it does not matter for
+// duplicates.
 func TestATraceIsKeptBesideTheEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// The bytes end as a body does, and as what is kept of a trace does.
+	// Traces that end with the last byte of a body, and with the trace mark.
 	traces := []tracing.Parent{
 		{TraceID: trace.TraceID{1, '}'}, SpanID: trace.SpanID{7: 'T'}, Flags: 1, Recorded: true},
 		{TraceID: trace.TraceID{15: 'T'}, SpanID: trace.SpanID{1}},

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -27,38 +27,38 @@ var (
 	//go:embed lua/after.lua
 	afterSource string
 
-	afterScript = workqueue.Script(layout.Lua()+afterSource, true)
+	afterScript = queues.Script(layout.Lua()+afterSource, true)
 )
 
 // blockSize is how many numbers a block has; see lua/lib.lua of package layout.
 const blockSize = 128
 
-// ErrAhead means that a company has no event with so high a number.
+// ErrAhead means that the number is higher than that of the company's last event.
 var ErrAhead = errors.New("the company has no event with this number yet")
 
-// Event is an event as far as its number tells it. Of a compacted one Type and
-// Timestamp are known too.
+// Event is an entry of a company's events by number. Type and Timestamp are set for compacted
+// events only.
 type Event struct {
 	Ref        events.Ref
 	Sequence   int64
 	AcceptedAt time.Time
-	Bytes      int // that its value takes
+	Bytes      int // size of its stored value
 	Compacted  bool
 	Type       string
 	Timestamp  time.Time
 }
 
 // Page is a part of the events of a company, in the order of their numbers.
-// Those with a number up to Through that are not among Events are not kept any more.
+// Numbers up to Through that are not among Events belong to events that are no longer stored.
 type Page struct {
 	Events  []Event
 	Through int64
 	Last    int64 // the number of the company's last event
 }
 
-// Reader reads by number, and has callers wait. All that wait for one company share one
-// read of Redis each 250 ms, only while readers wait. It is safe for concurrent
-// use. Its errors of Redis wrap events.ErrUnavailable. Close it.
+// Reader reads events by number, and lets callers wait for new events. All waiting callers of a
+// company share one read of Redis every 250 ms. It is safe for concurrent use. Errors of Redis
+// wrap events.ErrUnavailable. Close it.
 type Reader struct {
 	client redis.UniversalClient
 
@@ -77,12 +77,12 @@ func New(client redis.UniversalClient) *Reader {
 	return r
 }
 
-// After reads which events of a company come after a number, at most 256. Numbers
-// are given in the order of acceptance, without gaps, so what follows a number that
-// was read is never filled in later. ErrAhead when after is beyond the last event.
+// After lists up to 256 events of a company after a number. Numbers are assigned in the order
+// of acceptance, without gaps, so that no event appears later between two numbers that were
+// read. ErrAhead when after is beyond the last event.
 func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Page, error) {
 	p := partition.Of(company)
-	call := &script.Call{Script: afterScript, Keys: workqueue.Keys(p), Args: []any{partition.Prefix(p), company.String(), after}}
+	call := &script.Call{Script: afterScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), company.String(), after}}
 	if err := script.Run(ctx, r.client, nil, call); err != nil {
 		return Page{}, fmt.Errorf("%w: read events by number: %w", events.ErrUnavailable, err)
 	}
@@ -104,7 +104,7 @@ func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Pag
 	return f, nil
 }
 
-// readBlock reads one block of the reply of after.lua. What is damaged is left out.
+// readBlock reads one block of the reply of after.lua. It leaves out damaged entries.
 func readBlock(company uuid.UUID, part []any) []Event {
 	number, _ := part[0].(int64)
 	at, _ := part[1].(string)
@@ -128,7 +128,8 @@ func readBlock(company uuid.UUID, part []any) []Event {
 	return found
 }
 
-// readStubs reads what is left of the compacted events of a block; see lua/stub.lua of package layout.
+// readStubs reads the stubs of the compacted events of a block; see lua/stub.lua of package
+// layout.
 func readStubs(company uuid.UUID, first, base int64, packed string) (found []Event) {
 	kind := ""
 	for packed != "" {
@@ -165,7 +166,7 @@ func readStubs(company uuid.UUID, first, base int64, packed string) (found []Eve
 	return found
 }
 
-// cutLength takes a text off that a byte with its length stands before.
+// cutLength cuts off a text that is preceded by a byte with its length.
 func cutLength(packed string) (text, rest string, ok bool) {
 	if packed == "" || len(packed) <= int(packed[0]) {
 		return "", "", false

@@ -34,8 +34,8 @@ func (b *bundle) follow(ctx context.Context, t rapid.TB, company uuid.UUID, afte
 	}
 }
 
-// Whatever the clock does, the order of the index is that of the numbers, no event is
-// accepted before an earlier one, and what follows any number is read exactly.
+// Whatever the clock does, the index has the order of the numbers, times of acceptance do not
+// decrease, and After returns exactly the events that follow a number.
 func TestEventsAreReadByNumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -75,7 +75,7 @@ func TestEventsAreReadByNumber(t *testing.T) {
 	})
 }
 
-// More events than a millisecond has places for go into the next one.
+// When a millisecond is full, further events get the next one.
 func TestMoreEventsThanAMillisecondHolds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -108,8 +108,8 @@ func TestNothingFollowsTheLastEvent(t *testing.T) {
 	}
 }
 
-// What is past retention is forgotten: it leaves the index and the blocks, and its
-// numbers are counted.
+// Events past retention are removed from the index and the blocks, and their numbers are
+// counted as forgotten.
 func TestForgottenNumbersAreCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -144,7 +144,7 @@ func TestForgottenNumbersAreCounted(t *testing.T) {
 	}
 }
 
-// What cannot be read, or is gone, hides no other.
+// Damaged and missing events do not hide others.
 func TestDamagedEventsAreCountedAsForgotten(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

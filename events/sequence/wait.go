@@ -10,11 +10,11 @@ import (
 	"spendhook/internal/pause"
 )
 
-// ErrTooManyWaiting means that as many wait for new events as may, of the company or
-// in all.
+// ErrTooManyWaiting means that the company, or this process, has as many waiting callers as
+// allowed.
 var ErrTooManyWaiting = errors.New("too many wait for new events")
 
-// How many may wait at a time in one process.
+// Bounds of waiting callers in one process.
 const (
 	maxWaiting        = 1024
 	maxCompanyWaiting = 16
@@ -27,15 +27,15 @@ const readEvery = 250 * time.Millisecond
 // watch is a company with waiting readers.
 type watch struct {
 	waiting int
-	last    int64         // its last number, as far as it is known
+	last    int64         // the last number that was read
 	changed chan struct{} // closed when last is another
 	cancel  context.CancelFunc
 }
 
-// Wait returns once the company has an event with a higher number than after, or ctx
-// ends, or Close is called; arrived tells which. ErrTooManyWaiting at once.
+// Wait returns once the company has an event with a higher number than after (arrived is true),
+// or ctx ends, or Close is called. It returns ErrTooManyWaiting without waiting.
 func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
-	w, err := r.enter(company) //nolint:contextcheck // the watch outlives the one who began it
+	w, err := r.enter(company) //nolint:contextcheck // other callers may need the watch for longer
 	if err != nil {
 		return false, err
 	}
@@ -57,7 +57,7 @@ func (r *Reader) Wait(ctx context.Context, company uuid.UUID, after int64) (arri
 	}
 }
 
-// Close ends all that wait, and those that come later at once.
+// Close ends all waits, and makes later ones return at once.
 func (r *Reader) Close() {
 	r.mu.Lock()
 	r.stop()
@@ -95,8 +95,8 @@ func (r *Reader) leave(company uuid.UUID, w *watch) {
 	}
 }
 
-// follow reads the last number of a company until no reader waits for it. While Redis
-// does not answer nothing arrives.
+// follow reads the last number of a company until no caller waits for it. While Redis does not
+// answer, the callers keep waiting.
 func (r *Reader) follow(ctx context.Context, company uuid.UUID, w *watch) {
 	for {
 		if last, err := r.lastNumber(ctx, company); err == nil {

@@ -13,7 +13,7 @@ import (
 	"spendhook/events/sequence"
 )
 
-// wait begins to wait, and returns what came of it.
+// wait starts a wait, and returns a channel for its result.
 func wait(ctx context.Context, a *sequence.Reader, of uuid.UUID, after int64) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -50,8 +50,8 @@ func TestWaitingEndsWithTheNextEvent(t *testing.T) {
 	}
 }
 
-// A company does not take the places of others, and places come back.
-func TestFewMayWait(t *testing.T) {
+// The waits of a company and of all companies are bounded, and places are freed.
+func TestWaitsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := sequence.New(b.Redis)
@@ -95,7 +95,7 @@ func TestFewMayWait(t *testing.T) {
 	a.Close()
 }
 
-func TestClosingEndsAllThatWait(t *testing.T) {
+func TestCloseEndsAllWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := sequence.New(b.Redis)

@@ -1,7 +1,6 @@
-// Package bodylimit bounds the memory of request bodies, from their first byte
-// until their request is answered: of one connection, of one address, of one
-// company, and of all. It is the memory of bytes that have come; what a request
-// announces takes nothing.
+// Package bodylimit bounds the memory of request bodies, from their first byte until their
+// request is answered: per connection, per address, per company, and in total. Only received
+// bytes count, not the announced length.
 package bodylimit
 
 import (
@@ -18,9 +17,8 @@ import (
 	"spendhook/internal/peer"
 )
 
-// The bounds, in bytes. A company holds no more than what is left free of the
-// process's. The last eighth of each is for what is small: the beginnings of
-// bodies, most of which have no more.
+// The bounds, in bytes. A company holds at most what is left free of the total. The last eighth
+// of each bound is reserved for the first bytes of bodies: most bodies are small.
 const (
 	ofConnection = 16 << 20
 	ofAddress    = 32 << 20
@@ -28,8 +26,8 @@ const (
 	small        = 64 << 10
 )
 
-// wait is how long a body waits for others to end. It is short: two that wait for
-// each other hold what they have.
+// wait is how long a body waits for memory of others. It is short, because bodies that wait
+// keep their memory and could block each other.
 const wait = time.Second
 
 // ErrFull says that there was no memory for a body in time.
@@ -53,9 +51,8 @@ type holder struct {
 	company    string
 }
 
-// New returns a Limiter in which the connections from exempt addresses, those of
-// proxies, have no bound of their own; nil exempts none. It registers its metrics
-// with reg; nil counts unseen.
+// New returns a Limiter. Connections from exempt addresses (proxies) have no bound of their
+// own; nil exempts none. It registers its metrics with reg, if not nil.
 func New(exempt func(netip.Addr) bool, reg prometheus.Registerer) *Limiter {
 	l := &Limiter{
 		exempt: exempt, held: map[holder]int64{}, freed: make(chan struct{}),
@@ -75,8 +72,8 @@ func New(exempt func(netip.Addr) bool, reg prometheus.Registerer) *Limiter {
 
 type connectionKey struct{}
 
-// ConnContext tells the requests of a connection apart from those of others; it
-// is for http.Server.ConnContext.
+// ConnContext marks the requests of a connection, so that Open can bound them together. It is
+// for http.Server.ConnContext.
 func (l *Limiter) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	remote, ok := c.RemoteAddr().(*net.TCPAddr)
 	if ok && l.exempt != nil && l.exempt(remote.AddrPort().Addr().Unmap()) {
@@ -102,8 +99,8 @@ func (l *Limiter) Open(ctx context.Context, company string) *Body {
 	}}
 }
 
-// Grow takes n bytes more, and waits for them a second at most. It returns
-// ErrFull, or the error of ctx.
+// Grow reserves n more bytes, and waits at most a second for them. It returns ErrFull, or the
+// error of ctx.
 func (b *Body) Grow(ctx context.Context, n int) error {
 	freed := b.take(int64(n))
 	if freed == nil {
@@ -143,7 +140,8 @@ func (b *Body) take(n int64) <-chan struct{} {
 	return nil
 }
 
-// fits reports whether a body that takes n more may make a bound's bytes so many.
+// fits reports whether a body may grow by n bytes when a bound would then have bytes in use.
+// Large bodies cannot use the last eighth of a bound.
 func (b *Body) fits(bytes, bound, n int64) bool {
 	if b.bytes+n > small {
 		bound -= bound / 8
@@ -165,7 +163,7 @@ func (b *Body) add(n int64) {
 	}
 }
 
-// Close gives back what the body took.
+// Close frees the memory of the body.
 func (b *Body) Close() {
 	if b.bytes == 0 {
 		return

@@ -62,8 +62,8 @@ func contexts(l *Limiter, addresses ...string) (list []context.Context) {
 	return list
 }
 
-// Whoever the bodies are of, there is an end to them before the last eighth, and
-// the small body of another, or of the same, is taken all the while.
+// Large bodies are refused before the last eighth, per connection, address, company and in
+// total. A small body, of the same client or another, is always accepted.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// A body waits a second for the others, and goes on once there is room.
+// A body waits at most a second for memory, and continues once memory is free.
 func TestABodyWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

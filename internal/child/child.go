@@ -1,4 +1,4 @@
-// Package child runs a process that must not outlive the one that started it.
+// Package child runs a child process that ends when its parent ends.
 package child
 
 import (
@@ -14,8 +14,8 @@ type Process struct {
 	err     error
 }
 
-// Start runs cmd. On Linux the kernel kills the child when this process dies,
-// however it dies. That signal is bound to the thread that started the child,
+// Start runs cmd. On Linux the kernel kills the child when this process ends, for any
+// reason. That signal is bound to the thread that started the child,
 // so one goroutine keeps its thread locked for as long as the child lives.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{done: make(chan struct{})}

@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestChildOutlivesThreads ends many threads of this process: the child's
-// death signal must not hang on one of them.
-func TestChildOutlivesThreads(t *testing.T) {
+// TestChildSurvivesTheEndOfThreads ends many threads of this process: the parent-death signal
+// of the child must not be bound to one of them.
+func TestChildSurvivesTheEndOfThreads(t *testing.T) {
 	t.Parallel()
 	p, err := child.Start(exec.Command("cat")) // reads /dev/null and ends
 	if err != nil {

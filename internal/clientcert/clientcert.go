@@ -1,5 +1,5 @@
-// Package clientcert says which client certificate a request came with: the
-// one of its TLS handshake, or the one that a trusted proxy forwards.
+// Package clientcert provides the client certificate of a request: the one of its TLS
+// handshake, or the one that a trusted proxy forwards.
 package clientcert
 
 import (

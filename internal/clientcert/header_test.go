@@ -149,7 +149,7 @@ func TestParseXFCC(t *testing.T) {
 	}
 }
 
-// FuzzParseXFCC looks for values that panic, or whose last element hides behind
+// FuzzParseXFCC searches for values that cause a panic, or that replace the last element with
 // an earlier one.
 func FuzzParseXFCC(f *testing.F) {
 	ca := authority(f)
@@ -165,7 +165,7 @@ func FuzzParseXFCC(f *testing.F) {
 		}
 		got, err := clientcert.ParseXFCC([]string{value, `Cert="` + escaped(mine) + `"`})
 		if err == nil && !got.Equal(mine) {
-			t.Errorf("what came before the proxy's own element was believed: %q", value)
+			t.Errorf("a client's value replaced the proxy's own element: %q", value)
 		}
 	})
 }

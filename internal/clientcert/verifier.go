@@ -8,18 +8,17 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-const remembered = 4096 // certificates
+const cached = 4096 // certificates
 
-// Verifier verifies client certificates against the authorities of now, and
-// remembers those that verified, since a signature costs a hundred times what a
-// look-up does. It is safe for concurrent use.
+// Verifier verifies client certificates against the present authorities. It caches successes: a
+// signature costs a hundred times as much as a cache look-up. It is safe for concurrent use.
 type Verifier struct {
 	pool  func() *x509.CertPool
 	now   func() time.Time
 	cache *lru.Cache[certKey, time.Time] // until when the chain is valid
 }
 
-// certKey holds the pool as well, so that another bundle remembers nothing.
+// certKey includes the pool, so that a new bundle starts with an empty cache.
 type certKey struct {
 	pool *x509.CertPool
 	hash [sha256.Size]byte
@@ -31,7 +30,7 @@ func NewVerifier(pool func() *x509.CertPool, now func() time.Time) *Verifier {
 	if now == nil {
 		now = time.Now //nolint:forbidigo // the nil default
 	}
-	cache, err := lru.New[certKey, time.Time](remembered)
+	cache, err := lru.New[certKey, time.Time](cached)
 	if err != nil {
 		panic(err) // only for a cache of no size
 	}

@@ -13,8 +13,8 @@ import (
 	"spendhook/internal/devca"
 )
 
-// A server that asks for a certificate is believed by the authority in the file, and
-// shown the certificate that is in the file at that moment.
+// The client trusts the CA in the file, and presents the certificate that is in the file at
+// that moment.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Now()

@@ -29,7 +29,7 @@ type Metrics struct {
 	refused *prometheus.CounterVec
 }
 
-// NewMetrics registers with reg; nil counts unseen.
+// NewMetrics registers the metrics with reg, if not nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		open: promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{
@@ -48,9 +48,8 @@ const (
 	tooMany = "address"
 )
 
-// Limit returns l with the bounds of o. A connection that is too many is closed
-// at once. If connections waited in a queue instead, the client with the most connections
-// would decide how long the others wait.
+// Limit returns l with the bounds of o. A connection above a bound is closed at once. In a
+// queue, the client with the most connections would delay all others.
 func Limit(l net.Listener, o Options) net.Listener {
 	for _, reason := range []string{full, tooMany} {
 		o.Metrics.refused.WithLabelValues(o.Name, reason)
@@ -134,7 +133,7 @@ type conn struct {
 	release func()
 }
 
-// Close gives the place free, once.
+// Close closes the connection and frees its place, once.
 func (c *conn) Close() error {
 	defer c.release()
 	return c.Conn.Close()

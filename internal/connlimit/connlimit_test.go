@@ -124,7 +124,7 @@ spendhook_connections_refused_total{listener="api",reason="listener"} ` + full +
 		t.Error("a closed connection still counts")
 	}
 	if dial(t, p, accepted, "192.0.2.7:1") != nil {
-		t.Error("one closed connection made room for two")
+		t.Error("one closed connection freed two places")
 	}
 	for _, c := range open {
 		c.Close()
@@ -132,7 +132,7 @@ spendhook_connections_refused_total{listener="api",reason="listener"} ` + full +
 	metrics("0", "3", "3")
 }
 
-// TestRealConnections: the other end sees the end at once.
+// TestRealConnections: the client of a refused connection sees its end at once.
 func TestRealConnections(t *testing.T) {
 	t.Parallel()
 	inner, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")

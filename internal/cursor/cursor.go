@@ -1,4 +1,5 @@
-// Package cursor writes where a list goes on, as a text that a client hands back.
+// Package cursor encodes the position of a list as a text that the client sends with its next
+// request.
 package cursor
 
 import (
@@ -11,16 +12,15 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// ErrBad says that a text is no cursor of this list under this filter.
+// ErrBad says that a text is not a cursor of this list with this filter.
 var ErrBad = errors.New("the cursor is not of this list")
 
 const sumLen = 8
 
-// Encode writes a place, which must have a JSON form, as a text of URL-safe
-// characters. The text is bound to the list and its filter, which is anything that
-// prints the same for the same filter. The bond is there to tell a mistake, not to
-// keep a secret: what a list may show is decided by its filter alone. It panics when
-// the place has no JSON form.
+// Encode encodes a place as a text of URL-safe characters. The text is bound to the list and
+// its filter; filter may be any value that prints the same for equal filters. The binding
+// detects mistakes and is no protection: the filter alone decides what a list may show. Encode
+// panics when the place cannot be encoded as JSON.
 func Encode(list string, filter, place any) string {
 	payload, err := json.Marshal(place)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package datadir opens the data directory and its files, so that they are
-// this user's alone: not readable by others, and not put there by them.
+// Package datadir opens the data directory and its files, and checks that they belong to this
+// user and that no other user can read or write them.
 package datadir
 
 import (
@@ -25,8 +25,8 @@ func Make(dir string) error {
 	return Check(dir)
 }
 
-// Check refuses a directory that is not there, is another user's, or that others
-// may read or write.
+// Check refuses a directory that does not exist, belongs to another user, or is accessible to
+// other users.
 func Check(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -49,9 +49,8 @@ func mine(info fs.FileInfo) bool {
 	return ok && int(owner.Uid) == os.Geteuid()
 }
 
-// Open is os.OpenFile of a file of the data directory, which has mode 0600 from
-// then on, whatever the umask. It follows no link, and refuses what is no file or
-// is another user's.
+// Open is os.OpenFile for a file of the data directory. It sets mode 0600, whatever the umask.
+// It follows no link, and refuses anything but a regular file of this user.
 func Open(path string, flag int) (*os.File, error) {
 	f, mode, err := open(path, flag)
 	if err != nil || mode == fileMode {
@@ -64,9 +63,9 @@ func Open(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// Read is os.ReadFile of a file of the data directory that keeps a secret. It
-// follows no link, and refuses what is no file, is another user's, or may be used
-// by others: the secret may be known.
+// Read is os.ReadFile for a file of the data directory that contains a secret. It follows no
+// link, and refuses anything but a regular file of this user that other users cannot access:
+// otherwise the secret may be known.
 func Read(path string) ([]byte, error) {
 	f, mode, err := open(path, os.O_RDONLY)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package devca is a small certificate authority for trying things out on one
-// machine, and for tests. Its keys are ECDSA P-256 and protect nothing else.
+// Package devca is a small certificate authority for local trials and tests. Its keys are ECDSA
+// P-256. Do not use it in production.
 package devca
 
 import (
@@ -26,7 +26,7 @@ type Pair struct {
 	Cert, Key []byte
 }
 
-// Leaf is what a certificate is to say.
+// Leaf has the contents of a certificate to issue.
 type Leaf struct {
 	Name                string   // the subject's common name
 	Hosts               []string // DNS names and IP addresses

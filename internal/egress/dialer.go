@@ -11,16 +11,15 @@ import (
 type Dialer struct {
 	Guard *Guard
 	Proxy *Proxy // nil: directly
-	// Timeout is for name resolution and TCP; by a proxy again for TLS with it
-	// and again for its answer. 0 means 5 s.
+	// Timeout is the limit for name resolution and TCP. With a proxy it is also the limit
+	// for TLS with the proxy, and again for its answer. 0 means 5 s.
 	Timeout time.Duration
 }
 
-// DialContext connects to address, a host and a port. An address that may not
-// be reached is ErrRefused. Directly, the guard judges the address that the
-// name resolved to, at the moment of the connection. By a proxy it judges only
-// what the address says itself: the proxy resolves the name, and guards.
-// Faults of the proxy are a *ProxyError.
+// DialContext connects to address, a host and a port. ErrRefused when the address must not be
+// reached. Without a proxy, the guard checks the resolved address at the moment of the
+// connection. With a proxy, it checks only the name or literal address: the proxy resolves the
+// name and must guard itself. Errors of the proxy are a *ProxyError.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	timeout := d.Timeout
 	if timeout <= 0 {

@@ -1,11 +1,10 @@
-// Package egress keeps outgoing connections away from addresses that callers
-// must not reach through us: private, loopback, link-local, metadata,
-// carrier-grade NAT, multicast and every other special-purpose range.
+// Package egress prevents outgoing connections to addresses that clients must not reach
+// through this daemon: private, loopback, link-local, metadata, carrier-grade NAT,
+// multicast and all other special-purpose ranges.
 //
-// The guard that counts is control: it sees the address of each connection
-// after the name was resolved, so that a name whose answer changes between
-// check and use (DNS rebinding) gains nothing. Check only refuses the obvious
-// early, when a URL is registered.
+// The effective check is control: it sees the address of each connection after name
+// resolution, so that a changed DNS answer (DNS rebinding) does not bypass it. Check is an
+// early check when a URL is registered.
 package egress
 
 import (
@@ -29,10 +28,9 @@ var ErrRefused = errors.New("destination address is refused")
 // lookupTimeout bounds the name resolution of Check.
 const lookupTimeout = 5 * time.Second
 
-// metadata are the addresses at which clouds hand out credentials to whoever
-// asks from inside a machine; Azure's lies in a public range, so that no
-// registry of special-purpose addresses lists it. An allowed range opens one of them only when it
-// is that single address.
+// metadata are the addresses of cloud metadata services, which give credentials to any process
+// of a machine. Azure's address is in a public range and in no registry of special-purpose
+// addresses. An allowed range opens one of them only if the range is that single address.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), // AWS, Google, Azure, OpenStack, Oracle and others
 	netip.MustParseAddr("169.254.170.2"),   // AWS, credentials of containers
@@ -57,18 +55,17 @@ var (
 
 // Options says what a Guard lets through beside public addresses.
 type Options struct {
-	// AllowCIDRs are re-allowed, whatever else would refuse them; a cloud's
-	// metadata address only by the prefix of that one address.
+	// AllowCIDRs are allowed even if another rule refuses them. A metadata address is allowed
+	// only by a prefix of that one address.
 	AllowCIDRs    []netip.Prefix
 	AllowLoopback bool          // 127.0.0.0/8 and ::1, for --dev
 	AllowPrivate  bool          // RFC 1918 and fc00::/7, for --dev
-	Proxied       bool          // a proxy resolves the names: Check judges what a host says itself
+	Proxied       bool          // a proxy resolves the names: Check does not resolve them
 	Resolver      *net.Resolver // of Check and of a Dialer; nil means net.DefaultResolver
 }
 
-// Guard decides which addresses may be connected to. It lets any port through:
-// receivers listen where they like, and what stands on a public address is
-// public on all its ports. Safe for concurrent use.
+// Guard decides which addresses may be connected to. It allows all ports: receivers may use any
+// port, and every port of a public address is public. Safe for concurrent use.
 type Guard struct {
 	o        Options // but AllowCIDRs, which may change
 	resolver *net.Resolver
@@ -78,8 +75,8 @@ type Guard struct {
 // rules are what follows from the ranges that are allowed.
 type rules struct {
 	addresses *ssrf.Guardian
-	metadata  map[netip.Addr]bool // those that are refused whatever range is allowed
-	inside    bool                // names inside may pass: some special addresses are allowed
+	metadata  map[netip.Addr]bool // metadata addresses that are refused although a range allows them
+	inside    bool                // internal names are allowed, because some special addresses are
 }
 
 // New makes a Guard; the zero Options are the strict ones.
@@ -92,7 +89,7 @@ func New(o Options) *Guard {
 	return g
 }
 
-// Allow replaces Options.AllowCIDRs. Connections that stand are not touched.
+// Allow replaces Options.AllowCIDRs. Open connections are not affected.
 func (g *Guard) Allow(cidrs []netip.Prefix) {
 	o := g.o
 	o.AllowCIDRs = cidrs
@@ -151,11 +148,10 @@ func (g *Guard) control(network, address string, c syscall.RawConn) error {
 // port) that is, or now resolves to, an address that control would refuse; one
 // such address among several is enough. It waits at most 5 s for the answer.
 //
-// The answer must not tell what names and addresses there are inside: it holds no
-// resolved address, a name that can only be one inside (insideOnly) is refused
-// unseen, and a name that does not resolve is refused as one is that resolves to an
-// address inside. Where special addresses are allowed, the latter two are accepted:
-// each connection is checked anyway.
+// The answer must not reveal internal names and addresses. It contains no resolved address; a
+// name that can only be internal (insideOnly) is refused without resolving it; and a name that
+// does not resolve gets the same error as one that resolves to an internal address. If special
+// addresses are allowed, the latter two are accepted: each connection is checked anyway.
 func (g *Guard) Check(ctx context.Context, host string) error {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if err := g.checkName(host); err != nil {
@@ -177,7 +173,7 @@ func (g *Guard) Check(ctx context.Context, host string) error {
 	return g.checkAll(host, addrs...)
 }
 
-// checkName judges what a host says itself, without resolving it.
+// checkName checks a host without resolving it.
 func (g *Guard) checkName(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return g.checkAll(host, addr)
@@ -194,17 +190,17 @@ func (g *Guard) checkName(host string) error {
 	return nil
 }
 
-// insideOnly tells the names that no public DNS has: those of one label, and
-// those under the domains that are set apart for private networks (RFC 6762 with
-// its appendix G, RFC 8375, ICANN's .internal).
+// insideOnly reports whether no public DNS can have the name: it has one label, or is under a
+// domain reserved for private networks (RFC 6762 with its appendix G, RFC 8375, ICANN's
+// .internal).
 func insideOnly(name string) bool {
 	return !strings.Contains(name, ".") || slices.ContainsFunc([]string{
 		".internal", ".private", ".intranet", ".corp", ".home", ".lan", ".local", ".localdomain", ".home.arpa",
 	}, func(domain string) bool { return strings.HasSuffix(name, domain) })
 }
 
-// absolute keeps the resolver's search domains, which are inside, away from a
-// name of a public host.
+// absolute makes the name of a public host absolute, so that the resolver does not try its
+// search domains, which are internal.
 func (g *Guard) absolute(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || g.rules.Load().inside || strings.HasSuffix(host, ".") {
 		return host
@@ -226,9 +222,9 @@ func refusedAt(host string) error {
 	return fmt.Errorf("%w: %q is not, or does not resolve to, a public address", ErrRefused, host)
 }
 
-// numeric tells the hosts that some resolvers read as an IPv4 address in
-// decimal, octal, hexadecimal or shortened form (inet_aton): those whose last
-// label is a number. No public name ends in one (WHATWG URL, "ends in a number").
+// numeric reports whether some resolvers read the host as an IPv4 address in decimal, octal,
+// hexadecimal or shortened form (inet_aton): its last label is a number. No public name ends in
+// a number (WHATWG URL, "ends in a number").
 func numeric(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])

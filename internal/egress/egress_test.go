@@ -167,13 +167,13 @@ func TestCheckResolvesNames(t *testing.T) {
 		t.Fatalf("a name inside: %v, want ErrRefused", err)
 	}
 	if strings.Contains(err.Error(), "10.0.0.9") {
-		t.Errorf("the error tells the address inside: %v", err)
+		t.Errorf("the error contains the internal address: %v", err)
 	}
 }
 
-// Whether a name inside exists is not told to whoever tries: it is refused with
-// and without an address, and search domains are not asked.
-func TestNamesInsideAreRefusedUnseen(t *testing.T) {
+// The answer does not reveal whether an internal name exists: the name is refused with and
+// without an address, and search domains are not tried.
+func TestInternalNamesAreRefusedUnresolved(t *testing.T) {
 	t.Parallel()
 	exists, none := dnstest.Resolver(t, "10.0.0.9"), dnstest.Resolver(t)
 	for _, name := range []string{
@@ -201,9 +201,9 @@ func TestNamesInsideAreRefusedUnseen(t *testing.T) {
 	}
 }
 
-// Whether a public name has an address inside, for a resolver that knows more than the
-// public one, is not told either: it is refused as one that has none.
-func TestUnknownNamesAreRefusedAsThoseInside(t *testing.T) {
+// The answer does not reveal whether a public name has an internal address in the local
+// resolver: a name without an address gets the same error.
+func TestUnknownNamesAreRefusedLikeInternalOnes(t *testing.T) {
 	t.Parallel()
 	const name = "db.example.com."
 	inside := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "10.0.0.9")}).Check(t.Context(), name)
@@ -225,8 +225,8 @@ func TestUnknownNamesAreRefusedAsThoseInside(t *testing.T) {
 	}
 }
 
-// A name may pass Check with a public address and then resolve to loopback:
-// only the guard at the connection can see that.
+// A name passes Check with a public address and then resolves to loopback: the check of the
+// connection refuses it.
 func TestRebindingMakesNoConnection(t *testing.T) {
 	t.Parallel()
 	receiver, accepted := countingListener(t)
@@ -282,8 +282,7 @@ func countingListener(t *testing.T) (address string, accepted *atomic.Int64) {
 	return ln.Addr().String(), accepted
 }
 
-// Whatever Check lets pass as a literal, Control lets pass too, and the other
-// way round: the two must not drift apart.
+// Check and Control give the same verdict on every literal address.
 func TestCheckAndControlAgree(t *testing.T) {
 	t.Parallel()
 	g := egress.New(egress.Options{})

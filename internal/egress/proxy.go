@@ -18,10 +18,10 @@ import (
 // maxProxyAnswer bounds the header of a proxy's answer, in bytes.
 const maxProxyAnswer = 16 << 10
 
-// Proxy is an HTTP proxy that connects by CONNECT (RFC 9110, 9.3.6). What goes
-// through it to an https receiver it cannot read. It is the operator's own, so
-// the guard does not judge its address; it must itself refuse to connect to
-// what must not be reached. Safe for concurrent use.
+// Proxy is an HTTP proxy that connects by CONNECT (RFC 9110, 9.3.6). It cannot read requests to
+// https receivers. It is the operator's own proxy, so that the guard does not check its
+// address. It must itself refuse connections to addresses that must not be reached. Safe for
+// concurrent use.
 type Proxy struct {
 	address       string // host:port
 	tls           *tls.Config
@@ -115,7 +115,7 @@ func (p *Proxy) handshake(ctx context.Context, raw net.Conn, timeout time.Durati
 	return conn, nil
 }
 
-// longAgo is a deadline that ends what is under way.
+// longAgo is a deadline in the past, which interrupts reads and writes.
 var longAgo = time.Unix(1, 0)
 
 // ask sends CONNECT and reads the answer, until ctx or the time ends.
@@ -129,7 +129,7 @@ func (p *Proxy) ask(ctx context.Context, conn net.Conn, address string, timeout 
 	})
 	status, err := p.exchange(conn, address)
 	if !stop() {
-		<-interrupted // else it could end the connection later
+		<-interrupted // otherwise the interrupt could come after the tunnel is open
 		return &ProxyError{Waiting: true, Err: ctx.Err()}
 	}
 	switch {

@@ -19,8 +19,7 @@ import (
 	"spendhook/internal/egress"
 )
 
-// proxy connects everybody to one place, whatever they ask for, and notes what
-// they asked for.
+// proxy connects every client to the same address, and records the requested hosts.
 type proxy struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -49,7 +48,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(in, out)
 }
 
-// target plays the proxy's own resolver: every name is this machine.
+// target is the resolver of the proxy: every name resolves to this machine.
 func (p *proxy) target(host string) string {
 	_, port, _ := net.SplitHostPort(host)
 	return net.JoinHostPort("127.0.0.1", port)
@@ -104,8 +103,8 @@ func TestAProxyConnectsByNameWithCredentials(t *testing.T) {
 	}
 }
 
-// By a proxy the guard cannot see what a name resolves to, but what the address
-// says itself it refuses before the proxy is asked.
+// With a proxy, the guard cannot see resolved addresses. It still refuses special literal
+// addresses and names before it connects to the proxy.
 func TestAProxyIsNeverAskedForSpecialAddresses(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, false)
@@ -181,7 +180,7 @@ func TestProxyFaultsHaveTheirError(t *testing.T) {
 			t.Errorf("a proxy that %s: %v (%+v)", name, err, fault)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter22") {
-			t.Errorf("a proxy that %s: the error tells the password", name)
+			t.Errorf("a proxy that %s: the error contains the password", name)
 		}
 	}
 }

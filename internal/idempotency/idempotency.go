@@ -1,5 +1,5 @@
-// Package idempotency lets a request that is sent twice with the same
-// Idempotency-Key run once: the second gets the first one's answer.
+// Package idempotency runs a request once that is sent several times with the same
+// Idempotency-Key. The later ones get the answer of the first.
 package idempotency
 
 import (
@@ -30,7 +30,7 @@ type Response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header"` // only what is to be repeated
 	Body   []byte      `json:"body"`
-	Read   string      `json:"read,omitempty"` // where the body is to be read again, in place of one that is too large to keep
+	Read   string      `json:"read,omitempty"` // path from which to read the body again, when it is too large to store
 	Secret bool        `json:"-"`              // it holds a secret: it is kept sealed
 }
 
@@ -41,8 +41,8 @@ type Options struct {
 	Keyring *seal.Keyring
 	// TTL is how long an answer is kept; 24 h when zero.
 	TTL time.Duration
-	// ClaimTTL is how long a request may run before it is taken for dead and its
-	// key is free again; 1 min when zero. It must exceed the server's time-outs.
+	// ClaimTTL is how long a request may run before its claim expires and its key is free
+	// again; 1 min when zero. It must exceed the server's timeouts.
 	ClaimTTL time.Duration
 }
 
@@ -82,7 +82,7 @@ var (
 // It returns the saved response instead when the request was answered before,
 // ErrInProgress while it runs elsewhere, and ErrReused when the fingerprint (of
 // the method, path and body) differs. Keys of different scopes (a client, a
-// company) do not meet.
+// company) are independent.
 func (s *Store) Begin(ctx context.Context, scope, key string, fingerprint [32]byte) (*Response, error) {
 	reply, err := beginScript.Run(ctx, s.client, keys(scope, key), fingerprint[:], s.claimTTL.Milliseconds()).StringSlice()
 	if err != nil {
@@ -138,18 +138,18 @@ func (s *Store) Finish(ctx context.Context, scope, key string, fingerprint [32]b
 	return nil
 }
 
-// Abort gives the key of a claimed request back, after one that changed nothing
-// (a 4xx or 5xx): it can then be sent again.
+// Abort frees the key of a claimed request that changed nothing (a 4xx or 5xx), so that it can
+// be sent again.
 func (s *Store) Abort(ctx context.Context, scope, key string, fingerprint [32]byte) error {
 	if err := abortScript.Run(ctx, s.client, keys(scope, key), fingerprint[:]).Err(); err != nil {
-		return fmt.Errorf("give the idempotency key back: %w", err)
+		return fmt.Errorf("free the idempotency key: %w", err)
 	}
 	return nil
 }
 
 const keyPrefix = "sh:idem:"
 
-// keys hashes what clients choose, so that it can neither be long nor clash.
+// keys returns the Redis key. It hashes scope and key, which clients choose.
 func keys(scope, key string) []string {
 	sum := sha256.Sum256([]byte(scope + "\x00" + key))
 	return []string{keyPrefix + hex.EncodeToString(sum[:])}

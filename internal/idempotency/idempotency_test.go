@@ -117,7 +117,7 @@ func TestTheFirstAnswerStays(t *testing.T) {
 	}
 }
 
-func TestOneOfManyRuns(t *testing.T) {
+func TestOneOfManyConcurrentRequestsRuns(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
 	var claimed atomic.Int64
@@ -138,7 +138,7 @@ func TestOneOfManyRuns(t *testing.T) {
 	}
 }
 
-func TestScopesDoNotMeet(t *testing.T) {
+func TestScopesAreIndependent(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t)
 	claim(t, s, one)

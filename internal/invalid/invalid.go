@@ -1,5 +1,5 @@
-// Package invalid carries everything that is wrong with an input in one error,
-// so that a caller mends it in one go.
+// Package invalid reports all problems of an input in one error, so that a client can fix them
+// together.
 package invalid
 
 import (
@@ -27,7 +27,7 @@ func (e *Error) Add(field, code, format string, args ...any) {
 	e.Fields = append(e.Fields, Field{Field: field, Code: code, Message: fmt.Sprintf(format, args...)})
 }
 
-// OrNil returns e when it has a problem to tell, else an untyped nil.
+// OrNil returns e when it has a problem, else an untyped nil.
 func (e *Error) OrNil() error {
 	if e == nil || len(e.Fields) == 0 {
 		return nil

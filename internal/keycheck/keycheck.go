@@ -1,6 +1,5 @@
-// Package keycheck finds out at start that an encryption key is missing,
-// instead of at the first secret that does not open. For every key that ever
-// sealed a secret in Redis, Redis keeps a value that was sealed under it.
+// Package keycheck detects a missing encryption key at start, before the first secret fails to
+// open. For every key that has sealed secrets, Redis stores a test value sealed under that key.
 package keycheck
 
 import (
@@ -28,10 +27,9 @@ var enterLua string
 
 var enterScript = redis.NewScript(enterLua)
 
-// Verify returns nil when the ring opens everything that was sealed in this
-// Redis, and notes its current key there. Of processes that begin with
-// different keys on an empty Redis, one comes through. The error names the
-// missing key's id.
+// Verify returns nil when the ring has all keys that were used with this Redis, and notes its
+// current key there. When processes with different keys start on an empty Redis, one of them
+// succeeds. The error names the missing key's id.
 func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
 	fresh, err := ring.Seal([]byte(text), key)
 	if err != nil {
@@ -53,7 +51,7 @@ func Verify(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	return nil
 }
 
-// Check is Verify that notes nothing.
+// Check is Verify without noting the current key.
 func Check(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) error {
 	all, err := client.HGetAll(ctx, key).Result()
 	if err != nil {
@@ -72,8 +70,8 @@ func missing(sealed string, ring *seal.Keyring) error {
 		errMissing, seal.KeyID(sealed), ring.IDs())
 }
 
-// Forget drops the older keys of the ring: nothing is sealed under them any
-// more. It returns those that it dropped.
+// Forget removes the notes of the older keys of the ring, once nothing is sealed under them any
+// more. It returns the removed ones.
 func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyring) ([]string, error) {
 	var dropped []string
 	for _, id := range ring.IDs() {
@@ -91,7 +89,7 @@ func Forget(ctx context.Context, client redis.UniversalClient, ring *seal.Keyrin
 	return dropped, nil
 }
 
-// Drop gives a key up that is lost. errUnknown when it is not noted.
+// Drop removes the note of a lost key. errUnknown when the key is not noted.
 func Drop(ctx context.Context, client redis.UniversalClient, id string) error {
 	n, err := client.HDel(ctx, key, id).Result()
 	if err == nil && n == 0 {

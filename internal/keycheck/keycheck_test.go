@@ -56,8 +56,8 @@ func TestAnOldKeyIsNeededUntilItIsForgotten(t *testing.T) {
 	}
 }
 
-// Replicas that each made a key of their own must not both begin.
-func TestOfDifferentKeysAtOnceOneComesThrough(t *testing.T) {
+// Of concurrent replicas with different keys, only one may start.
+func TestConcurrentDifferentKeysOnlyOneIsAccepted(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	var through atomic.Int64
@@ -71,6 +71,6 @@ func TestOfDifferentKeysAtOnceOneComesThrough(t *testing.T) {
 	}
 	wg.Wait()
 	if n := through.Load(); n != 1 {
-		t.Errorf("%d came through, want 1", n)
+		t.Errorf("%d were accepted, want 1", n)
 	}
 }

@@ -1,5 +1,5 @@
-// Package money converts amounts to the minor units of their currency, in which
-// the database keeps them, and back.
+// Package money converts amounts to minor units of their currency, as stored in the database,
+// and back.
 package money
 
 import (
@@ -45,8 +45,8 @@ func IsCurrency(code string) bool {
 }
 
 // ToMinor is the amount in minor units. The error is ErrTooManyDecimals, or says
-// that the amount is too large. It looks at the amount's Exponent
-// before it computes with it: 1e999999999 is a short text.
+// that the amount is too large. It checks the amount's Exponent
+// before any calculation: 1e999999999 is a short text.
 func ToMinor(amount decimal.Decimal, currency string) (int64, error) {
 	if amount.IsZero() {
 		return 0, nil

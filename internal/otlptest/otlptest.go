@@ -47,7 +47,7 @@ func Start(tb testing.TB) *Collector {
 	return c
 }
 
-// Hang has the collector answer nothing any more.
+// Hang makes the collector stop answering.
 func (c *Collector) Hang() { c.hangs.Store(true) }
 
 // Waiting counts the requests that wait for a collector that hangs.

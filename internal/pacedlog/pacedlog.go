@@ -1,6 +1,5 @@
-// Package pacedlog passes on what a library logs of its own, which may be hundreds of
-// lines while something is away: the first problem at once, then one line a minute
-// that tells how many there were.
+// Package pacedlog limits the log lines of a library, which may be hundreds during an outage.
+// It logs the first problem at once, then one line a minute with the number of problems.
 package pacedlog
 
 import (
@@ -13,9 +12,9 @@ import (
 // every is how often problems of a library are logged at most.
 const every = time.Minute
 
-// Problems logs the problems of one library. Each is logged at debug level; at warn
-// level the first in a minute, with the number of those before it that were not. Safe
-// for concurrent use.
+// Problems logs the problems of one library: the first of each minute at warn level, with the
+// number of problems since the last such line, and the others at debug level. Safe for
+// concurrent use.
 type Problems struct {
 	log     *slog.Logger
 	library string

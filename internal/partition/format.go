@@ -36,8 +36,8 @@ func FormatKey(p int) string { return Prefix(p) + "format" }
 //go:embed format.lua
 var formatSource string
 
-// FormatLua is what a script begins with that writes keys of partitions: the
-// function check, which the script calls before it does anything else.
+// FormatLua is the first part of every script that writes keys of partitions. It defines the
+// function check, which the script must call before anything else.
 func FormatLua() string {
 	return fmt.Sprintf("local OLDEST, NEWEST = %d, %d\n", OldestFormat, newestFormat) + formatSource
 }
@@ -59,8 +59,7 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("this build reads stored format %s, partition %d has %d: %s", reads, e.Partition, e.Format, advice)
 }
 
-// CheckedError is err, or the FormatError that the function check refused a
-// script with.
+// CheckedError returns the FormatError if the function check refused the script; else err.
 func CheckedError(err error) error {
 	reply, ok := errors.AsType[redis.Error](err)
 	if !ok {

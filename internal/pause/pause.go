@@ -1,4 +1,4 @@
-// Package pause waits, and tries again.
+// Package pause waits for a time, and retries with pauses.
 package pause
 
 import (
@@ -18,8 +18,8 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Until tries at once, and again every d, until it succeeds. failed hears of each try that
-// did not. When ctx ends first, it returns the error of the last try.
+// Until calls try at once, and again after each d, until it succeeds. It calls failed with the
+// error of each failed try. When ctx ends first, it returns the error of the last try.
 func Until(ctx context.Context, d time.Duration, try func() error, failed func(error)) error {
 	for {
 		err := try()

@@ -28,8 +28,7 @@ const (
 var (
 	// ErrMalformed: a trusted proxy forwards what is not a certificate.
 	ErrMalformed = clientcert.ErrMalformed
-	// ErrUntrusted: the certificate is not, or no longer, one that the
-	// authorities vouch for.
+	// ErrUntrusted: no present authority verifies the certificate.
 	ErrUntrusted = errors.New("the client certificate is not trusted")
 	// errInClear: the request came over the network without TLS, and not from
 	// a trusted proxy.
@@ -43,12 +42,11 @@ type Options struct {
 	Proxies []netip.Prefix
 	Header  Header // "" means ClientCert
 
-	// Authorities are those that sign client certificates, as they are now;
-	// nil, or a nil pool, means that a proxy's word for it is taken.
+	// Authorities returns the present CAs of client certificates. If it is nil or returns nil,
+	// certificates that a trusted proxy forwards are not verified again.
 	Authorities func() *x509.CertPool
 
-	// RefuseClear refuses what comes without TLS from elsewhere than a trusted
-	// proxy or this machine.
+	// RefuseClear refuses requests without TLS, except from trusted proxies and this machine.
 	RefuseClear bool
 
 	Now func() time.Time // nil means time.Now
@@ -78,11 +76,10 @@ func Address(ctx context.Context) netip.Addr {
 }
 
 // Resolve returns the request with the client's address (Address) and verified
-// certificate (clientcert.From) in its context. The headers that could claim
-// either are removed, whoever sent them. On an error, which is one of this
-// package's, the context has the address alone.
+// certificate (clientcert.From) in its context. It removes all headers that could claim
+// either. On an error, which is one of this package's, the context has the address only.
 //
-// A trusted proxy's own certificate is never taken for a client's: behind a
+// A trusted proxy's own certificate is never used as a client's: for requests through a
 // proxy, only the header counts.
 func (p *Resolver) Resolve(r *http.Request) (*http.Request, error) {
 	direct := remote(r)
@@ -116,8 +113,8 @@ func (p *Resolver) certificate(r *http.Request, proxied bool, direct netip.Addr,
 	if len(r.TLS.PeerCertificates) == 0 || p.opts.Authorities() == nil {
 		return nil, nil //nolint:nilnil // no certificate is no error
 	}
-	// It verified when the connection began. That may be long ago: the
-	// authorities may have changed since, and the certificate has aged.
+	// The handshake has verified the certificate, but maybe long ago: since then the authorities
+	// may have changed and the certificate may have expired.
 	if p.verifier.Verify(r.TLS.PeerCertificates) != nil {
 		return nil, ErrUntrusted
 	}

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Turns bound the work of checking credentials: one at a time from an address
-// (an IPv6 /64), and a few in all. The others wait for their turn, so that no
-// number of wrong credentials shuts a right one out, neither of the same address
-// nor of another.
+// Turns bounds concurrent checks of credentials: one per address (IPv6: per /64), and a few in
+// total. Other checks wait for their turn. So wrong credentials, however many, do not block
+// right ones, of the same address or another.
 type Turns struct {
 	seed      maphash.Seed
 	addresses [256]chan struct{} // by hash: two that share one wait for each other
@@ -26,11 +25,11 @@ func NewTurns(atOnce int) *Turns {
 	return t
 }
 
-// turnWait leaves of the API's 1.5 s what an answer takes.
+// turnWait is less than the API's limit of 1.5 s, to leave time for the answer.
 const turnWait = time.Second
 
-// Take returns when it is the address's turn, and how to end it; it errs when
-// that takes longer than turnWait, or ctx ends.
+// Take waits for the address's turn and returns a function that ends the turn. It fails after
+// turnWait, or when ctx ends.
 func (t *Turns) Take(ctx context.Context, address netip.Addr) (end func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, turnWait)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// An address has one turn at a time, all have a few; a caller whose turn does not
-// come in time hears so, and leaves nothing behind.
+// An address has one turn at a time, all addresses have a few. A caller that waits too long
+// gets an error and leaves no state behind.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -34,9 +34,8 @@ func New(tb testing.TB) string {
 	return makeDatabase(tb, "template1")
 }
 
-// Copy is New for a database that is not empty: a copy of what the prepare of
-// the test binary's first call has made of one. prepare must leave no connection
-// open.
+// Copy returns the URL of a copy of a template database. The first call in a test binary makes
+// the template with prepare, which must leave no connection open.
 func Copy(tb testing.TB, prepare func(url string) error) string {
 	tb.Helper()
 	template.Do(func() {
@@ -71,8 +70,8 @@ func makeDatabase(tb testing.TB, template string) string {
 	return p.url(name)
 }
 
-// Shared returns the URL of an empty database that lasts as long as the test
-// binary, for what benchmarks share.
+// Shared returns the URL of an empty database that exists until the end of the test binary, for
+// benchmarks that share data.
 func Shared() (string, error) {
 	p, name, err := take()
 	if err != nil {
@@ -98,8 +97,8 @@ func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(Stopping(m))
 }
 
-// Stopping runs what m does and then stops the shared server, for a TestMain
-// whose tests need other servers too.
+// Stopping wraps m: Run runs the tests and then stops the shared server. It is for a TestMain
+// that also starts other servers.
 func Stopping(m goleak.TestingM) goleak.TestingM { return stopping{m} }
 
 type stopping struct{ m goleak.TestingM }
@@ -171,7 +170,7 @@ func (p *process) exec(statement string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(ctx) }() // nothing depends on how it parts
+	defer func() { _ = conn.Close(ctx) }() // its error does not matter
 	_, err = conn.Exec(ctx, statement)
 	return err
 }

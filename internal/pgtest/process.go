@@ -26,7 +26,7 @@ var errNoServer = errors.New("no initdb in /usr/lib/postgresql/*/bin or on PATH:
 // process is one running server with its socket and data in dir.
 type process struct {
 	bin, dir string
-	prefix   []string // becomes another user when we are root, which initdb refuses
+	prefix   []string // runs the server as another user when we are root, which initdb refuses
 	settings []string // as name=value, beside those of tests
 	child    *child.Process
 }

@@ -1,12 +1,11 @@
 // Package ratelimit limits rates by token buckets that all replicas share
 // through Redis.
 //
-// Each process leases tokens in chunks, of 50 ms of the rate and of at most a
-// tenth of the burst, and hands them out from memory: at a thousand requests a
-// second one in fifty waits for Redis. What one process has leased no other
-// has, so over any time N processes together admit no more than the limit and N
-// chunks. A request for more than a chunk leases exactly its own tokens. While Redis is
-// unreachable each process uses a local bucket.
+// Each process leases tokens in chunks and spends them from memory. A chunk has the tokens of
+// 50 ms of the rate, at most a tenth of the burst: at a thousand requests a second one in fifty
+// waits for Redis. A leased token belongs to one process, so over any time N processes together
+// admit at most the limit plus N chunks. A request for more than a chunk leases exactly its own
+// tokens. While Redis is unreachable each process uses a local bucket.
 package ratelimit
 
 import (
@@ -23,8 +22,8 @@ import (
 const (
 	maxBuckets = 20_000 // in memory, of ~200 bytes each; the least used are forgotten
 	chunkTime  = 50 * time.Millisecond
-	awayTime   = time.Second // until Redis is asked again
-	forgetTime = time.Minute // without a request, after which one waits for Redis again
+	awayTime   = time.Second // pause between probes of an unreachable Redis
+	forgetTime = time.Minute // without a request, after which the next one waits for Redis again
 )
 
 // Limit is one token bucket for each key: PerSecond tokens come, up to Burst.
@@ -46,16 +45,16 @@ func (l Limit) chunk() int {
 	return max(1, min(l.Burst/10, int(l.PerSecond*chunkTime.Seconds())))
 }
 
-// Decision is what became of one request. Remaining and Reset, the time until
-// the bucket is full, are as of the process's last lease and what it used since.
+// Decision is the answer to one request. Remaining and Reset are estimates from the process's
+// last lease and the tokens it has used since.
 type Decision struct {
 	OK               bool
 	Limit, Remaining int           // tokens of a full bucket, and now
 	Reset            time.Duration // until the bucket is full
-	RetryAfter       time.Duration // until it is worth trying again; 0 when OK
+	RetryAfter       time.Duration // when the request may be repeated; 0 when OK
 }
 
-// Limiter is safe for concurrent use. While Redis is away it asks for it in the
+// Limiter is safe for concurrent use. While Redis is unreachable it probes Redis in the
 // background, for at most 250 ms at a time.
 type Limiter struct {
 	// LeaseTimeout is how long a lease may take. After it the process decides by a bucket
@@ -65,17 +64,17 @@ type Limiter struct {
 	client  redis.UniversalClient
 	now     func() time.Time
 	buckets *lru.Cache[bucketKey, *bucket]
-	away    atomic.Int64 // 0, or the unix nanoseconds from which Redis is asked whether it is back
+	away    atomic.Int64 // 0: Redis is reachable; else the unix nanoseconds of the next probe
 }
 
 type bucketKey struct{ limit, key string }
 
-// bucket is what this process knows of one.
+// bucket is the state of one bucket in this process.
 type bucket struct {
 	mu      sync.Mutex
 	held    int       // leased and not used yet
 	full    time.Time // when the bucket is full again
-	retry   time.Time // until then Redis does not lease as many as retried
+	retry   time.Time // until then Redis cannot lease as many tokens as retried
 	retried int
 	leasing chan struct{} // closed when the lease under way has ended; nil without one
 }
@@ -93,9 +92,9 @@ func New(client redis.UniversalClient, now func() time.Time) *Limiter {
 	return &Limiter{LeaseTimeout: 250 * time.Millisecond, client: client, now: now, buckets: buckets}
 }
 
-// Take takes n tokens for key, all or none, or says when to try again. Of a
-// bucket that never holds n it takes all, when it is full. It waits for Redis at
-// most 250 ms, and only when the process does not hold n tokens of its lease.
+// Take takes n tokens for key, all or none, or says when to try again. If n is more than Burst,
+// it takes the whole bucket when the bucket is full. It waits for Redis at most 250 ms, and
+// only when the lease of this process has fewer than n tokens.
 func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Decision {
 	if limit.PerSecond <= 0 {
 		return Decision{OK: true}
@@ -115,8 +114,8 @@ func (l *Limiter) Take(ctx context.Context, limit Limit, key string, n int) Deci
 	}
 }
 
-// Give puts back n tokens that Take took for what was not done after all. When
-// Redis does not answer within 250 ms they are lost.
+// Give returns n tokens of a request that was not executed after all. They are lost when Redis
+// does not answer within 250 ms.
 func (l *Limiter) Give(ctx context.Context, limit Limit, key string, n int) Decision {
 	if limit.PerSecond <= 0 {
 		return Decision{OK: true}
@@ -154,8 +153,8 @@ func (l *Limiter) bucket(limit Limit, key string) *bucket {
 	return b
 }
 
-// try decides at once, or by a lease of its own, or returns what to wait for:
-// another's lease.
+// try decides at once or after a lease. While another request is leasing, it returns a channel
+// that is closed at the end of that lease.
 func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string, n int) (Decision, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,14 +174,13 @@ func (l *Limiter) try(ctx context.Context, b *bucket, limit Limit, key string, n
 	return l.lease(ctx, b, limit, key, n), nil
 }
 
-// isAway reports whether the process's own buckets count for now.
+// isAway reports whether Redis counts as unreachable, so that local buckets are used.
 func (l *Limiter) isAway(now time.Time) bool {
 	away := l.away.Load()
 	return l.client == nil || away != 0 && now.UnixNano() < away+int64(forgetTime)
 }
 
-// askAgain finds out whether Redis is back, once each awayTime. No request waits
-// for that.
+// askAgain probes in the background whether Redis is reachable again, once per awayTime.
 func (l *Limiter) askAgain(ctx context.Context, limit Limit, key string, now time.Time) {
 	at := l.away.Load()
 	if l.client == nil || now.UnixNano() < at || !l.away.CompareAndSwap(at, now.Add(awayTime).UnixNano()) {
@@ -197,9 +195,9 @@ func (l *Limiter) askAgain(ctx context.Context, limit Limit, key string, now tim
 	}()
 }
 
-// lease asks Redis for the next chunk, or for what n tokens need beside those
-// held, with b unlocked meanwhile, and takes n. The requests that wait for the
-// lease are others': it does not end with this one.
+// lease leases the next chunk, or the tokens that n needs beyond those held, and takes n. b is
+// unlocked meanwhile. Other requests wait for the lease too, so that it does not end with this
+// request's context.
 func (l *Limiter) lease(ctx context.Context, b *bucket, limit Limit, key string, n int) Decision {
 	done := make(chan struct{})
 	held := b.held
@@ -223,7 +221,7 @@ func (l *Limiter) lease(ctx context.Context, b *bucket, limit Limit, key string,
 	return b.admitted(limit, now)
 }
 
-// runLease is runLease within its time; when it fails, Redis is away.
+// runLease calls the function runLease with a timeout. A failure marks Redis as unreachable.
 func (l *Limiter) runLease(ctx context.Context, limit Limit, key string, need int) (leaseAnswer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.LeaseTimeout)
 	defer cancel()
@@ -241,7 +239,7 @@ func (b *bucket) withoutLease(limit Limit, now time.Time, n int) Decision {
 	return b.takeOwn(limit, now, n)
 }
 
-// takeOwn goes on from what is known of the bucket, without Redis.
+// takeOwn takes n tokens from the local state of the bucket, without Redis.
 func (b *bucket) takeOwn(limit Limit, now time.Time, n int) Decision {
 	need := max(0, n-b.held)
 	if missing := b.missing(limit, now, need); missing > 0 {
@@ -272,6 +270,6 @@ func (b *bucket) refused(limit Limit, now time.Time, n int, retry time.Duration)
 }
 
 func (b *bucket) left(limit Limit, now time.Time) int {
-	used := math.Ceil(b.untilFull(now).Seconds()*limit.PerSecond - 0.01) // for what rounding adds
+	used := math.Ceil(b.untilFull(now).Seconds()*limit.PerSecond - 0.01) // tolerance for rounding
 	return min(max(0, b.held+limit.Burst-int(used)), limit.Burst)
 }

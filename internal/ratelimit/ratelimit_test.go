@@ -36,7 +36,7 @@ func take(l *ratelimit.Limiter, limit ratelimit.Limit) ratelimit.Decision {
 // slow has a rate so low that the real clock of Redis adds nothing in a test.
 var slow = ratelimit.Limit{Name: "slow", PerSecond: 0.001, Burst: 100}
 
-// pass lets time pass for a bucket in Redis, whose own clock no test can move.
+// pass simulates elapsed time for a bucket in Redis: a test cannot change the clock of Redis.
 func pass(t *testing.T, c redis.UniversalClient, d time.Duration) {
 	t.Helper()
 	keys, err := c.Keys(t.Context(), "sh:limit:*").Result()
@@ -135,7 +135,7 @@ func onEach(t *testing.T, test func(t *testing.T, client redis.UniversalClient))
 	}
 }
 
-// Of several tokens all are taken or none, in whichever order sizes come.
+// A request for several tokens gets all or none, in any order of sizes.
 func TestSeveralTokensAtOnce(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, client redis.UniversalClient) {
@@ -177,8 +177,8 @@ func TestSeveralTokensAtOnce(t *testing.T) {
 	})
 }
 
-// One who asks for much and is refused takes nothing from one who asks for little.
-func TestARefusalIsForThoseWhoAskForAsMuch(t *testing.T) {
+// A refused large request does not cause the refusal of small ones.
+func TestRefusedLargeRequestDoesNotBlockSmallOnes(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	h := &hook{}
@@ -201,8 +201,8 @@ func TestARefusalIsForThoseWhoAskForAsMuch(t *testing.T) {
 	}
 }
 
-// Over any time, the limiters of one Redis admit no more than the limit and
-// what each had leased before.
+// Over any time, the limiters of one Redis admit at most the limit plus the earlier lease of
+// each.
 func TestReplicasShareALimit(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
@@ -263,8 +263,8 @@ func TestKeysExpireAndTellNothing(t *testing.T) {
 	}
 }
 
-// A clock of Redis that was set back, or a limit made smaller, shuts nobody out.
-func TestAStateFromTheFutureIsNoLockout(t *testing.T) {
+// After the clock of Redis was set back, or a limit made smaller, requests are still admitted.
+func TestStateFromTheFutureIsNoLockout(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	limit := ratelimit.Limit{Name: "n", PerSecond: 1000, Burst: 10}
@@ -368,7 +368,7 @@ func TestConcurrentRequestsShareALease(t *testing.T) {
 	}
 }
 
-func TestWhoCannotWaitForALeaseIsAnsweredAtOnce(t *testing.T) {
+func TestCancelledRequestDoesNotWaitForALease(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	h := &hook{gate: make(chan struct{})}
@@ -410,8 +410,8 @@ func TestNoRateLimitsNothing(t *testing.T) {
 	}
 }
 
-// Whatever is asked when, no window admits more than the burst and its share of
-// the rate, and one who waits as told is admitted.
+// For random requests, no window admits more than the burst plus its share of the rate. A
+// request after RetryAfter is admitted.
 func TestNoWindowAdmitsMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -449,7 +449,7 @@ func TestNoWindowAdmitsMoreThanTheLimit(t *testing.T) {
 	})
 }
 
-// The script obeys the same law, with time that the test lets pass.
+// The same holds for the script, with simulated time.
 func TestTheScriptAdmitsNoMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)

@@ -21,7 +21,7 @@ type leaseAnswer struct {
 	full, missing time.Duration // until the bucket is full, until all that was wanted is there
 }
 
-// runLease leases at least need tokens, or gives back as many as need is below 0.
+// runLease leases at least need tokens. A negative need returns -need tokens.
 func runLease(ctx context.Context, client redis.UniversalClient, limit Limit, key string, need int) (leaseAnswer, error) {
 	numbers, err := leaseScript.Run(ctx, client, []string{redisKey(limit.Name, key)},
 		1e6/limit.PerSecond, limit.Burst, need, max(need, limit.chunk())).Int64Slice()
@@ -38,8 +38,7 @@ func runLease(ctx context.Context, client redis.UniversalClient, limit Limit, ke
 	}, nil
 }
 
-// redisKey has the key's hash: it may be anything that a caller sends, of any
-// length.
+// redisKey contains a hash of key, because a caller may choose any key of any length.
 func redisKey(name, key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "sh:limit:" + name + ":" + base64.RawURLEncoding.EncodeToString(sum[:16])

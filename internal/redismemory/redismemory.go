@@ -1,5 +1,5 @@
-// Package redismemory watches how much memory each Redis server uses, and decides how much
-// of it new events may take.
+// Package redismemory reads the memory use of each Redis server, and decides how much memory
+// new events may use.
 package redismemory
 
 import (
@@ -18,20 +18,19 @@ import (
 const (
 	readEvery   = time.Second
 	readTimeout = 1500 * time.Millisecond
-	// rereadAfter is the least time between two readings that an admission waits
-	// for since this replica has used up its part.
+	// rereadAfter is the minimum time between two readings that are made because this replica has
+	// used up its part.
 	rereadAfter = 100 * time.Millisecond
-	// parts is into how many parts what is left is divided. A replica admits one
-	// between two readings, so that eight that have all read the same stay below
-	// the mark; how many there are need not be known. A part that is used up is
-	// replaced by a reading, so that a lone replica is not held up.
+	// parts divides the free memory. A replica admits one part between two readings, so that eight
+	// replicas with the same reading stay below the mark. When a part is used up, a new reading
+	// replaces it, so that a single replica is not limited.
 	parts = 8
 )
 
 // Options configure New.
 type Options struct {
 	HighWater float64          // share of a server's memory that new events may fill
-	Limit     int64            // bytes that a server has that has no maxmemory; 0: not known
+	Limit     int64            // memory of a server without maxmemory, in bytes; 0: not known
 	Now       func() time.Time // nil: the real clock
 	Logger    *slog.Logger     // nil: discard
 }
@@ -48,10 +47,10 @@ type Watch struct {
 // reading is the last reading of one server.
 type reading struct {
 	server redis.Cmdable
-	asked  time.Time // when it was last read, or tried
+	asked  time.Time // time of the last reading, or try
 	use    Use
-	free   int64 // below the high-water mark, less what was admitted since
-	part   int64 // of it, what this replica may still admit
+	free   int64 // bytes below the high-water mark, minus those admitted since
+	part   int64 // bytes of free that this replica may still admit
 }
 
 // Use is what a server uses and has, in bytes. A Limit of 0 is not known.
@@ -59,7 +58,7 @@ type Use struct {
 	Used, Limit, HighWater int64
 }
 
-// New returns a Watch that has read nothing yet, and admits all until then.
+// New returns a Watch. It admits everything until its first reading.
 func New(client redis.UniversalClient, o Options) *Watch {
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
@@ -93,8 +92,8 @@ func (m *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Read reads every server now. Of one that does not answer the last reading stays. The
-// Redis in this process's memory has nothing to tell.
+// Read reads every server now. For a server that does not answer, the last reading stays. The
+// in-memory Redis is not read.
 func (m *Watch) Read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -117,7 +116,7 @@ func (m *Watch) Read(ctx context.Context) {
 	}
 }
 
-// keep forgets the servers that are no masters any more.
+// keep drops the servers that are no longer masters.
 func (m *Watch) keep(masters map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +171,7 @@ func numbers(text string) map[string]int64 {
 // above reports whether the server uses more than new events may fill.
 func (u Use) above() bool { return u.Limit > 0 && u.Used >= u.HighWater }
 
-// Fullest is the last reading of the server that has the least left of what it has.
+// Fullest is the last reading of the server with the smallest share of free memory.
 func (m *Watch) Fullest() Use {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +188,7 @@ func (m *Watch) Fullest() Use {
 	return fullest
 }
 
-// Warnings says what people should know, in words.
+// Warnings returns warnings for operators.
 func (m *Watch) Warnings() []string {
 	m.mu.Lock()
 	read := len(m.shards) > 0
@@ -206,9 +205,9 @@ func (m *Watch) Warnings() []string {
 	return nil
 }
 
-// Reserve takes up to n bytes of this replica's part of what new events may fill of a
-// server, and returns how many, and how many were free before. giveBack returns
-// what was not used. Without a known limit it takes all.
+// Reserve reserves up to n bytes of this replica's part of a server's free memory for new
+// events. It returns the reserved bytes and the bytes that were free before. giveBack returns
+// unused bytes. Without a known limit it reserves all.
 func (m *Watch) Reserve(ctx context.Context, shard string, n int64) (reserved, free int64, giveBack func(bytes int64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// Proxy stands between clients and a server, and does what a network may do to
-// them: at any exchange, by a plan that looks into it. Its methods are safe for
-// concurrent use.
+// Proxy forwards connections of clients to a server and simulates network failures by a plan,
+// which sees each exchange. Its methods are safe for concurrent use.
 type Proxy struct {
 	tb       testing.TB
 	to       string // the server's socket
@@ -25,12 +24,11 @@ type Proxy struct {
 	ended bool
 }
 
-// Plan is asked twice about every exchange on a connection: with the request,
-// before the server gets it, when the reply is nil; and with the beginning of
-// the reply, before the client gets it. A request is the commands that were
-// written at once, a pipeline for example. False cuts the connection: in the
-// first case the request is lost, in the second its reply. A plan may take its
-// time, which slows that connection. It is called from many goroutines.
+// Plan is called twice for every exchange on a connection: with the request and a nil reply
+// before the server gets the request, and with the start of the reply before the client gets
+// it. A request is the commands that were written together, for example a pipeline. False cuts
+// the connection: the first call then loses the request, the second the reply. A slow plan
+// delays its connection. It is called from many goroutines.
 type Plan func(request [][]string, reply []byte) (pass bool)
 
 // NewProxy listens on a port of its own, until the test ends, and passes on

@@ -44,12 +44,12 @@ func New(tb testing.TB) redis.UniversalClient {
 // and then fails when a goroutine was left behind. m is a *testing.M, or wraps
 // one to clean up after it.
 func Main(m goleak.TestingM) {
-	logging.Disable() // go-redis has one logger, and says of each server that a test kills that it is away
+	logging.Disable() // go-redis has one logger, and logs each server that a test kills
 	goleak.VerifyTestMain(stopping{m}, goleak.IgnoreAnyFunction(redial))
 }
 
-// redial looks once a second, from a goroutine of its own, whether a server
-// that went away is back; it outlives the closing of its pool by up to that second.
+// redial is a goroutine of go-redis that dials a lost server once a second. It may run up to a
+// second after its pool was closed.
 const redial = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"
 
 type stopping struct{ m goleak.TestingM }

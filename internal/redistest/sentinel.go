@@ -29,8 +29,8 @@ type Sentinels struct {
 	clients []*redis.SentinelClient
 }
 
-// settling bounds how long Sentinels take to agree. It is seconds, but an
-// election that comes to nothing is held again after twice the failover-timeout.
+// settling bounds how long Sentinels take to agree. Usually it takes seconds, but a failed
+// election is repeated after twice the failover-timeout.
 const settling = 3 * time.Minute
 
 // Sentinel starts a master with two replicas and three Sentinels, and returns
@@ -53,9 +53,9 @@ func Sentinel(tb testing.TB, args ...string) *Sentinels {
 	return s
 }
 
-// add makes the Sentinel at an address one of ours, and has it look at its
-// servers each second instead of each ten. It must also not go into tilt: a
-// Sentinel that was held up for two seconds does nothing for the next thirty.
+// add adds the Sentinel at an address. It makes the Sentinel check its servers every second
+// instead of every ten, and disables the tilt mode: a Sentinel that was delayed for two seconds
+// would otherwise do nothing for thirty.
 func (s *Sentinels) add(addr string) {
 	s.tb.Helper()
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
@@ -68,9 +68,9 @@ func (s *Sentinels) add(addr string) {
 	_ = c.Process(ctx, brisk) // Redis knows it since 7.0
 }
 
-// Settle returns once a failover can be had: the Sentinels agree on the master,
-// and each of them can reach it, both replicas, which are in step with it, and
-// the other Sentinels.
+// Settle returns once a failover is possible: the Sentinels agree on the master, and each can
+// reach the master, both replicas and the other Sentinels. The replicas are in sync with the
+// master.
 func (s *Sentinels) Settle() {
 	s.tb.Helper()
 	ctx, cancel := context.WithTimeout(s.tb.Context(), settling)
@@ -87,7 +87,7 @@ func (s *Sentinels) Settle() {
 	})
 }
 
-// obstacle is what stands in the way of a failover, or empty.
+// obstacle is the reason why a failover is not possible yet; "" when it is possible.
 func (s *Sentinels) obstacle(ctx context.Context) string {
 	master := s.Master(ctx)
 	if master == nil {
@@ -110,7 +110,7 @@ func (s *Sentinels) obstacle(ctx context.Context) string {
 	return ""
 }
 
-// sight is what a Sentinel sees, of others only those that it can reach.
+// sight is the view of one Sentinel. It has only the servers that the Sentinel can reach.
 type sight struct {
 	master              string // its port, empty unless all is well with it
 	replicas, sentinels int
@@ -164,7 +164,7 @@ func (s *Sentinels) await(ctx context.Context, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.tb.Fatalf("redistest: never: %s", what)
+			s.tb.Fatalf("redistest: timed out waiting for: %s", what)
 		}
 	}
 }
@@ -180,8 +180,8 @@ sentinel down-after-milliseconds ` + MasterName + ` 3000
 sentinel failover-timeout ` + MasterName + ` 5000
 `
 
-// startSentinel runs one Sentinel. It syncs whatever it learns to its file before
-// it goes on, and takes all others for dead when that lasts: not on a disk, then.
+// startSentinel runs one Sentinel. Its files are in memory: a Sentinel syncs its state before
+// it continues, and on a slow disk it would consider all others down.
 func startSentinel(tb testing.TB, master *Server) (addr string) {
 	tb.Helper()
 	binary, err := findServer()

@@ -39,9 +39,9 @@ func Start(tb testing.TB, o Options) *Server {
 		s.dir = memoryDir(tb)
 	} else {
 		s.dir = shortTempDir(tb)
-		// As with "always", what was answered has been given to the kernel, which
-		// outlives a killed process; but no answer waits for the disk. With
-		// "everysec" Redis answers first while the disk is slow.
+		// Answered writes are in the kernel, as with "always", and survive a killed process,
+		// but no answer waits for the disk. With "everysec" Redis may answer before it writes
+		// when the disk is slow.
 		s.args = append(s.args, "--appendonly", "yes", "--appendfsync", "no")
 	}
 	if o.TCP {
@@ -91,7 +91,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Stop ends the server in order: it writes its data out first.
+// Stop shuts the server down; the server writes its data first.
 func (s *Server) Stop() {
 	s.tb.Helper()
 	s.signal(syscall.SIGTERM)
@@ -114,8 +114,8 @@ func (s *Server) Restart() {
 	s.process = p
 }
 
-// Pause stops the server's clock with SIGSTOP: connections stay open, nothing
-// answers, until Resume.
+// Pause suspends the server with SIGSTOP: connections stay open, but it does not answer until
+// Resume.
 func (s *Server) Pause() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }
 
 // Resume lets a paused server go on.

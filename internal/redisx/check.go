@@ -11,16 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Status is what Check found. Problems make the daemon unready; Warnings are
-// for people. Each names the server when there are several.
+// Status is the result of Check. Problems make the daemon unready; Warnings are for operators.
+// Each names the server when there are several.
 type Status struct {
 	Up       bool
 	Problems []string
 	Warnings []string
 }
 
-// Check asks every master how it is, within 1.5 s. It uses INFO where it can,
-// since managed services refuse CONFIG.
+// Check checks every master, within 1.5 s. It prefers INFO, because managed services refuse
+// CONFIG.
 func (r *Redis) Check(ctx context.Context) Status {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -42,12 +42,12 @@ func (r *Redis) Check(ctx context.Context) Status {
 	return s
 }
 
-// probeKey is written to learn whether writes are taken. TTL: a minute.
+// probeKey is written to check whether Redis accepts writes. TTL: a minute.
 const probeKey = "sh:probe"
 
-// TakesWrites is false while Redis answers but refuses to write, as a master
-// does that lacks the replicas it is to have; no other question tells. One that
-// is at its memory limit still takes what settles events, which frees memory.
+// TakesWrites is false while Redis answers but refuses writes, for example because too few
+// replicas are connected. Only a write shows that. A Redis at its memory limit counts as taking
+// writes: it still settles events, which frees memory.
 func (r *Redis) TakesWrites(ctx context.Context) bool {
 	err := r.client.Set(ctx, probeKey, 1, time.Minute).Err()
 	return redis.IsOOMError(err) || !Unavailable(err)
@@ -97,7 +97,7 @@ func ping(ctx context.Context, c redis.UniversalClient) Status {
 	return s
 }
 
-// judge reads the fields of INFO that decide whether data can be trusted to it.
+// judge checks the fields of INFO that concern durability and eviction.
 func (s *Status) judge(info map[string]string) {
 	switch policy := info["maxmemory_policy"]; policy {
 	case "noeviction":
@@ -117,8 +117,8 @@ func (s *Status) judge(info map[string]string) {
 	}
 }
 
-// judgeSync warns of a server that answers before its append-only file is on the
-// disk. One that does not tell is the operator's.
+// judgeSync warns of a server that answers before its append-only file is on disk. It does not
+// warn of a server that refuses CONFIG.
 func (s *Status) judgeSync(ctx context.Context, c redis.UniversalClient) {
 	if !s.Up {
 		return

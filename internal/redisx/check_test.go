@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A master that lacks its replicas answers, and refuses to write.
+// A master with too few replicas answers, but refuses writes.
 func TestTakesWrites(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--min-replicas-to-write", "1"}})
@@ -170,7 +170,7 @@ func TestBadAddressesAreRefusedWithoutTheirPassword(t *testing.T) {
 			continue
 		}
 		if strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// deadline bounds each command and each pipeline as a whole: waiting for a
-// connection, dialling, redirects and retries included, each of which
-// go-redis bounds only one by one.
+// deadline bounds each command and each pipeline as a whole, including the wait for a
+// connection, dialling, redirects and retries. go-redis bounds each of these separately.
 type deadline struct{ limit time.Duration }
 
 // DialHook leaves dialling as it is.

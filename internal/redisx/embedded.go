@@ -28,7 +28,7 @@ const (
 	stopTimeout = 10 * time.Second
 	minBackoff  = 100 * time.Millisecond
 	maxBackoff  = 2 * time.Second
-	stableAfter = 30 * time.Second // a server that lived this long restarts at once
+	stableAfter = 30 * time.Second // a server that ran for this long is restarted at once
 )
 
 // embedded runs a Redis server as a child and keeps it running.
@@ -158,7 +158,7 @@ func readNumber(path, label string) int64 {
 
 var errEnded = errors.New("the server ended at once")
 
-// waitReady takes as long as loading the data takes.
+// waitReady waits until the server has loaded its data.
 func (e *embedded) waitReady(ctx context.Context, c *child.Process) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -174,7 +174,7 @@ func (e *embedded) waitReady(ctx context.Context, c *child.Process) error {
 	return nil
 }
 
-// ready dials only once there is a socket: go-redis holds back after failures.
+// ready dials only once the socket exists, because go-redis delays dials after failures.
 func (e *embedded) ready(ctx context.Context) bool {
 	_, err := os.Stat(e.home.socket)
 	return err == nil && e.client.Ping(ctx).Err() == nil
@@ -202,10 +202,8 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 	}
 }
 
-// watch returns once the child has ended, and whether it had been stable. It
-// ends the child itself when ctx is done.
-// lacksRoom keeps a server down that syncs at every write: it would end at its
-// first one, again and again, each time after it has loaded all of its data.
+// lacksRoom reports whether the disk is too full to start a server that syncs at every write:
+// the server would end at its first write, each time after loading all of its data.
 func (e *embedded) lacksRoom() bool {
 	const least = 1 << 20 // bytes
 	var disk syscall.Statfs_t
@@ -216,6 +214,8 @@ func (e *embedded) lacksRoom() bool {
 	return full
 }
 
+// watch returns once the child has ended, and whether it had been stable. It ends the child
+// itself when ctx is done.
 func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 	t := time.NewTimer(stableAfter)
 	defer t.Stop()
@@ -224,7 +224,7 @@ func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 		case <-t.C:
 			stable = true
 		case <-c.Done():
-			e.log.Error("embedded Redis ended by itself", "exception.message", c.Err())
+			e.log.Error("embedded Redis ended unexpectedly", "exception.message", c.Err())
 			return stable
 		case <-ctx.Done():
 			e.terminate(c)
@@ -233,7 +233,7 @@ func (e *embedded) watch(ctx context.Context, c *child.Process) (stable bool) {
 	}
 }
 
-// terminate asks the server to write its data out and end.
+// terminate shuts the server down; the server writes its data first.
 func (e *embedded) terminate(c *child.Process) {
 	_ = c.Signal(syscall.SIGTERM) // fails only when it is gone
 	t := time.NewTimer(stopTimeout)

@@ -13,9 +13,9 @@ import (
 	"spendhook/internal/redisx"
 )
 
-// TestNoAnsweredWriteIsLost kills the embedded server again and again while
-// many write: a write that was answered must be there at the end. What Redis
-// itself may lose with "everysec", while a sync lasts, is left out of it.
+// TestNoAnsweredWriteIsLost kills the embedded server repeatedly under concurrent writes. Each
+// answered write must be stored at the end. Losses that Redis allows with "everysec" during a
+// sync are excluded.
 func TestNoAnsweredWriteIsLost(t *testing.T) {
 	t.Parallel()
 	const kills, writers = 10, 16

@@ -20,10 +20,9 @@ const (
 	lockPoll      = 20 * time.Millisecond
 )
 
-// home is the folder of an embedded server: its data, its socket and two
-// locks. "daemon.lock" keeps a second daemon out. "server.lock" is inherited
-// by the server, so that it stays taken for as long as any server writes here,
-// whatever became of the daemon that started it. The kernel frees both.
+// home is the folder of an embedded server: its data, its socket and two locks. "daemon.lock"
+// excludes a second daemon. The server inherits "server.lock", so that the lock is held as long
+// as any server writes here, even after its daemon has ended. The kernel releases both.
 type home struct {
 	dir    string
 	socket string
@@ -31,8 +30,8 @@ type home struct {
 	lock   *os.File
 }
 
-// openHome refuses a folder that others may use: the folder is all that guards
-// the socket, since the server asks for no password.
+// openHome refuses a folder that other users can access: the server has no password, so that
+// only the folder protects the socket.
 func openHome(dir string) (*home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

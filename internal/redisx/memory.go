@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// miniredis has no clock: times to live pass only when it is told so.
+// miniredis has no clock: times to live pass only through calls of FastForward.
 const memoryTick = 200 * time.Millisecond
 
 // openMemory runs miniredis on a loopback port with a password of its own.
@@ -45,9 +45,9 @@ func openMemory(log *slog.Logger) (*Redis, error) {
 	}, nil
 }
 
-// plainScripts takes the first line off scripts that begin with "#!lua", which
-// miniredis does not read, and knows them by their own digest all the same. What
-// the line says is of no use in memory.
+// plainScripts removes the first line of scripts that start with "#!lua", which miniredis does
+// not support. Scripts keep the digest of their full text. The flags of that line do not matter
+// in memory.
 func plainScripts() server.Hook {
 	var mu sync.Mutex
 	digests := make(map[string]string) // of the plain script, by that of the whole
@@ -80,7 +80,7 @@ func withoutShebang(script string) (plain string, is bool) {
 	return plain, true
 }
 
-// digest is by what Redis knows a script.
+// digest is the SHA-1 by which Redis identifies a script.
 func digest(script string) string {
 	sum := sha1.Sum([]byte(script)) //nolint:gosec // Redis's choice
 	return hex.EncodeToString(sum[:])

@@ -40,13 +40,13 @@ type Options struct {
 	// Memory is how many bytes an embedded server may use; 0 means half of the
 	// machine's memory, at least 256 MiB.
 	Memory int64
-	// FullSync has an embedded server sync its append-only file before it answers
-	// (appendfsync always), else each second (everysec).
+	// FullSync makes an embedded server sync its append-only file before it answers (appendfsync
+	// always); else it syncs every second (everysec).
 	FullSync bool
-	// Attach uses the embedded server of a daemon that runs, when there is one,
-	// for a command beside it.
+	// Attach uses the embedded server of a running daemon, if there is one. It is for commands
+	// that run beside the daemon.
 	Attach bool
-	// AllowMemory permits an in-process stand-in when no server is on PATH.
+	// AllowMemory allows an in-memory Redis when no server is on PATH.
 	AllowMemory bool
 	// Logger may be nil.
 	// TLS is for a rediss:// address; nil: the system's authorities, no certificate.
@@ -64,9 +64,9 @@ type Redis struct {
 	stop   func() error
 }
 
-// Open connects to Redis. A Redis given by address need not be up: Check says
-// whether it is, and the client finds it when it comes. An embedded server has
-// loaded its data when Open returns; ctx ends the wait for that.
+// Open connects to Redis. A Redis given by address need not be up: Check reports whether it is,
+// and the client connects once it is. An embedded server has loaded its data when Open returns;
+// ctx bounds that wait.
 func Open(ctx context.Context, o Options) (*Redis, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -113,7 +113,7 @@ func TestEmbeddedIsPrivate(t *testing.T) {
 	}
 }
 
-func TestEmbeddedSyncsAsItIsTold(t *testing.T) {
+func TestEmbeddedSyncsAsConfigured(t *testing.T) {
 	t.Parallel()
 	for full, want := range map[bool]string{true: "always", false: "everysec"} {
 		r := open(t, redisx.Options{DataDir: t.TempDir(), FullSync: full})
@@ -330,7 +330,7 @@ func waitFor(t *testing.T, ok func() bool) {
 	}
 }
 
-// A daemon must be able to start on a full Redis: settling makes the room.
+// A daemon must be able to start on a full Redis, because settling events frees memory.
 func TestFullRedisTakesWrites(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "1mb"}})

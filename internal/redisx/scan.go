@@ -8,13 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scanCount is how many keys a step of a scan looks at.
+// scanCount is how many keys one step of a scan examines.
 const scanCount = 1000
 
 // Scan calls f for the keys that match the pattern, some at a time, on every
-// master of a Cluster. A key that is there all the while comes at least once,
-// maybe more often. f is never called twice at once. It reads every key there
-// is, so it is for an operator's commands, not for the daemon's own work.
+// master of a Cluster. A key that exists during the whole scan is passed at least once, maybe
+// more often. Calls of f do not overlap. It reads all keys, so that it is for an operator's
+// commands, not for the daemon.
 func Scan(ctx context.Context, client redis.UniversalClient, pattern string, f func(context.Context, []string) error) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {

@@ -9,9 +9,9 @@ import (
 )
 
 // Unavailable reports whether err is a reply of a Redis that cannot serve now
-// but may soon: loading its data, failing over, resharding, full, unable to
-// write to its disk, or out of connections; or that this
-// build cannot read what another may. Errors of the connection itself are of the net package.
+// but may soon: it is loading its data, failing over, resharding, full, unable to write to its
+// disk or out of connections, or its format is one that this build cannot read. Connection
+// errors are errors of the net package.
 func Unavailable(err error) bool {
 	for _, is := range []func(error) bool{
 		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsClusterDownError, redis.IsTryAgainError,

@@ -25,6 +25,6 @@ func TestUnavailable(t *testing.T) {
 		t.Errorf("a wrong command counts as unavailable: %v", err)
 	}
 	if Unavailable(nil) || Unavailable(redis.Nil) || Unavailable(errors.New("other")) {
-		t.Error("anything counts as unavailable")
+		t.Error("an error of another kind counts as unavailable")
 	}
 }

@@ -91,8 +91,8 @@ func firstError(cmds []redis.Cmder) error {
 	return nil
 }
 
-// Groups splits items into those that one call may be for, at most size each:
-// in Cluster the items of one slot, elsewhere any. Items of a slot stay in order.
+// Groups splits items into groups of at most size for one call each. In Cluster all items of a
+// group are of one slot. Items of a slot stay in order.
 func Groups[T any](client redis.UniversalClient, items []T, size int, slot func(T) int) [][]T {
 	if _, cluster := client.(*redis.ClusterClient); !cluster {
 		return slices.Collect(slices.Chunk(items, size))

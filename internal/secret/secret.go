@@ -1,4 +1,4 @@
-// Package secret holds text that must not be seen.
+// Package secret has a text type that is never printed, encoded or logged in clear.
 package secret
 
 import (

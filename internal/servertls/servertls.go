@@ -15,18 +15,17 @@ import (
 
 // Options name the files (PEM). CertFile holds the server's certificate and its
 // intermediates, KeyFile the key, ClientCAFile the authorities that sign client
-// certificates. Without the first two there is only the bundle to watch.
+// certificates. Without CertFile and KeyFile only the bundle is watched.
 type Options struct {
 	CertFile, KeyFile string
 	ClientCAFile      string // "" asks clients for no certificate
 
-	Every      time.Duration         // between looks at the files; 0 means 1 s
+	Every      time.Duration         // interval at which the files are checked; 0 means 1 s
 	Logger     *slog.Logger          // nil means slog.Default
-	Registerer prometheus.Registerer // nil counts unseen
+	Registerer prometheus.Registerer // nil: not registered
 }
 
-// Files are the certificate, its key and the bundle as they were when they last
-// made sense. It is safe for concurrent use.
+// Files has the last valid certificate, key and bundle. It is safe for concurrent use.
 type Files struct {
 	every   time.Duration
 	sources []*source
@@ -38,7 +37,7 @@ type Files struct {
 	config      atomic.Pointer[tls.Config] // of the two
 }
 
-// Open reads the files. The error names the one that is not good.
+// Open reads the files. The error names the invalid file.
 func Open(o Options) (*Files, error) {
 	if o.Every == 0 {
 		o.Every = time.Second
@@ -61,9 +60,9 @@ func Open(o Options) (*Files, error) {
 	return f, nil
 }
 
-// Run looks at the files again and again until ctx ends. It asks for their
-// content, not their times: a mounted secret is replaced by moving a link, and
-// no notification tells that on every file system.
+// Run checks the files periodically until ctx ends. It compares their content, not their times:
+// a mounted secret is replaced by moving a link, and no file system notification covers that
+// everywhere.
 func (f *Files) Run(ctx context.Context) {
 	if len(f.sources) == 0 {
 		return
@@ -80,9 +79,8 @@ func (f *Files) Run(ctx context.Context) {
 	}
 }
 
-// look takes over what has changed. What is broken is told once, and only when
-// it is still so at the next look: the two files of a certificate are replaced
-// one after the other.
+// look loads changed files. It logs invalid files once, and only if they are still invalid at
+// the next check: the two files of a certificate are replaced one after the other.
 func (f *Files) look(ctx context.Context) {
 	for _, s := range f.sources {
 		changed, err := s.look()
@@ -132,7 +130,7 @@ func (f *Files) useBundle(contents [][]byte) error {
 // bundle. The pointer is the same until the bundle changes.
 func (f *Files) ClientCAs() *x509.CertPool { return f.pool.Load() }
 
-// Config is for a listener: every handshake uses the files as they are then.
+// Config is for a listener. Every handshake uses the present files.
 func (f *Files) Config() *tls.Config {
 	config := newConfig()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.config.Load(), nil }
@@ -147,8 +145,8 @@ func (f *Files) rebuild() {
 	config := newConfig()
 	config.Certificates = []tls.Certificate{*cert}
 	if pool := f.pool.Load(); pool != nil {
-		// Which routes need a certificate is decided by route. One that is
-		// presented must be good, and meant for clients (extended key usage).
+		// Each route decides whether it needs a certificate. A presented certificate must be
+		// valid and meant for clients (extended key usage).
 		config.ClientCAs, config.ClientAuth = pool, tls.VerifyClientCertIfGiven
 	}
 	f.config.Store(config)
@@ -168,7 +166,7 @@ func newConfig() *tls.Config {
 			tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 		},
 		NextProtos: []string{"h2", "http/1.1"},
-		// A resumed session would skip the look at the client's certificate.
+		// A resumed session would skip the verification of the client's certificate.
 		SessionTicketsDisabled: true,
 	}
 }

@@ -112,8 +112,7 @@ func (h *home) options() servertls.Options {
 	}
 }
 
-// start serves on loopback: each connection is told one byte once its handshake
-// is done.
+// start serves on loopback. It sends one byte on each connection after the handshake.
 func (h *home) start() {
 	h.t.Helper()
 	files, err := servertls.Open(h.options())
@@ -151,7 +150,7 @@ func (h *home) start() {
 	})
 }
 
-// connect returns what was agreed on, once the server has let the client in.
+// connect returns the connection state, once the server has accepted the client.
 func (h *home) connect(edit ...func(*tls.Config)) (tls.ConnectionState, error) {
 	h.t.Helper()
 	config := &tls.Config{RootCAs: h.ca.Pool()}
@@ -185,7 +184,7 @@ func (h *home) eventually(what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline:
-			h.t.Fatalf("not so: %s", what)
+			h.t.Fatalf("timed out waiting for: %s", what)
 		case <-ticker.C:
 		}
 	}
@@ -251,9 +250,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// A client whose authority is taken away must not come back by a resumed
-// session.
-func TestAuthorityTakenAway(t *testing.T) {
+// A client of a removed authority must not reconnect with a resumed session.
+func TestRemovedAuthority(t *testing.T) {
 	t.Parallel()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		h := newHome(t)
@@ -400,7 +398,7 @@ func TestBrokenBundleDoesNotHoldUpTheCertificate(t *testing.T) {
 	h := newHome(t)
 	h.start()
 	h.write("ca.pem", h.ca.PEM()[:100])
-	h.eventually("it is told", func() bool { return h.log.count("level=ERROR") == 1 })
+	h.eventually("the error is logged", func() bool { return h.log.count("level=ERROR") == 1 })
 	with := presenting(t, h.issue("client", x509.ExtKeyUsageClientAuth))
 	if _, err := h.connect(with); err != nil {
 		t.Errorf("the old bundle is gone: %v", err)

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// What is reloaded on its own: a broken bundle must not keep a certificate from
-// being renewed.
+// The two sources are reloaded independently: an invalid bundle must not block the renewal of a
+// certificate.
 const (
 	certificateFiles = "certificate"
 	bundleFile       = "client_ca"
@@ -22,15 +22,15 @@ const (
 
 const maxFile = 4 << 20 // bytes
 
-// source is files that only make sense together.
+// source is a group of files that must match.
 type source struct {
 	what  string
 	paths []string
 	use   func(contents [][]byte) error
 
-	seen   digest // of what is in use
-	broken digest // of what was found broken
-	looks  int    // for which it has been so
+	seen   digest // of the files in use
+	broken digest // of the invalid files found last
+	looks  int    // number of checks that found them
 }
 
 type digest [sha256.Size]byte
@@ -56,7 +56,7 @@ func (s *source) look() (changed bool, err error) {
 	return false, fmt.Errorf("%s: %w", strings.Join(s.paths, ", "), err)
 }
 
-// stillBroken is true once, at the second look that finds the same.
+// stillBroken is true once, at the second check that finds the same invalid files.
 func (s *source) stillBroken() bool { return s.looks == 2 }
 
 // read returns the files with a digest of them, or of why they cannot be read.

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestBrokenIsToldOnce: at the second look that finds the same, and again when
-// it is broken in another way or was good meanwhile.
-func TestBrokenIsToldOnce(t *testing.T) {
+// TestInvalidFilesAreReportedOnce: at the second check that finds them, and again after they
+// have changed or were valid meanwhile.
+func TestInvalidFilesAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	s := &source{paths: []string{path}, use: func(contents [][]byte) error {

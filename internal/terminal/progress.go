@@ -37,7 +37,7 @@ func (p *Progress) Update(count, read int64) {
 	fmt.Fprintf(p.out, "\r\x1b[K%s", progressLine(p.unit, count, read, p.size, now.Sub(p.started)))
 }
 
-// Finish takes the line away, at the end or to make room for another one.
+// Finish removes the line, at the end or before other output.
 func (p *Progress) Finish() {
 	if p.out != nil && !p.drawn.IsZero() {
 		fmt.Fprint(p.out, "\r\x1b[K")

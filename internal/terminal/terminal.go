@@ -1,5 +1,5 @@
-// Package terminal writes for people: colors and progress where a terminal shows them,
-// and nothing that would move its cursor.
+// Package terminal formats output for people: colors and progress on terminals, and escaped
+// control characters.
 package terminal
 
 import (

@@ -13,7 +13,8 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage"
+	"spendhook/storage/column"
+	"spendhook/storage/lists"
 )
 
 // Status is a state of the card's life:
@@ -71,7 +72,7 @@ type Filter struct {
 	UserUUID                  *uuid.UUID
 	UserERPID, Username       string
 	Status, Type, Periodicity string
-	Page                      storage.Page
+	Page                      lists.Page
 }
 
 // check reports the fields whose shape is wrong, named under path.
@@ -126,7 +127,7 @@ func storedThreshold(amount *decimal.Decimal, currency string) *int64 {
 // row is the card that is asked for, before the rules of business.
 func (r Request) row(id, company uuid.UUID, currency string) cardRow {
 	return cardRow{
-		UUID: storage.Key(id), CompanyUUID: storage.Key(company), HolderUUID: storage.Key(r.UserUUID), Type: r.listedType(), Name: r.Alias,
+		UUID: column.Key(id), CompanyUUID: column.Key(company), HolderUUID: column.Key(r.UserUUID), Type: r.listedType(), Name: r.Alias,
 		Threshold: storedThreshold(r.Threshold, currency), Periodicity: strings.ToUpper(r.Periodicity),
 	}
 }

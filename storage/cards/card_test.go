@@ -12,6 +12,7 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/lists"
 	"spendhook/storage/storagetest"
 )
 
@@ -252,7 +253,7 @@ func TestSpec41FindAllCardsFilters(t *testing.T) {
 				}
 				storagetest.Must(s.CreateCard(t.Context(), acme, r, cards.Once{}))(t)
 			}
-			all, _, _ := s.Cards(t.Context(), cards.Filter{Company: &acme, Page: storage.Page{Size: 100}})
+			all, _, _ := s.Cards(t.Context(), cards.Filter{Company: &acme, Page: lists.Page{Size: 100}})
 			storagetest.Must(s.LockCard(t.Context(), acme, all[7].UUID, true))(t)
 			other := uuid.New()
 			for name, c := range map[string]struct {
@@ -294,7 +295,7 @@ func pageCards(t *testing.T, s *cards.Store, all []cards.Card) {
 	t.Helper()
 	var got []uuid.UUID
 	for n := range 4 {
-		page, total, err := s.Cards(t.Context(), cards.Filter{Company: &acme, Page: storage.Page{Number: n, Size: 10}})
+		page, total, err := s.Cards(t.Context(), cards.Filter{Company: &acme, Page: lists.Page{Number: n, Size: 10}})
 		if err != nil || total != 25 {
 			t.Fatalf("page %d: total %d, %v", n, total, err)
 		}
@@ -322,8 +323,8 @@ func TestSpec41UserUuidCannotBeCombinedWithUserErpId(t *testing.T) {
 				"status":      {Status: "LOST"},
 				"type":        {Type: "VIRTUAL"},
 				"periodicity": {Periodicity: "HOURLY"},
-				"page":        {Page: storage.Page{Number: -1}},
-				"size":        {Page: storage.Page{Size: -1}},
+				"page":        {Page: lists.Page{Number: -1}},
+				"size":        {Page: lists.Page{Size: -1}},
 				"username":    {Username: "a\x00"},
 			} {
 				_, _, err := s.Cards(t.Context(), f)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // RetryItem is retryItem.
@@ -16,7 +16,7 @@ const RetryItem = retryItem
 func (f Filter) Apply(q *bun.SelectQuery) *bun.SelectQuery { return f.apply(q) }
 
 // NextItemQuery is what CreateNextCard looks for an item with.
-func NextItemQuery(tx bun.Tx, companies string, last storage.Key) *bun.SelectQuery {
+func NextItemQuery(tx bun.Tx, companies string, last column.Key) *bun.SelectQuery {
 	return nextItemQuery(tx, new(itemRow), companies, last, time.Now())
 }
 

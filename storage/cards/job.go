@@ -9,7 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/invalid"
-	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 const maxJobItems = 500
@@ -66,40 +66,40 @@ type EndedJob struct{ CreatedAt, FinishedAt time.Time }
 type jobRow struct {
 	bun.BaseModel `bun:"table:card_jobs,alias:j"`
 
-	UUID        storage.Key `bun:"uuid,pk"`
-	CompanyUUID storage.Key `bun:"company_uuid"`
-	CreatedAt   int64       `bun:"created_at"`
-	FinishedAt  *int64      `bun:"finished_at"`
+	UUID        column.Key `bun:"uuid,pk"`
+	CompanyUUID column.Key `bun:"company_uuid"`
+	CreatedAt   int64      `bun:"created_at"`
+	FinishedAt  *int64     `bun:"finished_at"`
 }
 
 type itemRow struct {
 	bun.BaseModel `bun:"table:card_job_items,alias:i"`
 
-	JobUUID      storage.Key  `bun:"job_uuid,pk"`
-	Index        int          `bun:"item_index,pk"`
-	CompanyUUID  storage.Key  `bun:"company_uuid"`
-	CreatedAt    int64        `bun:"created_at"`
-	RequestUUID  storage.Key  `bun:"request_uuid"`
-	Type         string       `bun:"type"`
-	Alias        string       `bun:"alias"`
-	UserUUID     storage.Key  `bun:"user_uuid"`
-	Threshold    *int64       `bun:"threshold"`
-	Periodicity  string       `bun:"periodicity"`
-	Status       ItemStatus   `bun:"status"`
-	CardUUID     *storage.Key `bun:"card_uuid"`
-	ErrorCode    string       `bun:"error_code"`
-	ErrorMessage string       `bun:"error_message"`
-	FinishedAt   *int64       `bun:"finished_at"`
-	RetryAt      *int64       `bun:"retry_at"`
+	JobUUID      column.Key  `bun:"job_uuid,pk"`
+	Index        int         `bun:"item_index,pk"`
+	CompanyUUID  column.Key  `bun:"company_uuid"`
+	CreatedAt    int64       `bun:"created_at"`
+	RequestUUID  column.Key  `bun:"request_uuid"`
+	Type         string      `bun:"type"`
+	Alias        string      `bun:"alias"`
+	UserUUID     column.Key  `bun:"user_uuid"`
+	Threshold    *int64      `bun:"threshold"`
+	Periodicity  string      `bun:"periodicity"`
+	Status       ItemStatus  `bun:"status"`
+	CardUUID     *column.Key `bun:"card_uuid"`
+	ErrorCode    string      `bun:"error_code"`
+	ErrorMessage string      `bun:"error_message"`
+	FinishedAt   *int64      `bun:"finished_at"`
+	RetryAt      *int64      `bun:"retry_at"`
 }
 
 type outboxRow struct {
 	bun.BaseModel `bun:"table:card_outbox,alias:o"`
 
-	RequestUUID storage.Key `bun:"request_uuid,pk"`
-	JobUUID     storage.Key `bun:"job_uuid"`
-	Index       int         `bun:"item_index"`
-	FinishedAt  int64       `bun:"finished_at"`
+	RequestUUID column.Key `bun:"request_uuid,pk"`
+	JobUUID     column.Key `bun:"job_uuid"`
+	Index       int        `bun:"item_index"`
+	FinishedAt  int64      `bun:"finished_at"`
 }
 
 func (r *itemRow) item() Item {
@@ -107,7 +107,7 @@ func (r *itemRow) item() Item {
 		JobUUID: uuid.UUID(r.JobUUID), CompanyUUID: uuid.UUID(r.CompanyUUID), Index: r.Index,
 		RequestUUID: uuid.UUID(r.RequestUUID), Alias: r.Alias, UserUUID: uuid.UUID(r.UserUUID),
 		Status: r.Status, CardUUID: r.CardUUID.UUID(),
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, FinishedAt: storage.FromMillis(r.FinishedAt),
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, FinishedAt: column.FromMillis(r.FinishedAt),
 	}
 }
 
@@ -134,7 +134,7 @@ func newJob(row jobRow, items []itemRow) Job {
 		}
 	}
 	if finished := job.Succeeded + job.Failed; finished == job.Total {
-		job.Status, job.FinishedAt = JobCompleted, storage.FromMillis(&last)
+		job.Status, job.FinishedAt = JobCompleted, column.FromMillis(&last)
 	} else if finished > 0 {
 		job.Status = JobRunning
 	}

@@ -11,18 +11,19 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
 // field begins with /cardsRequests/index); the rules of business are left to
 // CreateNextCard. Done again for the same once, it returns the job as it was
-// first stored; another use of the storage.Key is ErrKeyReused.
+// first stored; another use of its Key is ErrKeyReused.
 func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
 	if err := checkCount(requests); err != nil {
 		return Job{}, err
 	}
-	row := jobRow{CompanyUUID: storage.Key(company)}
+	row := jobRow{CompanyUUID: column.Key(company)}
 	var items []itemRow
 	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
 		p, err := cardPolicy(ctx, tx, company)
@@ -57,8 +58,8 @@ func newItems(job jobRow, requests []Request, currency string) []itemRow {
 	items := make([]itemRow, len(requests))
 	for i, r := range requests {
 		items[i] = itemRow{
-			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt, RequestUUID: storage.Key(requestUUID(uuid.UUID(job.UUID), i)),
-			Type: r.listedType(), Alias: r.Alias, UserUUID: storage.Key(r.UserUUID), Threshold: storedThreshold(r.Threshold, currency),
+			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt, RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)),
+			Type: r.listedType(), Alias: r.Alias, UserUUID: column.Key(r.UserUUID), Threshold: storedThreshold(r.Threshold, currency),
 			Periodicity: strings.ToUpper(r.Periodicity), Status: ItemPending,
 		}
 	}
@@ -70,11 +71,11 @@ func (s *Store) CardJob(ctx context.Context, company, id uuid.UUID) (Job, error)
 	var row jobRow
 	var items []itemRow
 	err := s.db.Snapshot(ctx, "read card job", func(ctx context.Context, db bun.IDB) error {
-		err := db.NewSelect().Model(&row).Where("uuid = ?", storage.Key(id)).Where("company_uuid = ?", storage.Key(company)).Scan(ctx)
+		err := db.NewSelect().Model(&row).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
 		if err != nil {
 			return err
 		}
-		return db.NewSelect().Model(&items).Where("job_uuid = ?", storage.Key(id)).OrderExpr("item_index").Scan(ctx)
+		return db.NewSelect().Model(&items).Where("job_uuid = ?", column.Key(id)).OrderExpr("item_index").Scan(ctx)
 	})
 	if err != nil {
 		return Job{}, err
@@ -116,7 +117,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	if err := inOrderOfIndex(ctx, tx); err != nil {
 		return itemRow{}, err
 	}
-	var last storage.Key
+	var last column.Key
 	if served := s.served.Load(); served != nil {
 		last = *served
 	}
@@ -133,7 +134,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	return itemRow{}, nil
 }
 
-func nextItemQuery(db bun.IDB, row *itemRow, companies string, last storage.Key, now time.Time) *bun.SelectQuery {
+func nextItemQuery(db bun.IDB, row *itemRow, companies string, last column.Key, now time.Time) *bun.SelectQuery {
 	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
 		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
@@ -151,7 +152,7 @@ func inOrderOfIndex(ctx context.Context, tx bun.Tx) error {
 }
 
 // claimed reports whether there is an item at all.
-func (r *itemRow) claimed() bool { return r.RequestUUID != storage.Key{} }
+func (r *itemRow) claimed() bool { return r.RequestUUID != column.Key{} }
 
 // postpone keeps an item that failed from being the next again at once.
 func (s *Store) postpone(ctx context.Context, r *itemRow, until time.Time) error {
@@ -186,7 +187,7 @@ func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) erro
 	if err != nil {
 		return err
 	}
-	id := storage.Key(cardUUID(uuid.UUID(r.RequestUUID)))
+	id := column.Key(cardUUID(uuid.UUID(r.RequestUUID)))
 	card := cardRow{
 		UUID: id, CompanyUUID: r.CompanyUUID, HolderUUID: r.UserUUID, Type: r.Type, Name: r.Alias,
 		Threshold: r.Threshold, Periodicity: r.Periodicity,
@@ -234,8 +235,8 @@ func (s *Store) MarkPublished(ctx context.Context, requests ...uuid.UUID) (map[u
 	}
 	err := s.db.Write(ctx, "mark published", func(ctx context.Context, tx bun.Tx) error {
 		clear(marked)
-		var taken []storage.Key
-		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(storage.Keys(requests))).
+		var taken []column.Key
+		_, err := tx.NewDelete().Model((*outboxRow)(nil)).Where("request_uuid IN ?", bun.Tuple(column.Keys(requests))).
 			Returning("request_uuid").Exec(ctx, &taken)
 		for _, id := range taken {
 			marked[uuid.UUID(id)] = true
@@ -265,13 +266,13 @@ func (s *Store) EndJobs(ctx context.Context) ([]EndedJob, error) {
 	}
 	ended := make([]EndedJob, len(rows))
 	for i, r := range rows {
-		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: *storage.FromMillis(r.FinishedAt)}
+		ended[i] = EndedJob{CreatedAt: time.UnixMilli(r.CreatedAt).UTC(), FinishedAt: *column.FromMillis(r.FinishedAt)}
 	}
 	return ended, nil
 }
 
 // jobsOver lists jobs without a PENDING item whose end is not written yet.
-func (s *Store) jobsOver(ctx context.Context) (over []storage.Key, err error) {
+func (s *Store) jobsOver(ctx context.Context) (over []column.Key, err error) {
 	err = s.db.Query(ctx, "list card jobs that are over", func(ctx context.Context, db bun.IDB) error {
 		return db.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("j.finished_at IS NULL").
 			Where("NOT EXISTS (SELECT 1 FROM card_job_items AS i WHERE i.status = ? AND i.company_uuid = j.company_uuid"+
@@ -292,7 +293,7 @@ func (s *Store) PendingItems(ctx context.Context) (n int, err error) {
 // PurgeCardJobs forgets at most 100 jobs that were created before the time and
 // are over: every item finished and published. It returns how many.
 func (s *Store) PurgeCardJobs(ctx context.Context, before time.Time) (int, error) {
-	var ids []storage.Key
+	var ids []column.Key
 	err := s.db.Write(ctx, "purge card jobs", func(ctx context.Context, tx bun.Tx) error {
 		ids = nil
 		err := tx.NewSelect().TableExpr("card_jobs AS j").Column("uuid").Where("created_at < ?", before.UnixMilli()).Where("finished_at IS NOT NULL").

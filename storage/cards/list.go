@@ -8,24 +8,25 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/money"
-	"spendhook/storage"
+	"spendhook/storage/column"
+	"spendhook/storage/lists"
 )
 
 // cardRow is a card as its table holds it, with its company's currency.
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 
-	UUID        storage.Key `bun:"uuid,pk"`
-	CompanyUUID storage.Key `bun:"company_uuid"`
-	HolderUUID  storage.Key `bun:"holder_uuid"`
-	LastFour    string      `bun:"last_four"`
-	Type        string      `bun:"type"`
-	Status      Status      `bun:"status"`
-	Name        string      `bun:"name"`
-	Threshold   *int64      `bun:"threshold"`
-	Periodicity string      `bun:"periodicity"`
-	IssuedAt    int64       `bun:"issued_at"`
-	Currency    string      `bun:"currency,scanonly"`
+	UUID        column.Key `bun:"uuid,pk"`
+	CompanyUUID column.Key `bun:"company_uuid"`
+	HolderUUID  column.Key `bun:"holder_uuid"`
+	LastFour    string     `bun:"last_four"`
+	Type        string     `bun:"type"`
+	Status      Status     `bun:"status"`
+	Name        string     `bun:"name"`
+	Threshold   *int64     `bun:"threshold"`
+	Periodicity string     `bun:"periodicity"`
+	IssuedAt    int64      `bun:"issued_at"`
+	Currency    string     `bun:"currency,scanonly"`
 }
 
 func (r *cardRow) card() Card {
@@ -49,7 +50,7 @@ func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (Card, error) {
 func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuery {
 	return db.NewSelect().Model(row).ColumnExpr("c.*").
 		ColumnExpr("(SELECT currency FROM companies WHERE uuid = c.company_uuid) AS currency").
-		Where("c.uuid = ?", storage.Key(id)).Where("c.company_uuid = ?", storage.Key(company))
+		Where("c.uuid = ?", column.Key(id)).Where("c.company_uuid = ?", column.Key(company))
 }
 
 // Cards lists cards, the latest issued first and then by uuid, with the number
@@ -85,9 +86,9 @@ func (f Filter) page(db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
 }
 
 func (f Filter) apply(q *bun.SelectQuery) *bun.SelectQuery {
-	q = storage.InCompany(q, f.Company)
+	q = lists.InCompany(q, f.Company)
 	if f.UserUUID != nil {
-		q = q.Where("holder_uuid = ?", storage.Key(*f.UserUUID))
+		q = q.Where("holder_uuid = ?", column.Key(*f.UserUUID))
 	}
 	if f.UserERPID != "" {
 		q = q.Where("holder_uuid IN (?)", f.users(q).Where("erp_id = ?", f.UserERPID))
@@ -95,11 +96,11 @@ func (f Filter) apply(q *bun.SelectQuery) *bun.SelectQuery {
 	if f.Username != "" {
 		q = q.Where("holder_uuid IN (?)", f.users(q).Where("username = ?", f.Username))
 	}
-	q = storage.WhereEqual(q, "status", f.Status)
-	q = storage.WhereEqual(q, "type", f.Type)
-	return storage.WhereEqual(q, "periodicity", f.Periodicity)
+	q = lists.WhereEqual(q, "status", f.Status)
+	q = lists.WhereEqual(q, "type", f.Type)
+	return lists.WhereEqual(q, "periodicity", f.Periodicity)
 }
 
 func (f Filter) users(q *bun.SelectQuery) *bun.SelectQuery {
-	return storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
+	return lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
 }

@@ -8,11 +8,11 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
-// ErrKeyReused means that another request has used the storage.Key of a Once.
-var ErrKeyReused = errors.New("the storage.Key was used for another request")
+// ErrKeyReused means that another request has used the Key of a Once.
+var ErrKeyReused = errors.New("the Idempotency-Key was used for another request")
 
 const (
 	onceTTL    = 24 * time.Hour
@@ -32,10 +32,10 @@ type Once struct {
 type creationRow struct {
 	bun.BaseModel `bun:"table:creations,alias:c"`
 
-	KeyHash     []byte      `bun:"key_hash,pk"`
-	Fingerprint []byte      `bun:"fingerprint"`
-	MadeUUID    storage.Key `bun:"made_uuid"`
-	CreatedAt   int64       `bun:"created_at"`
+	KeyHash     []byte     `bun:"key_hash,pk"`
+	Fingerprint []byte     `bun:"fingerprint"`
+	MadeUUID    column.Key `bun:"made_uuid"`
+	CreatedAt   int64      `bun:"created_at"`
 
 	again bool // it was made before
 }
@@ -46,7 +46,7 @@ func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (creationRow, e
 	now := s.now()
 	c := creationRow{
 		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:],
-		MadeUUID: storage.Key(s.newID()), CreatedAt: now.UnixMilli(),
+		MadeUUID: column.Key(s.newID()), CreatedAt: now.UnixMilli(),
 	}
 	if once == (Once{}) {
 		return c, nil
@@ -70,7 +70,7 @@ func (s *Store) claim(ctx context.Context, tx bun.Tx, once Once) (creationRow, e
 	return first, nil
 }
 
-// PurgeCreations forgets at most 1000 storage.Keys of more than 24 h ago. It returns
+// PurgeCreations forgets at most 1000 keys of more than 24 h ago. It returns
 // how many.
 func (s *Store) PurgeCreations(ctx context.Context) (n int64, err error) {
 	err = s.db.Write(ctx, "purge creations", func(ctx context.Context, tx bun.Tx) error {

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/column"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
 )
@@ -46,14 +47,14 @@ func TestEveryFilterHasAnIndex(t *testing.T) {
 			storagetest.Must(s.CreateCardJob(t.Context(), company, requests(500), cards.Once{}))(t)
 		}
 		for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
-			wantNextByIndex(t, db, companies, storage.Key(company))
+			wantNextByIndex(t, db, companies, column.Key(company))
 		}
 	})
 }
 
 // wantNextByIndex looks whether the next item is read from the index, however
 // many wait behind it.
-func wantNextByIndex(t *testing.T, db *storage.DB, companies string, last storage.Key) {
+func wantNextByIndex(t *testing.T, db *storage.DB, companies string, last column.Key) {
 	t.Helper()
 	err := db.Write(t.Context(), "explain", func(ctx context.Context, tx bun.Tx) error {
 		if err := cards.InOrderOfIndex(ctx, tx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 var (
@@ -35,7 +36,7 @@ type Store struct {
 	db     *storage.DB
 	now    func() time.Time
 	newID  func() uuid.UUID
-	served atomic.Pointer[storage.Key] // the company whose item was worked on last
+	served atomic.Pointer[column.Key] // the company whose item was worked on last
 }
 
 // New returns the cards of a database; nil functions mean the real ones.

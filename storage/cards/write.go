@@ -12,6 +12,7 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // policy is what a company allows: its currency, and its limit in minor units.
@@ -24,7 +25,7 @@ type policy struct {
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
-		Where("uuid = ?", storage.Key(company)).Scan(ctx, &p)
+		Where("uuid = ?", column.Key(company)).Scan(ctx, &p)
 	return p, err
 }
 
@@ -186,25 +187,25 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 	var rows []cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		rows = nil
-		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", storage.Key(company)).
-			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).OrderExpr("uuid")
+		q := tx.NewSelect().Model(&rows).Column("uuid").Where("company_uuid = ?", column.Key(company)).
+			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).OrderExpr("uuid")
 		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
 			return err
 		}
-		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", storage.Key(company)).
-			Where("uuid IN ?", bun.Tuple(storage.Keys(ids))).Exec(ctx)
+		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", column.Key(company)).
+			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).Exec(ctx)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[storage.Key]bool, len(rows))
+	found := make(map[column.Key]bool, len(rows))
 	for i := range rows {
 		found[rows[i].UUID] = true
 	}
 	results := make([]CancelResult, len(ids))
 	for i, id := range ids {
-		results[i] = CancelResult{UUID: id, Found: found[storage.Key(id)]}
+		results[i] = CancelResult{UUID: id, Found: found[column.Key(id)]}
 	}
 	return results, nil
 }

@@ -15,11 +15,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/internal/calendar"
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/importer"
-	"spendhook/storage/spend"
+	"spendhook/storage/lists"
+	"spendhook/storage/reimbursements"
 )
 
 // go test ./storage/importer -run - -bench . -rows 1000000 measures at the size that
@@ -84,9 +86,9 @@ func check(err error) {
 	}
 }
 
-func reimbursements(b *testing.B, s data, f spend.ReimbursementFilter) []spend.Reimbursement {
+func reimbursementsOf(b *testing.B, s data, f reimbursements.Filter) []reimbursements.Reimbursement {
 	b.Helper()
-	rows, _, err := s.Reimbursements(b.Context(), f)
+	rows, _, err := s.reimbursements.List(b.Context(), f)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -95,7 +97,7 @@ func reimbursements(b *testing.B, s data, f spend.ReimbursementFilter) []spend.R
 
 func companyOf(b *testing.B, s data) uuid.UUID {
 	b.Helper()
-	return reimbursements(b, s, spend.ReimbursementFilter{Page: storage.Page{Number: rand.IntN(100), Size: 1}})[0].CompanyUUID
+	return reimbursementsOf(b, s, reimbursements.Filter{Page: lists.Page{Number: rand.IntN(100), Size: 1}})[0].CompanyUUID
 }
 
 func BenchmarkImport(b *testing.B) {
@@ -122,7 +124,7 @@ func benchPage(b *testing.B, number int) {
 		b.Run(name, func(b *testing.B) {
 			s, _ := setup()
 			for b.Loop() {
-				if rows := reimbursements(b, s, spend.ReimbursementFilter{Page: storage.Page{Number: number - 1}}); len(rows) != 20 {
+				if rows := reimbursementsOf(b, s, reimbursements.Filter{Page: lists.Page{Number: number - 1}}); len(rows) != 20 {
 					b.Fatalf("%d rows", len(rows))
 				}
 			}
@@ -137,17 +139,17 @@ func BenchmarkFiltered(b *testing.B) {
 			s, _ := setup()
 			company := companyOf(b, s)
 			for b.Loop() {
-				reimbursements(b, s, randomFilter(company))
+				reimbursementsOf(b, s, randomFilter(company))
 			}
 		})
 	}
 }
 
-func randomFilter(company uuid.UUID) spend.ReimbursementFilter {
-	from := spend.Date(20_634 - rand.Int32N(700))
-	to := from + spend.Date(rand.Int32N(200))
-	f := spend.ReimbursementFilter{Company: &company, Statuses: []string{spend.ReimbursementStatuses[rand.IntN(10)]}}
-	days := spend.DateRange{Start: &from, End: &to}
+func randomFilter(company uuid.UUID) reimbursements.Filter {
+	from := calendar.Date(20_634 - rand.Int32N(700))
+	to := from + calendar.Date(rand.Int32N(200))
+	f := reimbursements.Filter{Company: &company, Statuses: []string{reimbursements.Statuses[rand.IntN(10)]}}
+	days := reimbursements.DateRange{Start: &from, End: &to}
 	switch rand.IntN(4) {
 	case 0:
 		f.ExpenseDate = days
@@ -165,7 +167,7 @@ func BenchmarkCardRead(b *testing.B) {
 	for name, setup := range benchStores {
 		b.Run(name, func(b *testing.B) {
 			s, _ := setup()
-			list, _, err := s.Cards(b.Context(), cards.Filter{Page: storage.Page{Size: 100}})
+			list, _, err := s.Cards(b.Context(), cards.Filter{Page: lists.Page{Size: 100}})
 			check(err)
 			for b.Loop() {
 				c := list[rand.IntN(len(list))]
@@ -181,7 +183,7 @@ func BenchmarkCreateCard(b *testing.B) {
 	for name, setup := range benchStores {
 		b.Run(name, func(b *testing.B) {
 			s, _ := setup()
-			list, _, err := s.Cards(b.Context(), cards.Filter{Status: "ACTIVE", Page: storage.Page{Size: 100}})
+			list, _, err := s.Cards(b.Context(), cards.Filter{Status: "ACTIVE", Page: lists.Page{Size: 100}})
 			check(err)
 			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
 			b.RunParallel(func(pb *testing.PB) {

@@ -14,9 +14,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 
+	"spendhook/internal/calendar"
+	"spendhook/internal/fold"
 	"spendhook/internal/money"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 )
 
 // DemoData describes invented spend data. Zero numbers mean the defaults: 3
@@ -114,7 +117,7 @@ type demo struct {
 type demoCompany struct {
 	uuid                             uuid.UUID
 	currency                         string
-	users, labels, groups, locations []spend.Reference
+	users, labels, groups, locations []reimbursements.Reference
 }
 
 func (g *demo) write(line any) {
@@ -158,27 +161,27 @@ func (g *demo) companyUUID(i int) uuid.UUID {
 	return g.First
 }
 
-func (g *demo) user(c demoCompany, n int) spend.Reference {
+func (g *demo) user(c demoCompany, n int) reimbursements.Reference {
 	first, last := pick(g, demoFirst), pick(g, demoLast)
 	active := n%9 != 8
 	u := userEntry{
 		kinded: kinded{"user"}, UUID: g.uuid(), CompanyUUID: c.uuid, Name: first + " " + last, Active: &active,
-		Username: strings.ReplaceAll(spend.Fold(first+"."+last), "'", "") + strconv.Itoa(n),
+		Username: strings.ReplaceAll(fold.Text(first+"."+last), "'", "") + strconv.Itoa(n),
 	}
 	if n%4 != 3 {
 		u.ERPID = fmt.Sprintf("ERP-%05d", n)
 	}
 	g.write(&u)
-	return spend.Reference{UUID: u.UUID, Name: u.Name}
+	return reimbursements.Reference{UUID: u.UUID, Name: u.Name}
 }
 
-func (g *demo) location(c demoCompany, n int) spend.Reference {
+func (g *demo) location(c demoCompany, n int) reimbursements.Reference {
 	l := locationEntry{
 		kinded: kinded{"location"}, UUID: g.uuid(), CompanyUUID: c.uuid, Name: demoPlaces[n%len(demoPlaces)],
-		Code: fmt.Sprintf("LOC-%03d", n), Status: spend.LocationStatuses[min(1, n%5/4)], CreatedAt: g.past(),
+		Code: fmt.Sprintf("LOC-%03d", n), Status: locations.Statuses[min(1, n%5/4)], CreatedAt: g.past(),
 	}
 	g.write(&l)
-	return spend.Reference{UUID: l.UUID, Name: l.Name}
+	return reimbursements.Reference{UUID: l.UUID, Name: l.Name}
 }
 
 func (g *demo) card(c demoCompany, n int) {
@@ -199,7 +202,7 @@ func (g *demo) card(c demoCompany, n int) {
 
 func (g *demo) statement(c demoCompany, n int) {
 	month := time.Date(demoToday.Year(), demoToday.Month()-time.Month(n), 1, 0, 0, 0, 0, time.UTC)
-	total, closing := g.amount(c.currency, 90_000_00), spend.DateOf(month.AddDate(0, 1, -1))
+	total, closing := g.amount(c.currency, 90_000_00), calendar.DateOf(month.AddDate(0, 1, -1))
 	line := statementEntry{
 		kinded: kinded{"statement"}, UUID: g.uuid(), CompanyUUID: c.uuid, Month: int(month.Month()), Year: month.Year(),
 		Status: "CLOSED", TotalAmount: &total, Currency: c.currency, ClosingDate: &closing,
@@ -212,31 +215,31 @@ func (g *demo) statement(c demoCompany, n int) {
 
 func (g *demo) reimbursement(c demoCompany, n int) {
 	shop := pick(g, demoMerchants)
-	line := reimbursementEntry{kinded: kinded{"reimbursement"}, Reimbursement: spend.Reimbursement{
+	line := reimbursementEntry{kinded: kinded{"reimbursement"}, Reimbursement: reimbursements.Reimbursement{
 		UUID: g.uuid(), CompanyUUID: c.uuid, Description: shop.category + " at " + shop.name, Requester: pick(g, c.users),
 		Labels: g.some(c.labels), Groups: g.some(c.groups), Locations: g.some(c.locations),
-		AmountValue:      spend.Amount{Currency: c.currency, Amount: g.amount(c.currency, 2_000_00)},
-		ValidationStatus: spend.ValidationStatus{Status: spend.ReimbursementStatuses[n%len(spend.ReimbursementStatuses)]},
-		Merchant:         spend.Merchant{Name: shop.name, Category: shop.category, CountryCode: shop.country, CategoryCode: &shop.code},
+		AmountValue:      reimbursements.Amount{Currency: c.currency, Amount: g.amount(c.currency, 2_000_00)},
+		ValidationStatus: reimbursements.ValidationStatus{Status: reimbursements.Statuses[n%len(reimbursements.Statuses)]},
+		Merchant:         reimbursements.Merchant{Name: shop.name, Category: shop.category, CountryCode: shop.country, CategoryCode: &shop.code},
 	}}
 	if n%17 == 16 {
-		line.Merchant = spend.Merchant{Name: shop.name, Description: "paid in cash"}
+		line.Merchant = reimbursements.Merchant{Name: shop.name, Description: "paid in cash"}
 	}
 	for range g.rand.IntN(3) {
-		line.Attachments = append(line.Attachments, spend.Attachment{UUID: g.uuid(), FileName: "receipt.pdf"})
+		line.Attachments = append(line.Attachments, reimbursements.Attachment{UUID: g.uuid(), FileName: "receipt.pdf"})
 	}
 	g.history(&line.Reimbursement)
 	g.write(&line)
 }
 
 // history gives the request the dates and remarks that its status implies.
-func (g *demo) history(r *spend.Reimbursement) {
-	created := spend.DateOf(demoToday) - spend.Date(1+g.rand.Int32N(demoDays))
-	spent, updated := created-spend.Date(g.rand.Int32N(20)), created
-	r.Audit = spend.Audit{RequestCreationDate: &created, ExpenseDate: &spent, LastUpdateDate: &updated}
+func (g *demo) history(r *reimbursements.Reimbursement) {
+	created := calendar.DateOf(demoToday) - calendar.Date(1+g.rand.Int32N(demoDays))
+	spent, updated := created-calendar.Date(g.rand.Int32N(20)), created
+	r.Audit = reimbursements.Audit{RequestCreationDate: &created, ExpenseDate: &spent, LastUpdateDate: &updated}
 	switch r.ValidationStatus.Status {
 	case "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID":
-		updated += spend.Date(g.rand.Int32N(6))
+		updated += calendar.Date(g.rand.Int32N(6))
 		approved := updated
 		r.Audit.FinalApprovalDate = &approved
 	case "REJECTED", "FINANCE_REJECTED":
@@ -245,10 +248,10 @@ func (g *demo) history(r *spend.Reimbursement) {
 		r.Audit.ExpenseDate = nil
 	}
 	if r.ValidationStatus.Status == "PAID" {
-		updated += spend.Date(g.rand.Int32N(4))
+		updated += calendar.Date(g.rand.Int32N(4))
 		paid := updated
 		r.Audit.PaymentDate = &paid
-		r.PaymentDetail = &spend.PaymentDetail{PaymentMethod: "BANK_TRANSFER", MarkedAsPaidBy: "finance@example.com"}
+		r.PaymentDetail = &reimbursements.PaymentDetail{PaymentMethod: "BANK_TRANSFER", MarkedAsPaidBy: "finance@example.com"}
 	}
 }
 
@@ -264,15 +267,15 @@ func (g *demo) uuid() uuid.UUID {
 	return id
 }
 
-func (g *demo) references(names []string) []spend.Reference {
-	out := make([]spend.Reference, len(names))
+func (g *demo) references(names []string) []reimbursements.Reference {
+	out := make([]reimbursements.Reference, len(names))
 	for i, name := range names {
-		out[i] = spend.Reference{UUID: g.uuid(), Name: name}
+		out[i] = reimbursements.Reference{UUID: g.uuid(), Name: name}
 	}
 	return out
 }
 
-func (g *demo) some(from []spend.Reference) []spend.Reference {
+func (g *demo) some(from []reimbursements.Reference) []reimbursements.Reference {
 	first := g.rand.IntN(len(from))
 	return from[first:min(len(from), first+g.rand.IntN(3))]
 }

@@ -10,11 +10,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 
+	"spendhook/internal/calendar"
+	"spendhook/internal/fold"
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage"
+	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/column"
+	"spendhook/storage/locations"
 )
 
 // The order in which the objects of a batch are written: what is referred to
@@ -163,7 +166,7 @@ func (u *userEntry) check(e *invalid.Error) {
 
 func (u *userEntry) values(*known) ([]any, error) {
 	active := u.Active == nil || *u.Active
-	return []any{u.UUID[:], u.CompanyUUID[:], u.Username, u.Name, spend.Fold(u.Name), u.ERPID, active}, nil
+	return []any{u.UUID[:], u.CompanyUUID[:], u.Username, u.Name, fold.Text(u.Name), u.ERPID, active}, nil
 }
 
 type locationEntry struct {
@@ -184,7 +187,7 @@ func (l *locationEntry) company() uuid.UUID { return l.CompanyUUID }
 func (l *locationEntry) check(e *invalid.Error) {
 	checkName(e, l.Name)
 	e.Text("code", l.Code)
-	checkExactly(e, "status", l.Status, spend.LocationStatuses...)
+	checkExactly(e, "status", l.Status, locations.Statuses...)
 }
 
 func (l *locationEntry) settle(now time.Time) error {
@@ -233,12 +236,12 @@ func (c *cardEntry) check(e *invalid.Error) {
 }
 
 func (c *cardEntry) values(k *known) ([]any, error) {
-	if k.users[storage.Key(c.HolderUUID)] != storage.Key(c.CompanyUUID) {
+	if k.users[column.Key(c.HolderUUID)] != column.Key(c.CompanyUUID) {
 		return nil, errors.New("holderUuid: is not a user of the company")
 	}
 	var threshold any
 	if c.Threshold != nil {
-		minor, err := money.ToMinor(*c.Threshold, k.companies[storage.Key(c.CompanyUUID)])
+		minor, err := money.ToMinor(*c.Threshold, k.companies[column.Key(c.CompanyUUID)])
 		if err != nil || minor <= 0 {
 			return nil, fmt.Errorf("threshold: must be more than 0 and exact in the company's currency")
 		}
@@ -260,7 +263,7 @@ type statementEntry struct {
 	Status      string           `json:"status"`
 	TotalAmount *decimal.Decimal `json:"totalAmount"`
 	Currency    string           `json:"currency"`
-	ClosingDate *spend.Date      `json:"closingDate"`
+	ClosingDate *calendar.Date   `json:"closingDate"`
 }
 
 func (s *statementEntry) rank() int          { return rankStatement }
@@ -268,8 +271,8 @@ func (s *statementEntry) id() uuid.UUID      { return s.UUID }
 func (s *statementEntry) company() uuid.UUID { return s.CompanyUUID }
 
 func (s *statementEntry) check(e *invalid.Error) {
-	spend.CheckMonth(e, s.Month, s.Year)
-	checkExactly(e, "status", s.Status, spend.StatementStatuses...)
+	billing.CheckMonth(e, s.Month, s.Year)
+	checkExactly(e, "status", s.Status, billing.Statuses...)
 	checkMoney(e, "currency", s.Currency, "totalAmount", s.TotalAmount)
 	if s.ClosingDate == nil {
 		e.Add("closingDate", "REQUIRED", "is required")
@@ -277,11 +280,11 @@ func (s *statementEntry) check(e *invalid.Error) {
 }
 
 func (s *statementEntry) values(k *known) ([]any, error) {
-	month := monthOf{storage.Key(s.CompanyUUID), s.Year, s.Month}
-	if other, ok := k.statements[month]; ok && other != storage.Key(s.UUID) {
+	month := monthOf{column.Key(s.CompanyUUID), s.Year, s.Month}
+	if other, ok := k.statements[month]; ok && other != column.Key(s.UUID) {
 		return nil, errors.New("month: the company has another statement for it")
 	}
-	k.statements[month] = storage.Key(s.UUID)
+	k.statements[month] = column.Key(s.UUID)
 	total, err := money.ToMinor(*s.TotalAmount, s.Currency)
 	return []any{s.UUID[:], s.CompanyUUID[:], s.Year, s.Month, s.Status, total, s.Currency, int64(*s.ClosingDate)}, err
 }

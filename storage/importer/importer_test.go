@@ -11,7 +11,8 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/cards"
 	"spendhook/storage/importer"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
 
@@ -91,7 +92,7 @@ func TestImportRefusesBadLinesAndGoesOn(t *testing.T) {
 				if i >= len(refused) || refused[i].Line != int64(i+2) || !strings.Contains(refused[i].Reason, c.reason) {
 					t.Fatalf("line %d: refused %+v, want %q", i+2, refused[min(i, len(refused)-1)], c.reason)
 				}
-				if strings.Contains(refused[i].Reason, "importer.") || strings.Contains(refused[i].Reason, "spend.") {
+				if strings.Contains(refused[i].Reason, "importer.") || strings.Contains(refused[i].Reason, "reimbursements.") {
 					t.Errorf("a Go type in %q", refused[i].Reason)
 				}
 			}
@@ -137,11 +138,11 @@ func TestImportTwiceComesToTheSame(t *testing.T) {
 
 func everything(t *testing.T, s data) []int64 {
 	t.Helper()
-	_, reimbursements, err := s.Reimbursements(t.Context(), spend.ReimbursementFilter{})
+	_, reimbursements, err := s.reimbursements.List(t.Context(), reimbursements.Filter{})
 	storagetest.WantError(t, err, nil)
 	_, cards, err := s.Cards(t.Context(), cards.Filter{})
 	storagetest.WantError(t, err, nil)
-	_, locations, err := s.Locations(t.Context(), spend.LocationFilter{})
+	_, locations, err := s.locations.List(t.Context(), locations.Filter{})
 	storagetest.WantError(t, err, nil)
 	return []int64{reimbursements, cards, locations}
 }
@@ -156,12 +157,12 @@ func TestImportTakesLinesInOrder(t *testing.T) {
 			storagetest.LoadCompanies(t, s.DB)
 			text := storagetest.FullReimbursement
 			storagetest.Load(t, s.DB, text, strings.Replace(text, `"PAID"`, `"REJECTED"`, 1))
-			anna := spend.ReimbursementFilter{Company: &acme, RequesterName: "ANNA"}
-			if _, total, err := s.Reimbursements(t.Context(), anna); total != 0 || err != nil {
+			anna := reimbursements.Filter{Company: &acme, RequesterName: "ANNA"}
+			if _, total, err := s.reimbursements.List(t.Context(), anna); total != 0 || err != nil {
 				t.Errorf("total %d, %v", total, err)
 			}
 			storagetest.Load(t, s.DB, `{"kind":"user","uuid":"`+ann.String()+`","companyUuid":"`+acmeText+`","name":"Anna"}`)
-			got, total, err := s.Reimbursements(t.Context(), anna)
+			got, total, err := s.reimbursements.List(t.Context(), anna)
 			if err != nil || total != 1 || got[0].ValidationStatus.Status != "REJECTED" || got[0].Requester.Name != "Anna" {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -178,7 +179,7 @@ func TestImportBringsUnknownRequestersAsInactiveUsers(t *testing.T) {
 			storagetest.LoadCompanies(t, s.DB)
 			stranger := "a0000000-0000-4000-8000-00000000000f"
 			storagetest.Load(t, s.DB, strings.Replace(storagetest.FullReimbursement, ann.String(), stranger, 1))
-			_, total, err := s.Reimbursements(t.Context(), spend.ReimbursementFilter{Company: &acme, RequesterName: "spelling"})
+			_, total, err := s.reimbursements.List(t.Context(), reimbursements.Filter{Company: &acme, RequesterName: "spelling"})
 			if err != nil || total != 1 {
 				t.Errorf("total %d, %v", total, err)
 			}
@@ -217,7 +218,7 @@ func TestDemoDataIsTheSameForTheSameSeed(t *testing.T) {
 	if !bytes.Equal(data, write(1)) || bytes.Equal(data, write(2)) {
 		t.Error("the data does not follow from the seed")
 	}
-	for _, word := range append(slices.Clone(spend.ReimbursementStatuses), "BLOCKED", "EXPIRED", "INACTIVE", "OPEN", "CLOSED", "VISA_PHYSICAL") {
+	for _, word := range append(slices.Clone(reimbursements.Statuses), "BLOCKED", "EXPIRED", "INACTIVE", "OPEN", "CLOSED", "VISA_PHYSICAL") {
 		if !bytes.Contains(data, []byte(`"`+word+`"`)) {
 			t.Errorf("no %s in the data", word)
 		}

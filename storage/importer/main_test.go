@@ -6,7 +6,8 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
-	"spendhook/storage/spend"
+	"spendhook/storage/locations"
+	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
 
@@ -21,13 +22,11 @@ var (
 type data struct {
 	*storage.DB
 	*cardStore
-	*spendStore
+	reimbursements *reimbursements.Store
+	locations      *locations.Store
 }
 
-type (
-	cardStore  = cards.Store
-	spendStore = spend.Store
-)
+type cardStore = cards.Store
 
 // databases are an empty one of each kind.
 var databases = map[string]func(testing.TB) data{
@@ -44,5 +43,5 @@ func open(tb testing.TB, o storage.Options) data {
 }
 
 func dataOf(db *storage.DB) data {
-	return data{DB: db, cardStore: cards.New(cards.Options{DB: db}), spendStore: spend.New(db)}
+	return data{DB: db, cardStore: cards.New(cards.Options{DB: db}), reimbursements: reimbursements.New(db), locations: locations.New(db)}
 }

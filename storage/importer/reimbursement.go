@@ -9,27 +9,27 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage"
-	"spendhook/storage/spend"
+	"spendhook/storage/column"
+	"spendhook/storage/reimbursements"
 )
 
 type reimbursementEntry struct {
 	kinded
-	spend.Reimbursement
+	reimbursements.Reimbursement
 
 	detail []byte
 }
 
 // reimbursementDetail is the part of a Reimbursement that has no column.
 type reimbursementDetail struct {
-	Description      string                 `json:"description"`
-	Labels           []spend.Reference      `json:"labels"`
-	Merchant         spend.Merchant         `json:"merchant"`
-	Groups           []spend.Reference      `json:"groups"`
-	Locations        []spend.Reference      `json:"locations"`
-	ValidationStatus spend.ValidationStatus `json:"validationStatus"`
-	Attachments      []spend.Attachment     `json:"attachments"`
-	PaymentDetail    *spend.PaymentDetail   `json:"paymentDetail,omitzero"`
+	Description      string                          `json:"description"`
+	Labels           []reimbursements.Reference      `json:"labels"`
+	Merchant         reimbursements.Merchant         `json:"merchant"`
+	Groups           []reimbursements.Reference      `json:"groups"`
+	Locations        []reimbursements.Reference      `json:"locations"`
+	ValidationStatus reimbursements.ValidationStatus `json:"validationStatus"`
+	Attachments      []reimbursements.Attachment     `json:"attachments"`
+	PaymentDetail    *reimbursements.PaymentDetail   `json:"paymentDetail,omitzero"`
 }
 
 func (r *reimbursementEntry) rank() int          { return rankReimbursement }
@@ -43,7 +43,7 @@ func (r *reimbursementEntry) check(e *invalid.Error) {
 	if r.Audit.LastUpdateDate == nil {
 		e.Add("audit.lastUpdateDate", "REQUIRED", "is required")
 	}
-	checkExactly(e, "validationStatus.status", r.ValidationStatus.Status, spend.ReimbursementStatuses...)
+	checkExactly(e, "validationStatus.status", r.ValidationStatus.Status, reimbursements.Statuses...)
 	checkMoney(e, "amountValue.currency", r.AmountValue.Currency, "amountValue.amount", &r.AmountValue.Amount)
 	if r.AmountValue.Amount.IsNegative() {
 		e.Add("amountValue.amount", "INVALID", "must be 0 or more")
@@ -59,11 +59,11 @@ func (r *reimbursementEntry) check(e *invalid.Error) {
 	checkReferences(e, "groups", r.Groups)
 	checkReferences(e, "locations", r.Locations)
 	for _, a := range r.Attachments {
-		checkReferences(e, "attachments", []spend.Reference{{UUID: a.UUID, Name: a.FileName}})
+		checkReferences(e, "attachments", []reimbursements.Reference{{UUID: a.UUID, Name: a.FileName}})
 	}
 }
 
-func checkReferences(e *invalid.Error, field string, refs []spend.Reference) {
+func checkReferences(e *invalid.Error, field string, refs []reimbursements.Reference) {
 	for _, r := range refs {
 		if r.UUID == uuid.Nil || !invalid.IsName(r.Name) {
 			e.Add(field, "INVALID", "each needs a uuid and a name of at most %d characters", invalid.MaxText)
@@ -106,9 +106,9 @@ func (r *reimbursementEntry) values(k *known) ([]any, error) {
 // bringRequester finds the requester among the company's users, or adds an
 // inactive one by that name.
 func (r *reimbursementEntry) bringRequester(k *known) error {
-	company, ok := k.users[storage.Key(r.Requester.UUID)]
+	company, ok := k.users[column.Key(r.Requester.UUID)]
 	switch {
-	case ok && company != storage.Key(r.CompanyUUID):
+	case ok && company != column.Key(r.CompanyUUID):
 		return errors.New("requester.uuid: is a user of another company")
 	case ok:
 		return nil

@@ -10,12 +10,13 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/column"
 )
 
 // chunkRows is how many rows one statement inserts.
 const chunkRows = 50
 
-// table names the columns that an import writes. The first is the storage.Key; guard is
+// table names the columns that an import writes. The first is the key; guard is
 // the column that an existing row must agree in, or reason tells why not.
 type table struct {
 	name          string
@@ -69,19 +70,19 @@ type row struct {
 // known is what the lines of a batch refer to: the companies' currencies, each user's
 // company, the months that have a statement.
 type known struct {
-	companies  map[storage.Key]string
-	users      map[storage.Key]storage.Key
-	statements map[monthOf]storage.Key
+	companies  map[column.Key]string
+	users      map[column.Key]column.Key
+	statements map[monthOf]column.Key
 	added      []*userEntry
 }
 
 type monthOf struct {
-	company     storage.Key
+	company     column.Key
 	year, month int
 }
 
 func (k *known) addUser(u *userEntry) {
-	k.users[storage.Key(u.UUID)] = storage.Key(u.CompanyUUID)
+	k.users[column.Key(u.UUID)] = column.Key(u.CompanyUUID)
 	k.added = append(k.added, u)
 }
 
@@ -95,12 +96,12 @@ type statement struct {
 type batchWriter struct {
 	tx       bun.Tx
 	prepared map[statement]*sql.Stmt
-	touched  map[storage.Key]bool // companies whose lists of reimbursements change
+	touched  map[column.Key]bool // companies whose lists of reimbursements change
 	refused  []Refusal
 }
 
 func newBatchWriter(tx bun.Tx) *batchWriter {
-	return &batchWriter{tx: tx, prepared: map[statement]*sql.Stmt{}, touched: map[storage.Key]bool{}}
+	return &batchWriter{tx: tx, prepared: map[statement]*sql.Stmt{}, touched: map[column.Key]bool{}}
 }
 
 func (w *batchWriter) write(ctx context.Context, b *batch) error {
@@ -122,7 +123,7 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 	}
 	rows := make([]row, 0, len(entries))
 	for _, e := range entries {
-		if _, ok := k.companies[storage.Key(e.company())]; !ok && rank != rankCompany {
+		if _, ok := k.companies[column.Key(e.company())]; !ok && rank != rankCompany {
 			w.refuse(e.line, "companyUuid: is not a known company")
 			continue
 		}
@@ -132,7 +133,7 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 			continue
 		}
 		if rank == rankUser || rank == rankReimbursement {
-			w.touched[storage.Key(e.company())] = true
+			w.touched[column.Key(e.company())] = true
 		}
 		rows = append(rows, row{e.line, values})
 	}
@@ -148,7 +149,7 @@ func (w *batchWriter) refuse(line int64, reason string) {
 
 // look finds what the entries refer to.
 func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*known, error) {
-	k := &known{companies: map[storage.Key]string{}, users: map[storage.Key]storage.Key{}, statements: map[monthOf]storage.Key{}}
+	k := &known{companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
 	if rank == rankCompany {
 		return k, nil
 	}
@@ -163,12 +164,12 @@ func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*
 	return k, err
 }
 
-func references(entries []numbered) (companies, users []storage.Key) {
+func references(entries []numbered) (companies, users []column.Key) {
 	seen := map[uuid.UUID]bool{}
-	once := func(list *[]storage.Key, id uuid.UUID) {
+	once := func(list *[]column.Key, id uuid.UUID) {
 		if !seen[id] {
 			seen[id] = true
-			*list = append(*list, storage.Key(id))
+			*list = append(*list, column.Key(id))
 		}
 	}
 	for _, e := range entries {
@@ -183,10 +184,10 @@ func references(entries []numbered) (companies, users []storage.Key) {
 	return companies, users
 }
 
-func (w *batchWriter) lookCompanies(ctx context.Context, k *known, ids []storage.Key) error {
+func (w *batchWriter) lookCompanies(ctx context.Context, k *known, ids []column.Key) error {
 	var rows []struct {
-		UUID     storage.Key `bun:"uuid"`
-		Currency string      `bun:"currency"`
+		UUID     column.Key `bun:"uuid"`
+		Currency string     `bun:"currency"`
 	}
 	err := w.tx.NewSelect().Table("companies").Column("uuid", "currency").
 		Where("uuid IN ?", bun.Tuple(ids)).Scan(ctx, &rows)
@@ -196,10 +197,10 @@ func (w *batchWriter) lookCompanies(ctx context.Context, k *known, ids []storage
 	return err
 }
 
-func (w *batchWriter) lookUsers(ctx context.Context, k *known, ids []storage.Key) error {
+func (w *batchWriter) lookUsers(ctx context.Context, k *known, ids []column.Key) error {
 	var rows []struct {
-		UUID    storage.Key `bun:"uuid"`
-		Company storage.Key `bun:"company_uuid"`
+		UUID    column.Key `bun:"uuid"`
+		Company column.Key `bun:"company_uuid"`
 	}
 	err := w.tx.NewSelect().Table("users").Column("uuid", "company_uuid").
 		Where("uuid IN ?", bun.Tuple(ids)).Scan(ctx, &rows)
@@ -209,12 +210,12 @@ func (w *batchWriter) lookUsers(ctx context.Context, k *known, ids []storage.Key
 	return err
 }
 
-func (w *batchWriter) lookStatements(ctx context.Context, k *known, companies []storage.Key) error {
+func (w *batchWriter) lookStatements(ctx context.Context, k *known, companies []column.Key) error {
 	var rows []struct {
-		UUID    storage.Key `bun:"uuid"`
-		Company storage.Key `bun:"company_uuid"`
-		Year    int         `bun:"year"`
-		Month   int         `bun:"month"`
+		UUID    column.Key `bun:"uuid"`
+		Company column.Key `bun:"company_uuid"`
+		Year    int        `bun:"year"`
+		Month   int        `bun:"month"`
 	}
 	err := w.tx.NewSelect().Table("statements").Column("uuid", "company_uuid", "year", "month").
 		Where("company_uuid IN ?", bun.Tuple(companies)).Scan(ctx, &rows)
@@ -337,7 +338,7 @@ func (w *batchWriter) bumpRevisions(ctx context.Context) error {
 	if len(w.touched) == 0 {
 		return nil
 	}
-	ids := make([]storage.Key, 0, len(w.touched))
+	ids := make([]column.Key, 0, len(w.touched))
 	for id := range w.touched {
 		ids = append(ids, id)
 	}

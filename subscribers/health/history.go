@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 )
 
 // Change is that a subscriber was paused, resumed, disabled or enabled, or that it began
@@ -24,7 +24,7 @@ type Change struct {
 // History is what changed of a subscriber in the last days, the oldest first: the latest
 // 50 changes at most.
 func (s *Store) History(ctx context.Context, company, id uuid.UUID) ([]Change, error) {
-	texts, err := s.opts.Client.LRange(ctx, workqueue.ChangesKey(company, id), 0, -1).Result()
+	texts, err := s.opts.Client.LRange(ctx, queues.ChangesKey(company, id), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the subscriber's history: %w", err)
 	}
@@ -44,7 +44,7 @@ func (s *Store) Troubled(ctx context.Context, company uuid.UUID) (failing, pause
 	since := s.opts.Now().Add(-healthLife).UnixMilli()
 	pipe := s.opts.Client.Pipeline()
 	failed := pipe.ZRangeByScore(ctx, failingKey(company), &redis.ZRangeBy{Min: strconv.FormatInt(since, 10), Max: "+inf"})
-	managed := pipe.SMembers(ctx, workqueue.ManagedKey(company))
+	managed := pipe.SMembers(ctx, queues.ManagedKey(company))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, nil, fmt.Errorf("read which subscribers are failing: %w", err)
 	}
@@ -54,7 +54,7 @@ func (s *Store) Troubled(ctx context.Context, company uuid.UUID) (failing, pause
 		}
 	}
 	for _, text := range managed.Val() {
-		if name, marked := strings.CutPrefix(text, workqueue.PausedMark); marked {
+		if name, marked := strings.CutPrefix(text, queues.PausedMark); marked {
 			if id, err := uuid.Parse(name); err == nil {
 				paused = append(paused, id)
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/subscribers"
 )
 
@@ -64,7 +64,7 @@ func TestHistoryOfALife(t *testing.T) {
 		t.Errorf("%d changes are kept", n)
 	}
 	noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
-	key := workqueue.ChangesKey(b.company, s.UUID)
+	key := queues.ChangesKey(b.company, s.UUID)
 	if life := b.client.TTL(t.Context(), key).Val(); life <= 7*24*time.Hour || life > 9*24*time.Hour {
 		t.Errorf("it lives %v", life)
 	}

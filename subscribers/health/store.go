@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/eventtype"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
@@ -30,7 +30,7 @@ var (
 	//go:embed lua/record.lua
 	recordLua string
 
-	recordScript = workqueue.Script(operational.Lua()+layout.CheckLua+recordLua, true)
+	recordScript = queues.Script(operational.Lua()+layout.CheckLua+recordLua, true)
 )
 
 // failingKey names the sorted set of a company's subscribers that are failing, by the
@@ -100,7 +100,7 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 	at := partition.Of(sample.Company)
 	return &script.Call{
 		Script: recordScript,
-		Keys:   append(workqueue.Keys(at), layout.HealthKey(sample.Company, sample.Subscriber), layout.CompanyKey(sample.Company)),
+		Keys:   append(queues.Keys(at), layout.HealthKey(sample.Company, sample.Subscriber), layout.CompanyKey(sample.Company)),
 		Args: []any{
 			sample.Subscriber.String(), sample.Success, sample.TrailingFailures, sample.At.UnixMilli(),
 			p.FailingAfter, p.DisableAfter.Milliseconds(), expiredAgain.Milliseconds(), healthLife.Milliseconds(),
@@ -121,7 +121,7 @@ func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (ma
 	_, err := s.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
 			counts[i] = pipe.HGetAll(ctx, layout.HealthKey(company, id))
-			pauses[i] = pipe.HMGet(ctx, workqueue.EndpointKey(company, id), "paused", "why")
+			pauses[i] = pipe.HMGet(ctx, queues.EndpointKey(company, id), "paused", "why")
 		}
 		return nil
 	})

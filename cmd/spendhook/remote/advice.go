@@ -8,7 +8,7 @@ import (
 	"spendhook/api/client"
 )
 
-// Kind says of what kind a failure is, for an exit code.
+// Kind classifies a failure for the exit code.
 type Kind int
 
 // Kinds of failures.

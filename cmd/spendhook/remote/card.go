@@ -42,7 +42,7 @@ func (c *cardListCmd) Run(ctx context.Context, s *session) error {
 	})
 }
 
-// oneCard is the argument of a command about one.
+// oneCard is the argument of a command about one card.
 type oneCard struct {
 	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the card."`
 }
@@ -125,13 +125,13 @@ type cardCancelCmd struct {
 	UUIDs []uuid.UUID `arg:"" name:"uuid" help:"UUIDs of the cards, up to 100."`
 }
 
-// Run cancels them and says what became of each.
+// Run cancels the cards and prints a result for each.
 func (c *cardCancelCmd) Run(ctx context.Context, s *session) error {
 	names := make([]string, len(c.UUIDs))
 	for i, id := range c.UUIDs {
 		names[i] = id.String()
 	}
-	if err := s.mind(c.careful, "Cancel %s, for ever?", strings.Join(names, ", ")); err != nil {
+	if err := s.mind(c.careful, "Cancel %s permanently?", strings.Join(names, ", ")); err != nil {
 		return err
 	}
 	t := table{{"UUID", "uuid"}, {"STATUS", "status"}}

@@ -23,7 +23,7 @@ type companyEraseCmd struct {
 
 // Run starts the job that does it.
 func (c *companyEraseCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove all subscribers, secrets, payloads and answers of company %s, for ever?", c.UUID); err != nil {
+	if err := s.mind(c.careful, "Remove all subscribers, secrets, payloads and answers of company %s permanently?", c.UUID); err != nil {
 		return err
 	}
 	text, err := answered(s.EraseCompany(ctx, c.UUID))

@@ -15,11 +15,12 @@ import (
 	"spendhook/api/client"
 )
 
-// completeWithin bounds how long a shell waits for names.
+// completeWithin is the time-out of a completion.
 const completeWithin = 2 * time.Second
 
-// Predictors complete, by the name that a flag or argument is tagged with, what the
-// daemon of the environment and the profile has: nothing when it does not answer within 2 s.
+// Predictors maps the predictor tags of flags and arguments to completers. A completer lists
+// ids from the daemon that the environment or the profile names. It completes nothing if the
+// daemon does not answer within 2 s.
 func Predictors(version string) map[string]complete.Predictor {
 	newest := func(read func(context.Context, *session) (*http.Response, error), path string) complete.Predictor {
 		return complete.PredictFunc(func(a complete.Args) []string { return names(version, a, path, read) })

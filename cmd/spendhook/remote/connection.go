@@ -67,14 +67,14 @@ func (c *Connection) Open(term *Terminal, adjust ...func(*client.Options)) (*cli
 	return api, nil
 }
 
-// options fills in what the profile says where flags and environment say nothing.
+// options combines flags, environment and profile, in this order of precedence.
 func (c *Connection) options(term *Terminal) (client.Options, error) {
 	o := client.Options{UserAgent: "spendhook/" + term.Version, RetryFor: cmp.Or(c.RetryFor, -1)}
 	p, err := readProfile(c.Profile)
 	if err != nil {
 		return o, err
 	}
-	known := c.URL == "" || c.URL == p.URL // what is kept for one daemon is not shown to another
+	known := c.URL == "" || c.URL == p.URL // credentials of one daemon must not be sent to another
 	c.URL = cmp.Or(c.URL, p.URL, localDaemon)
 	if known {
 		c.CACert, c.Cert, c.Key = cmp.Or(c.CACert, p.CACert), cmp.Or(c.Cert, p.Cert), cmp.Or(c.Key, p.Key)
@@ -110,7 +110,7 @@ func readSecret(name string, in io.Reader) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// transport is nil, for the usual one, when the flags ask for nothing special.
+// transport returns nil, for the default transport, without TLS flags.
 func (c *Connection) transport() (http.RoundTripper, error) {
 	if c.CACert == "" && c.Cert == "" && c.Key == "" {
 		return nil, nil //nolint:nilnil // http.Client has a default

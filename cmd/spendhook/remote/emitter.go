@@ -79,7 +79,8 @@ func (e *emitter) send(ctx context.Context, batch []line) error {
 	return e.send(ctx, batch[half:])
 }
 
-// refusesRecords tells a bad record from a request that none could pass.
+// refusesRecords reports whether a record may be the cause of a refusal. Other refusals
+// concern every request.
 func refusesRecords(p *client.Error) bool {
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:

@@ -195,7 +195,7 @@ type eventEraseCmd struct {
 
 // Run erases it.
 func (c *eventEraseCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Remove the payload of %s, for ever? Its id stays known.", c.ID); err != nil {
+	if err := s.mind(c.careful, "Remove the payload of %s permanently? Its id stays known.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.EraseEventPayload(ctx, c.ID, fields[client.EraseEventPayloadParams](s))

@@ -43,7 +43,7 @@ type eventTypePutCmd struct {
 	IfMatch     *string `help:"Fail unless the current ETag is this one."`
 }
 
-// Run documents it, in place of what was there.
+// Run documents the event type, and replaces an earlier documentation.
 func (c *eventTypePutCmd) Run(ctx context.Context, s *session) error {
 	if c.File == "" && c.Description == "" {
 		return UsageError("--description is needed, or --file")
@@ -70,7 +70,7 @@ type eventTypeDeleteCmd struct {
 	IfMatch *string `help:"Fail unless the current ETag is this one."`
 }
 
-// Run removes what was documented.
+// Run removes the documentation of the event type.
 func (c *eventTypeDeleteCmd) Run(ctx context.Context, s *session) error {
 	if err := s.mind(c.careful, "Remove the documentation of %s?", c.Name); err != nil {
 		return err

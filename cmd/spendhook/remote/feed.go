@@ -13,7 +13,7 @@ import (
 	"spendhook/internal/pause"
 )
 
-// Feed is a subscriber's feed, read from its place on. Use it from one goroutine.
+// Feed reads a subscriber's feed from the event After on. Use it from one goroutine.
 type Feed struct {
 	API        *client.ClientWithResponses
 	Company    *uuid.UUID // nil when the token carries it
@@ -50,12 +50,12 @@ func (f *Feed) read(ctx context.Context, each func(client.FeedEvent) error) erro
 	return nil
 }
 
-// Follow calls each for the events after f.After and all that come later, until ctx
-// ends, which is no error, or each returns an error. While the daemon is unreachable or busy
-// it tells trouble of that and tries again every 2 s.
+// Follow calls each for the events after f.After and for all later events. It returns nil when
+// ctx ends, and the error of each. While the daemon is unreachable or busy, it calls trouble
+// and retries every 2 s.
 func (f *Feed) Follow(ctx context.Context, each func(client.FeedEvent) error, trouble func(error)) error {
 	limit := 100
-	if f.Signatures { // which a receiver refuses when they are 5 min old
+	if f.Signatures { // receivers refuse signatures that are 5 min old
 		limit = 20
 	}
 	for ctx.Err() == nil {
@@ -86,8 +86,8 @@ func (f *Feed) page(ctx context.Context, wait string, limit int) (*client.Feed, 
 	return answer.JSON200, nil
 }
 
-// take moves on over a page, event by event, so that none is left out or repeated when
-// each fails in the middle.
+// take calls each for the events of a page and advances f.After with each event. So no event
+// is skipped or repeated if each fails in the middle.
 func (f *Feed) take(page *client.Feed, each func(client.FeedEvent) error) error {
 	for _, e := range page.Content {
 		if err := each(e); err != nil {

@@ -34,9 +34,9 @@ func daysAgo(text string) (int, bool) {
 	return days, err == nil && days >= 0
 }
 
-// fields makes a T, the parameters or the body of an operation, from flags: each field
-// takes the flag of the same name, and stays out of the request when that was not given.
-// A flag that no field takes is a mistake in this program, unless it is tagged local or maybe.
+// fields builds a T, the parameters or the body of an operation, from flags. Each flag sets
+// the field with the same name; fields without a flag are omitted. It panics for a flag
+// without a field, unless the flag is tagged local or maybe.
 func fields[T any](s *session, flags ...any) *T {
 	made := new(T)
 	to := reflect.ValueOf(made).Elem()
@@ -64,7 +64,7 @@ func copyFields(to, from reflect.Value) {
 	}
 }
 
-// assign sets to, which may be a pointer, to what from is or points to.
+// assign sets to to the value of from. Either may be a pointer.
 func assign(to, from reflect.Value) {
 	if from.Kind() == reflect.Pointer {
 		from = from.Elem()

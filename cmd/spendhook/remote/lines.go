@@ -18,7 +18,7 @@ const (
 	maxLineBytes  = 1 << 20
 )
 
-// line is one record of the source and where it stood.
+// line is a line of the source with its number.
 type line struct {
 	number int
 	text   []byte

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the source, each object line comes out once, in order, in batches
-// that fit a request, and each other line that is not blank is reported.
+// For any source, the reader returns each JSON object once, in order, in batches that fit a
+// request. It reports every other line that is not blank.
 func TestLineReader(t *testing.T) {
 	t.Parallel()
 	kinds := rapid.SampledFrom([]string{`{"a":1}`, "", "  ", "{", "[1]", `{"a":1,"a":2}`, "\xff", "big"})

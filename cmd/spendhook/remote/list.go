@@ -13,7 +13,7 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// page says where a list goes on: a list has a Page or a Cursor.
+// page identifies a page of a list, by number or by cursor.
 type page struct {
 	Page   *int    `maybe:""`
 	Cursor *string `maybe:""`
@@ -48,8 +48,8 @@ func (s *session) list(ctx context.Context, flags listing, t table, read call) e
 	return s.watch(ctx, func(out io.Writer) (bool, error) { return false, look(out) })
 }
 
-// watch shows what look writes until it is at its end or ctx is: on a terminal in one
-// place, elsewhere each time that it is another.
+// watch shows the output of look repeatedly, until look has ended or ctx ends. On a terminal it
+// overwrites the output; elsewhere it prints each changed output.
 func (s *session) watch(ctx context.Context, look func(io.Writer) (ended bool, err error)) error {
 	var last []byte
 	for {

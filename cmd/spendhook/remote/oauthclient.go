@@ -102,7 +102,7 @@ type oauthClientDeleteCmd struct {
 
 // Run deletes it.
 func (c *oauthClientDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Delete client %s, whose tokens then stop?", c.ID); err != nil {
+	if err := s.mind(c.careful, "Delete client %s? Its tokens will be refused.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.DeleteClient(ctx, c.ID)

@@ -48,7 +48,7 @@ type quarantineDropCmd struct {
 
 // Run drops it.
 func (c *quarantineDropCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Give up %s, so that it is never delivered?", c.ID); err != nil {
+	if err := s.mind(c.careful, "Drop %s? It will never be delivered.", c.ID); err != nil {
 		return err
 	}
 	resp, err := s.DropQuarantined(ctx, c.ID, fields[client.DropQuarantinedParams](s))
@@ -88,7 +88,7 @@ type auditExportCmd struct{ auditFilter }
 
 // Run writes the entries as they come. An export that is cut off is an error.
 func (c *auditExportCmd) Run(ctx context.Context, s *session) error {
-	api, err := s.connection.Open(s.term, func(o *client.Options) { o.Timeout = -1 }) // it takes as long as it is long
+	api, err := s.connection.Open(s.term, func(o *client.Options) { o.Timeout = -1 }) // a long export takes long
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func between(i int) string {
 	return "\t"
 }
 
-// nameOf is what tells one thing from others of its kind.
+// nameOf returns the identifying field of an item.
 func nameOf(n node) string {
 	for _, path := range []string{"uuid", "id", "clientId", "eventId", "subscriberUuid", "statementUuid", "companyUuid"} {
 		if name := n.at(path); name != "" {

@@ -22,7 +22,7 @@ import (
 	"spendhook/internal/terminal"
 )
 
-// profile is what login keeps of one daemon, in a file for its user alone.
+// profile has the data of one daemon that login stores, in a file that only its user can read.
 type profile struct {
 	URL          string     `json:"url"`
 	ClientID     string     `json:"clientId"`
@@ -93,7 +93,7 @@ func readPrivate(path string, into any) error {
 	return nil
 }
 
-// writePrivate replaces a file, or makes it, for its user alone.
+// writePrivate creates or replaces a file that only its user can read.
 func writePrivate(path string, content any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -116,7 +116,7 @@ func writePrivate(path string, content any) error {
 	return nil
 }
 
-// credentials go on with the token of an earlier command, and keep a new one.
+// credentials returns credentials that reuse and store the token of the profile.
 func (p profile) credentials(name string, stderr io.Writer) *client.Credentials {
 	c := &client.Credentials{ID: p.ClientID, Secret: p.ClientSecret, Scope: p.Scope}
 	path, err := fileOf("tokens", name)

@@ -58,14 +58,14 @@ type session struct {
 	term       *Terminal
 }
 
-// careful are the flags of what sends something or cannot be undone.
+// careful has the flags of commands that send something or cannot be undone.
 type careful struct {
 	Yes    bool `short:"y" help:"Do not ask for confirmation."`
 	DryRun bool `help:"Print the request, and do not send it."`
 }
 
-// mind asks before something that cannot be undone, unless question is "". With
-// --dry-run the session prints requests from then on.
+// mind asks for confirmation, unless question is "" or --yes is set. With --dry-run the
+// session prints its requests from then on.
 func (s *session) mind(c careful, question string, args ...any) error {
 	if c.DryRun {
 		o, err := s.connection.options(s.term)
@@ -82,7 +82,7 @@ func (s *session) mind(c careful, question string, args ...any) error {
 	}
 	question = fmt.Sprintf(question, args...)
 	if !terminal.Is(s.term.In) {
-		return UsageError(question + " Add --yes, since nobody can be asked here")
+		return UsageError(question + " Add --yes: the input is not a terminal")
 	}
 	fmt.Fprintf(s.term.Err, "%s [y/N] ", question)
 	var answer string
@@ -113,8 +113,7 @@ func (d dry) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errDone
 }
 
-// Done reports whether an error is none, but the end of a command that had nothing
-// more to do.
+// Done reports whether an error only means that a command had nothing more to do.
 func Done(err error) bool { return errors.Is(err, errDone) }
 
 // answered reads an answer whole.
@@ -135,7 +134,7 @@ func (s *session) show(resp *http.Response, err error) error {
 	return s.output.print(s.term.Out, text)
 }
 
-// tell prints what was done, of an operation that answers with nothing.
+// tell prints a message after an operation that has no answer body.
 func (s *session) tell(resp *http.Response, err error, format string, args ...any) error {
 	if _, err := answered(resp, err); err != nil {
 		return err

@@ -186,7 +186,7 @@ type subscriberResumeCmd struct {
 func (c *subscriberResumeCmd) Run(ctx context.Context, s *session) error {
 	question := ""
 	if c.Drop {
-		question = fmt.Sprintf("Cancel all that waits for subscriber %s?", c.UUID)
+		question = fmt.Sprintf("Cancel all waiting deliveries of subscriber %s?", c.UUID)
 	}
 	if err := s.mind(c.careful, question); err != nil {
 		return err
@@ -281,7 +281,7 @@ type subscriberDeleteCmd struct {
 
 // Run deletes it.
 func (c *subscriberDeleteCmd) Run(ctx context.Context, s *session) error {
-	if err := s.mind(c.careful, "Delete subscriber %s, and cancel what waits for it?", c.UUID); err != nil {
+	if err := s.mind(c.careful, "Delete subscriber %s and cancel its pending deliveries?", c.UUID); err != nil {
 		return err
 	}
 	params := fields[client.DeleteSubscriberParams](s)

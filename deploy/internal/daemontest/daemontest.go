@@ -1,5 +1,5 @@
-// Package daemontest builds the daemon and runs it as a process, for tests of what it is
-// installed with.
+// Package daemontest builds the daemon and runs it as a process, for tests of the image, the
+// packages, the chart and the compose file.
 package daemontest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Patience is how long something may take on a busy machine.
+// Patience is the time-out of tests on a busy machine.
 const Patience = 5 * time.Minute
 
 // Build builds the daemon for this machine.
@@ -83,7 +83,7 @@ func Start(tb testing.TB, cmd *exec.Cmd) *Daemon {
 	return nil
 }
 
-// RunsAs reports whether the process has this user, and no other in reserve.
+// RunsAs reports whether all user ids of the process (real, effective, saved) are this user.
 func (d *Daemon) RunsAs(user uint32) bool {
 	d.tb.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
@@ -93,8 +93,8 @@ func (d *Daemon) RunsAs(user uint32) bool {
 	return regexp.MustCompile(fmt.Sprintf(`(?m)^Uid:(\t%d){4}$`, user)).Match(status)
 }
 
-// Ask makes a request by mutual TLS with the files of 'certs dev' in dir, without a token:
-// the answer is that one is missing.
+// Ask makes a request over mutual TLS with the files of 'certs dev' in dir, without a token. It
+// fails the test unless the answer is 401.
 func (d *Daemon) Ask(dir, path string) {
 	d.tb.Helper()
 	status, body := NewClient(d.tb, dir).do(d.tb, http.MethodGet, "https://"+d.Address+path, "", "")
@@ -103,7 +103,7 @@ func (d *Daemon) Ask(dir, path string) {
 	}
 }
 
-// Client makes requests by mutual TLS.
+// Client makes requests over mutual TLS.
 type Client struct {
 	Token string // sent when it is not ""
 

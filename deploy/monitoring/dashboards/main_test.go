@@ -28,12 +28,12 @@ func TestDashboardsAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if read(t, b.path()) != string(text) {
-			t.Errorf("%s is not what boards.go says: run make generate", b.path())
+			t.Errorf("%s differs from boards.go: run make generate", b.path())
 		}
 	}
 }
 
-// Grafana's schema knows every field of what is imported.
+// Grafana's schema has every field of the dashboards.
 func TestDashboardsFitTheSchema(t *testing.T) {
 	for _, b := range boards {
 		var board dashboard.Dashboard
@@ -43,7 +43,7 @@ func TestDashboardsFitTheSchema(t *testing.T) {
 	}
 }
 
-// Every query is one to Prometheus's parser, and names only what there is.
+// Prometheus can parse every query, and every metric in it exists.
 func TestQueries(t *testing.T) {
 	known := map[string]bool{"up": true, "ALERTS": true, "process_cpu_seconds_total": true, "process_resident_memory_bytes": true}
 	for _, m := range regexp.MustCompile("\n\\| `(spendhook_[a-z0-9_]+)`").FindAllStringSubmatch(read(t, root+"docs/metrics.md"), -1) {
@@ -79,7 +79,7 @@ func checkQuery(t *testing.T, where, text string, known map[string]bool) {
 				}
 			}
 			if !known[name] {
-				t.Errorf("%s names %s, which there is not", where, selector.Name)
+				t.Errorf("%s names %s, which does not exist", where, selector.Name)
 			}
 		}
 		return nil

@@ -15,7 +15,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/keys"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
@@ -388,14 +388,41 @@ func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Reco
 	return out, nil
 }
 
+// Kept reports which deliveries have a record that is not damaged, in one round trip.
+func (r *Reader) Kept(ctx context.Context, refs []delivery.Ref) ([]bool, error) {
+	pipe := r.client.Pipeline()
+	records := make([]*redis.StringCmd, len(refs))
+	for i, r := range refs {
+		records[i] = pipe.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String())
+	}
+	if pipe.Len() == 0 {
+		return nil, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("look for deliveries: %w", err)
+	}
+	out := make([]bool, len(refs))
+	for i, c := range records {
+		text, err := c.Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("look for deliveries: %w", err)
+		}
+		if err == nil {
+			_, err = delivery.Decode(text)
+		}
+		out[i] = err == nil
+	}
+	return out, nil
+}
+
 // waiting is what the endpoint queue knows of a live delivery that its record does not
 // say.
 type waiting struct{ busy, paused *redis.BoolCmd }
 
 func askWaiting(ctx context.Context, pipe redis.Pipeliner, r delivery.Ref) waiting {
 	return waiting{
-		busy:   pipe.HExists(ctx, workqueue.InFlightKey(r.Company, r.Subscriber), r.ID),
-		paused: pipe.HExists(ctx, workqueue.EndpointKey(r.Company, r.Subscriber), "paused"),
+		busy:   pipe.HExists(ctx, queues.InFlightKey(r.Company, r.Subscriber), r.ID),
+		paused: pipe.HExists(ctx, queues.EndpointKey(r.Company, r.Subscriber), "paused"),
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/script"
@@ -18,7 +18,7 @@ import (
 //go:embed lua/compact.lua
 var compactSource string
 
-var compactScript = workqueue.Script(layout.Lua()+layout.StubLua()+lib+compactSource, true)
+var compactScript = queues.Script(layout.Lua()+layout.StubLua()+lib+compactSource, true)
 
 // Bounds of one call of Compact for one partition.
 const (
@@ -56,7 +56,7 @@ func (s *Store) CompactionDue(ctx context.Context, now time.Time, partitions []i
 func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (compacted int, more bool, err error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
-		calls[i] = &script.Call{Script: compactScript, Keys: workqueue.Keys(p), Args: []any{
+		calls[i] = &script.Call{Script: compactScript, Keys: queues.Keys(p), Args: []any{
 			partition.Prefix(p), now.UnixMilli(), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes,
 		}}
 	}

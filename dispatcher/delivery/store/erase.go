@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -16,7 +16,7 @@ import (
 //go:embed lua/erase.lua
 var eraseSource string
 
-var eraseScript = workqueue.Script(layout.Lua()+layout.StubLua()+lib+eraseSource, true)
+var eraseScript = queues.Script(layout.Lua()+layout.StubLua()+lib+eraseSource, true)
 
 // ErrOpen means that an event is not settled: deliveries of it are open, or it is in
 // quarantine.
@@ -65,7 +65,7 @@ func (s *Store) EraseAll(ctx context.Context, refs []events.Ref, damaged bool) (
 func eraseCall(ref events.Ref, damaged bool) *script.Call {
 	p := partition.Of(ref.Company)
 	return &script.Call{
-		Script: eraseScript, Keys: workqueue.Keys(p),
+		Script: eraseScript, Keys: queues.Keys(p),
 		Args: []any{partition.Prefix(p), ref.Company.String(), ref.ID, flag(damaged)},
 	}
 }

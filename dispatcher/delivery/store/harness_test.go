@@ -15,7 +15,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
@@ -59,7 +59,7 @@ func newHarness(t *testing.T) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &harness{company: uuid.New(), now: time.Now().Truncate(time.Millisecond), claim: workqueue.Script(string(source), true)}
+	h := &harness{company: uuid.New(), now: time.Now().Truncate(time.Millisecond), claim: queues.Script(string(source), true)}
 	clock := func() time.Time { return h.now }
 	h.Store = New(Options{
 		Client: client, Policy: harnessPolicy, BreakerPause: time.Hour, BreakerFailures: 1000, Now: clock,
@@ -91,7 +91,7 @@ func (h *harness) claimOnce(t tester, n int) (out claimed) {
 	t.Helper()
 	p := partition.Of(h.company)
 	h.claims++
-	reply, err := h.claim.Run(t.Context(), h.client, workqueue.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
+	reply, err := h.claim.Run(t.Context(), h.client, queues.Keys(p), partition.Prefix(p), testReplica, h.claims, n, 1<<20, n, 100, 1000, 4, n, 256).Slice()
 	if err != nil || len(reply) < 3 {
 		t.Fatalf("claim: %v, %v", reply, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/keys"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -335,8 +335,8 @@ func (m *model) checkIndexes() {
 		m.sameSet(layout.OfSubscriberKey(c, sub), all[sub])
 		m.sameSet(keys.LiveOfSubscriber(c, sub), live[sub])
 		m.sameSet(keys.DeadOfSubscriber(c, sub), dead[sub])
-		m.sameSet(workqueue.EndpointQueueKey(c, sub), queued[sub])
-		m.same("in flight", m.h.client.HKeys(m.t.Context(), workqueue.InFlightKey(c, sub)).Val(), inFlight[sub])
+		m.sameSet(queues.EndpointQueueKey(c, sub), queued[sub])
+		m.same("in flight", m.h.client.HKeys(m.t.Context(), queues.InFlightKey(c, sub)).Val(), inFlight[sub])
 	}
 	m.sameSet(keys.LiveOfCompany(c), liveOfAll)
 	m.sameSet(keys.DeadOfCompany(c), deadOfAll)

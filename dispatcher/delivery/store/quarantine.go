@@ -11,7 +11,8 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -22,7 +23,7 @@ var (
 	//go:embed lua/drop.lua
 	dropSource string
 
-	dropScript = workqueue.Script(layout.Lua()+lib+dropSource, true)
+	dropScript = queues.Script(layout.Lua()+lib+dropSource, true)
 )
 
 // dropTries is how often a delivery is read again that changes meanwhile.
@@ -32,13 +33,13 @@ var errContended = errors.New("the delivery keeps changing")
 
 // DropQuarantined gives up an entry of the quarantine: an event is pending no
 // more, a delivery is cancelled, or forgotten when its record cannot be read.
-// workqueue.ErrNotQuarantined when there is none; ErrInFlight while an attempt is
+// quarantine.ErrNotFound when there is none; ErrInFlight while an attempt is
 // under way. Calling it again is safe.
-func (s *Store) DropQuarantined(ctx context.Context, e workqueue.Quarantined) error {
+func (s *Store) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	p := partition.Of(e.Company)
-	err := s.client.ZScore(ctx, workqueue.QuarantineKey(p), e.Member()).Err()
+	err := s.client.ZScore(ctx, quarantine.Key(p), e.Member()).Err()
 	if isNil(err) {
-		return workqueue.ErrNotQuarantined
+		return quarantine.ErrNotFound
 	}
 	if err != nil {
 		return fmt.Errorf("find quarantined: %w", err)
@@ -56,14 +57,14 @@ func (s *Store) DropQuarantined(ctx context.Context, e workqueue.Quarantined) er
 		return fmt.Errorf("read event: %w", err)
 	}
 	_, damage := layout.Parse(event, text)
-	call := &script.Call{Script: dropScript, Keys: workqueue.Keys(p), Args: append(
+	call := &script.Call{Script: dropScript, Keys: queues.Keys(p), Args: append(
 		s.keeps(s.opts.Now(), ""), partition.Prefix(p), e.Company.String(), e.EventID, sub, flag(recordDamaged), flag(damage != nil),
 	)}
 	if err := script.Run(ctx, s.client, nil, call); err != nil {
 		return fmt.Errorf("drop quarantined: %w", err)
 	}
 	if call.Reply() != int64(1) {
-		return workqueue.ErrNotQuarantined
+		return quarantine.ErrNotFound
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/keys"
 	"spendhook/dispatcher/delivery/lifecycle"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -244,7 +244,7 @@ func TestChangeOfAnOlderVersionIsRefused(t *testing.T) {
 	if records, err := s.Get(t.Context(), []delivery.Ref{r}); err != nil || records[0].Status != delivery.StatusDead {
 		t.Errorf("record = %+v, %v", records[0], err)
 	}
-	if n := s.client.Exists(t.Context(), workqueue.EndpointQueueKey(r.Company, r.Subscriber)).Val(); n != 0 {
+	if n := s.client.Exists(t.Context(), queues.EndpointQueueKey(r.Company, r.Subscriber)).Val(); n != 0 {
 		t.Error("it waits in the endpoint queue")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/query"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/events/operational"
@@ -33,8 +33,8 @@ var (
 	//go:embed lua/delivered.lua
 	deliveredSource string
 
-	recordScript    = workqueue.Script(operational.Lua()+lib+recordSource, true)
-	deliveredScript = workqueue.Script(layout.Lua()+lib+deliveredSource, true)
+	recordScript    = queues.Script(operational.Lua()+lib+recordSource, true)
+	deliveredScript = queues.Script(layout.Lua()+lib+deliveredSource, true)
 )
 
 // Options configures New; all are required.
@@ -221,7 +221,7 @@ func (s *Store) recordCall(group []*Write, now time.Time, replica string) *scrip
 				c.due(now), c.flags(), millis(c.Pause), c.Notice)
 		}
 	}
-	return &script.Call{Script: recordScript, Keys: workqueue.Keys(partition.Of(group[0].Event.Company)), Args: args}
+	return &script.Call{Script: recordScript, Keys: queues.Keys(partition.Of(group[0].Event.Company)), Args: args}
 }
 
 // due is how many ms after now the delivery is due, "" for never. It is relative,
@@ -305,7 +305,7 @@ func (s *Store) deliveredCall(group []*Write, now time.Time, replica string) *sc
 		args = append(args, sub.company, sub.subscriber.String())
 	}
 	return &script.Call{
-		Script: deliveredScript, Keys: workqueue.Keys(partition.Of(group[0].Event.Company)),
+		Script: deliveredScript, Keys: queues.Keys(partition.Of(group[0].Event.Company)),
 		Args: append(args, aboutDeliveries...),
 	}
 }

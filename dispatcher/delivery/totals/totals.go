@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery/keys"
-	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/layout"
 )
 
@@ -60,7 +60,7 @@ func (r *Reader) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UU
 		rest := askStats(ctx, pipe, keys.LiveOfSubscriber(company, sub), keys.DeadOfSubscriber(company, sub))
 		waiting := r.askDue(ctx, pipe, company, sub)
 		first := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-			Key: workqueue.EndpointQueueKey(company, sub), ByScore: true, Start: "-inf", Stop: "(" + workqueue.InOrder, Count: 1,
+			Key: queues.EndpointQueueKey(company, sub), ByScore: true, Start: "-inf", Stop: "(" + queues.InOrder, Count: 1,
 		})
 		answers[i] = func() Stats {
 			out := rest()
@@ -156,8 +156,8 @@ func (r *Reader) Waiting(ctx context.Context, company uuid.UUID, subscribers ...
 
 // askDue counts what is due in an endpoint queue once pipe was sent.
 func (r *Reader) askDue(ctx context.Context, pipe redis.Pipeliner, company, subscriber uuid.UUID) (due func() int64) {
-	queue, now := workqueue.EndpointQueueKey(company, subscriber), strconv.FormatInt(r.now().UnixMilli(), 10)
+	queue, now := queues.EndpointQueueKey(company, subscriber), strconv.FormatInt(r.now().UnixMilli(), 10)
 	all := pipe.ZCard(ctx, queue)
-	later := pipe.ZCount(ctx, queue, "("+now, "("+workqueue.InOrder)
+	later := pipe.ZCount(ctx, queue, "("+now, "("+queues.InOrder)
 	return func() int64 { return all.Val() - later.Val() }
 }

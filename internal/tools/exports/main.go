@@ -1,7 +1,7 @@
 // Command exports prints, for each package of the module, how many names it exports:
 // types, functions, variables, constants and methods, but neither the constants of an
-// enumeration nor errors that a caller branches on. With -check it prints instead the
-// names that no other package and no test of one uses, and fails when there is one.
+// enumeration nor errors that callers check for. With -check it prints the names that no other
+// package and no test of one uses, and fails if there are any.
 package main
 
 import (
@@ -43,7 +43,8 @@ type listed struct {
 
 func (p listed) ours() bool { return p.Module != nil && p.Module.Main }
 
-// counted reports whether others import the package. What tests share is for them alone.
+// counted reports whether to count the exports of the package: not of commands and test
+// helpers.
 func (p listed) counted() bool {
 	return p.ours() && p.Name != "main" && !strings.HasSuffix(p.Name, "test")
 }
@@ -196,8 +197,8 @@ func (m *module) read(p listed) error {
 	return nil
 }
 
-// test notes what a test selects, of any package that it imports: by name alone, since
-// tests are not type-checked.
+// test notes the names that a test selects from the packages that it imports. It compares only
+// names: tests are not type-checked.
 func (m *module) test(of string, f *ast.File) {
 	var imported []string
 	for _, i := range f.Imports {

@@ -1,0 +1,88 @@
+// Package backlog measures the work that waits: how much of it there is, for how long
+// the oldest has waited, and which companies have the most.
+package backlog
+
+import (
+	"context"
+	_ "embed" // the script
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+// Total is what waits in some partitions.
+type Total struct {
+	Pending int64 // events that are not settled
+	// OldestDue is how long the work has waited that is due for longest and that
+	// its receiver does not hold; 0: there is none.
+	OldestDue time.Duration
+
+	Quarantined int64 // entries of the quarantine
+
+	byPartition map[int]int64 // pending events
+}
+
+//go:embed lua/backlog.lua
+var backlogSource string
+
+var backlogScript = queues.Script(backlogSource, true)
+
+// passedMoved is for how long a company counts as still being passed by.
+const passedMoved = 15 * time.Second
+
+// Meter measures what waits in Redis. Make it with New.
+type Meter struct {
+	client      redis.UniversalClient
+	passedSince func(company uuid.UUID, at time.Time) bool
+	known       []Company   // by the last call of Largest, the most first
+	from        map[int]int // where the next page of a partition begins
+}
+
+// New returns a Meter. passedSince tells whether work of a company was left where it is,
+// at the time or later, since its receivers hold it; nil: of none.
+func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
+	if passedSince == nil {
+		passedSince = func(uuid.UUID, time.Time) bool { return false }
+	}
+	return &Meter{client: client, passedSince: passedSince}
+}
+
+// Measure measures what waits in partitions. It is safe for concurrent use.
+func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
+	calls := make([]*script.Call, len(partitions))
+	for i, p := range partitions {
+		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p)}}
+	}
+	if err := script.Run(ctx, m.client, nil, calls...); err != nil {
+		return Total{}, fmt.Errorf("measure backlog: %w", err)
+	}
+	lately := time.Now().Add(-passedMoved) //nolint:forbidigo // for metrics
+	t := Total{byPartition: make(map[int]int64, len(partitions))}
+	for i, c := range calls {
+		reply, _ := c.Reply().([]any)
+		if len(reply) < 3 {
+			continue
+		}
+		pending, _ := reply[0].(int64)
+		waited, _ := reply[1].(int64)
+		quarantined, _ := reply[2].(int64)
+		t.Pending += pending
+		t.Quarantined += quarantined
+		t.byPartition[partitions[i]] = pending
+		for at := 3; at+1 < len(reply); at += 2 {
+			name, _ := reply[at].(string)
+			company, err := uuid.Parse(name)
+			if of, _ := reply[at+1].(int64); err == nil && !m.passedSince(company, lately) {
+				waited = max(waited, of)
+			}
+		}
+		t.OldestDue = max(t.OldestDue, time.Duration(waited)*time.Millisecond)
+	}
+	return t, nil
+}

@@ -1,0 +1,164 @@
+package backlog_test
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/events"
+	"spendhook/events/publish"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// testPartition holds the companies of most tests.
+const testPartition = 7
+
+// companies makes up n companies of one partition.
+func companies(p, n int) []uuid.UUID {
+	var out []uuid.UUID
+	for i := uint32(1); len(out) < n; i++ {
+		id := uuid.UUID{6: 0x40, 8: 0x80}
+		binary.BigEndian.PutUint32(id[12:], i)
+		if partition.Of(id) == p {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// bench accepts events of a Redis of its own, which nobody claims, and measures them.
+type bench struct {
+	t      *testing.T
+	meter  *backlog.Meter
+	events *publish.Publisher
+	passed map[uuid.UUID]bool
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	client := redistest.New(t)
+	b := &bench{t: t, passed: map[uuid.UUID]bool{}}
+	b.meter = backlog.New(client, func(company uuid.UUID, _ time.Time) bool { return b.passed[company] })
+	b.events = publish.New(publish.Options{Client: client, Retention: time.Hour, Wake: func(context.Context, []int) {}})
+	t.Cleanup(b.events.Close)
+	return b
+}
+
+// accept stores n events of a company.
+func (b *bench) accept(company uuid.UUID, n int) {
+	b.t.Helper()
+	batch := make([]events.Event, n)
+	for i := range batch {
+		batch[i] = events.Event{ID: uuid.NewString(), CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now()}
+	}
+	results, err := b.events.Accept(b.t.Context(), batch)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			b.t.Fatal(r.Err)
+		}
+	}
+}
+
+// measure measures what waits in the test's partition.
+func (b *bench) measure() backlog.Total {
+	b.t.Helper()
+	total, err := b.meter.Measure(b.t.Context(), []int{testPartition})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return total
+}
+
+// awaitDue waits until some work has waited that no receiver holds.
+func (b *bench) awaitDue() {
+	b.t.Helper()
+	for late := time.Now().Add(time.Minute); b.measure().OldestDue == 0; {
+		if time.Now().After(late) {
+			b.t.Fatal("no work has waited")
+		}
+	}
+}
+
+// Work that waits since its company holds its share of a replica is held by its
+// receivers; that of another company is not hidden by it.
+func TestOldestDueLeavesOutWhatReceiversHold(t *testing.T) {
+	t.Parallel()
+	b, all := newBench(t), companies(testPartition, 2)
+	b.accept(all[0], 1)
+	b.awaitDue()
+	b.passed[all[0]] = true
+	if total := b.measure(); total.OldestDue != 0 || total.Pending != 1 {
+		t.Errorf("passed by, %+v", total)
+	}
+	b.accept(all[1], 1)
+	b.awaitDue()
+}
+
+// The companies with the most pending events are found among many, and forgotten
+// once they have none.
+func TestLargestCompanies(t *testing.T) {
+	t.Parallel()
+	b, all := newBench(t), companies(testPartition, 450)
+	for i, n := range map[int]int{0: 30, 1: 20, 2: 10} { // the first accepted come last in the list of companies
+		b.accept(all[i], n)
+	}
+	for _, c := range all[3:] {
+		b.accept(c, 1)
+	}
+	want := []backlog.Company{{all[0], 30}, {all[1], 20}, {all[2], 10}}
+	largest := func() []backlog.Company {
+		got, err := b.meter.Largest(t.Context(), b.measure(), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := largest(); len(got) != 3 {
+		t.Errorf("the first page has %v", got)
+	}
+	largest()
+	if got := largest(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := largest(); !slices.Equal(got, want) { // what is known stays known
+		t.Errorf("then %v", got)
+	}
+	if got, err := b.meter.Largest(t.Context(), backlog.Total{}, 3); err != nil || len(got) != 0 { // the partition is another replica's now
+		t.Errorf("of no partition %v %v", got, err)
+	}
+}
+
+// The largest companies of several partitions are found together.
+func TestLargestOfSeveralPartitions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var partitions []int
+	var want []backlog.Company
+	for p := range 5 {
+		partitions = append(partitions, p)
+		for i, c := range companies(p, 2) {
+			n := 10*(5-p) + 5*(1-i)
+			b.accept(c, n)
+			want = append(want, backlog.Company{Company: c, Pending: int64(n)})
+		}
+	}
+	for range 2 {
+		total, err := b.meter.Measure(t.Context(), partitions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.meter.Largest(t.Context(), total, 2)
+		if err != nil || !slices.Equal(got, want[:2]) {
+			t.Errorf("%v %v, want %v", got, err, want[:2])
+		}
+	}
+}

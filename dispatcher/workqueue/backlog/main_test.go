@@ -1,0 +1,9 @@
+package backlog_test
+
+import (
+	"testing"
+
+	"spendhook/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

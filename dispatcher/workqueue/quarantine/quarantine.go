@@ -1,0 +1,287 @@
+// Package quarantine keeps work and subscribers that could not be read, out of the
+// way of the rest, until an operator has them tried again or dropped.
+package quarantine
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/cursor"
+	"spendhook/internal/partition"
+	"spendhook/internal/script"
+)
+
+var (
+	//go:embed lua/quarantine.lua
+	moveSource string
+	//go:embed lua/retry.lua
+	retrySource string
+
+	moveScript  = queues.Script(moveSource, true)
+	retryScript = queues.Script(retrySource, true)
+)
+
+// ErrNotFound says that the quarantine has no such entry.
+var ErrNotFound = errors.New("not in the quarantine")
+
+// Key is the quarantine of a partition. Type: sorted set, Entry.Member by the unix ms
+// of its quarantine. Writer: this package and the scripts of package delivery. TTL:
+// none, an operator retries or drops each entry.
+func Key(p int) string { return partition.Prefix(p) + "quarantine" }
+
+// Entry is an event, a delivery or a subscriber that could not be read.
+type Entry struct {
+	Company    uuid.UUID
+	EventID    string     // "": the subscriber itself
+	Subscriber *uuid.UUID // nil: the event itself
+	At         time.Time  // when it was quarantined
+}
+
+// Member is the entry's member of the sorted set at Key.
+func (e Entry) Member() string {
+	member := e.Company.String() + "/" + e.EventID
+	if e.Subscriber != nil {
+		member += "/" + e.Subscriber.String()
+	}
+	return member
+}
+
+// Options configures a Store; all are required.
+type Options struct {
+	Client redis.UniversalClient
+	// Wake has partitions served, by whichever replica has places.
+	Wake func(ctx context.Context, partitions []int)
+	// Kick has this replica serve partitions.
+	Kick func(partitions ...int)
+}
+
+// Store is the quarantine of all partitions, safe for concurrent use.
+type Store struct{ opts Options }
+
+// New returns a Store.
+func New(o Options) *Store { return &Store{opts: o} }
+
+// Move moves claimed work that cannot be read, an event or a delivery, from a
+// replica's note to the quarantine.
+func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
+	p, sub := partition.Of(e.Company), ""
+	if e.Subscriber != nil {
+		sub = e.Subscriber.String()
+	}
+	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), replica, e.Company.String(), e.EventID, sub}}
+	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+		return fmt.Errorf("quarantine: %w", err)
+	}
+	if wake, _ := call.Reply().(int64); wake == 1 {
+		s.opts.Kick(p)
+	}
+	return nil
+}
+
+// AddSubscriber lists a subscriber that cannot be read, and reports whether it was
+// not listed before.
+func (s *Store) AddSubscriber(ctx context.Context, company, subscriber uuid.UUID, now time.Time) (added bool, err error) {
+	e := Entry{Company: company, Subscriber: &subscriber}
+	n, err := s.opts.Client.ZAddNX(ctx, Key(partition.Of(company)), redis.Z{Score: float64(now.UnixMilli()), Member: e.Member()}).Result()
+	if err != nil {
+		return false, fmt.Errorf("quarantine subscriber: %w", err)
+	}
+	return n == 1, nil
+}
+
+// Has reports whether there is such an entry.
+func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
+	err := s.opts.Client.ZScore(ctx, Key(partition.Of(e.Company)), e.Member()).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("find quarantined: %w", err)
+	}
+	return err == nil, nil
+}
+
+// Forget drops an entry whose subject is gone.
+func (s *Store) Forget(ctx context.Context, e Entry) error {
+	n, err := s.opts.Client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
+	if err != nil {
+		return fmt.Errorf("forget quarantined: %w", err)
+	}
+	if n == 0 {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// Filter selects entries. Size is 1..100, 0 meaning 20.
+type Filter struct {
+	Company *uuid.UUID // nil: of all
+	Size    int
+	Cursor  string // Page.Next of the page before
+}
+
+// Page is a part of the quarantine. A page may be short while there are
+// more; Next is "" on the last.
+type Page struct {
+	Items []Entry
+	Next  string
+}
+
+// Bounds of one page.
+const (
+	defaultSize = 20
+	maxSize     = 100
+	readSize    = 1000 // entries of one read: more than are added in a millisecond
+	maxReads    = 20
+)
+
+// List lists what is in the quarantine, for each company the oldest first.
+// cursor.ErrBad when the cursor is not of this list.
+func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
+	first, last := 0, partition.Count-1
+	if f.Company != nil {
+		first = partition.Of(*f.Company)
+		last = first
+	}
+	at, filter := spot{Partition: first}, fmt.Sprint(f.Company)
+	if err := cursor.Decode(f.Cursor, "quarantine", filter, &at); err != nil {
+		return Page{}, err
+	}
+	if at.Partition < first || at.Partition > last || at.MS < 0 {
+		return Page{}, cursor.ErrBad
+	}
+	l := &page{client: s.opts.Client, filter: f, at: at, size: defaultSize, reads: maxReads}
+	if f.Size > 0 {
+		l.size = min(f.Size, maxSize)
+	}
+	partitions, err := s.occupied(ctx, at.Partition, last)
+	if err != nil {
+		return Page{}, err
+	}
+	for _, p := range partitions {
+		if p != l.at.Partition {
+			l.at = spot{Partition: p}
+		}
+		if more, err := l.read(ctx); err != nil || more {
+			return Page{Items: l.items, Next: cursor.Encode("quarantine", filter, l.at)}, err
+		}
+	}
+	return Page{Items: l.items}, nil
+}
+
+// occupied lists the partitions from first to last that have entries.
+func (s *Store) occupied(ctx context.Context, first, last int) ([]int, error) {
+	pipe := s.opts.Client.Pipeline()
+	counts := make([]*redis.IntCmd, 0, last-first+1)
+	for p := first; p <= last; p++ {
+		counts = append(counts, pipe.ZCard(ctx, Key(p)))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("count quarantine: %w", err)
+	}
+	var found []int
+	for i, n := range counts {
+		if n.Val() > 0 {
+			found = append(found, first+i)
+		}
+	}
+	return found, nil
+}
+
+// page is one page under way.
+type page struct {
+	client redis.UniversalClient
+	filter Filter
+	at     spot
+	items  []Entry
+	size   int
+	reads  int // that may still be made
+}
+
+// read goes on after l.at in its partition. more says that the page is full, or
+// that it took enough, before all was read.
+func (l *page) read(ctx context.Context) (more bool, err error) {
+	for {
+		if l.reads--; l.reads < 0 {
+			return true, nil
+		}
+		entries, err := l.client.ZRangeByScoreWithScores(ctx, Key(l.at.Partition), &redis.ZRangeBy{
+			Min: strconv.FormatInt(l.at.MS, 10), Max: "+inf", Count: readSize,
+		}).Result()
+		if err != nil {
+			return false, fmt.Errorf("read quarantine: %w", err)
+		}
+		for _, z := range entries {
+			member, _ := z.Member.(string)
+			next := spot{Partition: l.at.Partition, MS: int64(z.Score), Member: member}
+			if next.MS == l.at.MS && member <= l.at.Member {
+				continue
+			}
+			if len(l.items) == l.size {
+				return true, nil
+			}
+			l.at = next
+			e, ok := parse(member, next.MS)
+			if ok && (l.filter.Company == nil || e.Company == *l.filter.Company) {
+				l.items = append(l.items, e)
+			}
+		}
+		if len(entries) < readSize {
+			return false, nil
+		}
+	}
+}
+
+func parse(member string, ms int64) (Entry, bool) {
+	parts := strings.Split(member, "/")
+	if len(parts) < 2 || len(parts) > 3 {
+		return Entry{}, false
+	}
+	company, err := uuid.Parse(parts[0])
+	if err != nil {
+		return Entry{}, false
+	}
+	e := Entry{Company: company, EventID: parts[1], At: time.UnixMilli(ms).UTC()}
+	if len(parts) == 3 {
+		subscriber, err := uuid.Parse(parts[2])
+		if err != nil {
+			return Entry{}, false
+		}
+		e.Subscriber = &subscriber
+	}
+	return e, true
+}
+
+// spot is a place in the quarantine: just after a member, which may be gone, or
+// at the start of a partition.
+type spot struct {
+	Partition int    `json:"p"`
+	MS        int64  `json:"t,omitzero"`
+	Member    string `json:"m,omitzero"`
+}
+
+// Retry has an entry tried again. ErrNotFound when there is none.
+func (s *Store) Retry(ctx context.Context, e Entry) error {
+	p, sub := partition.Of(e.Company), ""
+	if e.Subscriber != nil {
+		sub = e.Subscriber.String()
+	}
+	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), e.Company.String(), e.EventID, sub}}
+	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+		return fmt.Errorf("retry quarantined: %w", err)
+	}
+	reply, _ := call.Reply().([]any)
+	if len(reply) != 2 || reply[0] != int64(1) {
+		return ErrNotFound
+	}
+	if reply[1] == int64(1) {
+		s.opts.Wake(ctx, []int{p})
+	}
+	return nil
+}

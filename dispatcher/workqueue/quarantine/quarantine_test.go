@@ -1,0 +1,257 @@
+package quarantine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/backlog"
+	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/internal/cursor"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+)
+
+// bench is a quarantine and the queue beside it. What the queue claims arrives at
+// taken, with the name that it was claimed under.
+type bench struct {
+	*quarantine.Store
+
+	queue  *workqueue.Queue
+	t      *testing.T
+	client redis.UniversalClient
+	taken  chan takenBatch
+}
+
+type takenBatch struct {
+	replica string
+	workqueue.Batch
+}
+
+// everything lets each company claim as much as it likes.
+type everything struct{}
+
+func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
+func (everything) Refused(uuid.UUID) bool            { return false }
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	q := &bench{t: t, client: redistest.New(t), taken: make(chan takenBatch, 100)}
+	q.queue = workqueue.New(workqueue.Options{
+		Client: q.client, Replica: "one", Admission: everything{}, ServiceEvery: 10 * time.Millisecond,
+		Take: func(_ context.Context, replica string, batches []workqueue.Batch) {
+			for _, b := range batches {
+				q.taken <- takenBatch{replica, b}
+			}
+		},
+	})
+	q.Store = quarantine.New(quarantine.Options{Client: q.client, Wake: q.queue.Wake, Kick: q.queue.Kick})
+	return q
+}
+
+// start begins to claim, until the test ends.
+func (q *bench) start() {
+	q.t.Helper()
+	if err := q.queue.Start(q.t.Context()); err != nil {
+		q.t.Fatal(err)
+	}
+	q.t.Cleanup(func() {
+		q.queue.StopClaiming(context.Background())
+		if err := q.queue.Release(context.Background()); err != nil {
+			q.t.Error(err)
+		}
+	})
+}
+
+// next is the next batch that is claimed.
+func (q *bench) next() takenBatch {
+	q.t.Helper()
+	select {
+	case b := <-q.taken:
+		return b
+	case <-time.After(time.Minute):
+		q.t.Fatal("nothing is claimed")
+		return takenBatch{}
+	}
+}
+
+func (q *bench) add(at int64, entries ...quarantine.Entry) {
+	q.t.Helper()
+	for _, e := range entries {
+		if err := q.client.ZAdd(q.t.Context(), quarantine.Key(partition.Of(e.Company)), redis.Z{Score: float64(at), Member: e.Member()}).Err(); err != nil {
+			q.t.Fatal(err)
+		}
+	}
+}
+
+// list reads all pages, each of the given size.
+func (q *bench) list(company *uuid.UUID, size int) []string {
+	q.t.Helper()
+	var all []string
+	f := quarantine.Filter{Company: company, Size: size}
+	for {
+		page, err := q.List(q.t.Context(), f)
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		if len(page.Items) > size {
+			q.t.Fatalf("a page of %d", len(page.Items))
+		}
+		for _, e := range page.Items {
+			all = append(all, e.Member())
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return all
+		}
+	}
+}
+
+func companyKey(company uuid.UUID, kind, more string) string {
+	return partition.Key(company, kind+":"+company.String()+more)
+}
+
+func TestQuarantineIsListed(t *testing.T) {
+	t.Parallel()
+	q := newBench(t)
+	companies := []uuid.UUID{uuid.New(), uuid.New(), uuid.New()}
+	sub := uuid.New()
+	want := map[uuid.UUID][]string{}
+	for i := range 5 {
+		for _, c := range companies {
+			event := quarantine.Entry{Company: c, EventID: fmt.Sprintf("e-%d", i)}
+			delivery := quarantine.Entry{Company: c, EventID: event.EventID, Subscriber: &sub}
+			q.add(int64(1000+i/2), event, delivery) // some at the same moment
+			want[c] = append(want[c], event.Member(), delivery.Member())
+		}
+	}
+	for size := range 12 {
+		all := q.list(nil, size+1)
+		for _, c := range companies {
+			if got := q.list(&c, size+1); !slices.Equal(got, want[c]) {
+				t.Errorf("size %d: %v, want %v", size+1, got, want[c])
+			}
+			mine := slices.DeleteFunc(slices.Clone(all), func(m string) bool { return m[:36] != c.String() })
+			if !slices.Equal(mine, want[c]) {
+				t.Errorf("of all, size %d: %v, want %v", size+1, mine, want[c])
+			}
+		}
+	}
+
+	page, err := q.List(t.Context(), quarantine.Filter{Company: &companies[0], Size: 3})
+	if err != nil || page.Items[1].Subscriber == nil || *page.Items[1].Subscriber != sub || !page.Items[1].At.Equal(time.UnixMilli(1000)) {
+		t.Errorf("%+v %v", page, err)
+	}
+	elsewhere := cursor.Encode("quarantine", companies[0].String(), map[string]int{"p": (partition.Of(companies[0]) + 1) % partition.Count})
+	for _, text := range []string{"!", "AAAA", elsewhere} {
+		if _, err := q.List(t.Context(), quarantine.Filter{Company: &companies[0], Cursor: text}); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("cursor %q: %v", text, err)
+		}
+	}
+	total, err := backlog.New(q.client, nil).Measure(t.Context(), []int{partition.Of(companies[0])})
+	if err != nil || total.Quarantined < 10 {
+		t.Errorf("backlog %+v %v", total, err)
+	}
+}
+
+// A list of one company goes on where many entries of another stand between.
+func TestQuarantineOfOneCompanyAmongManyEntries(t *testing.T) {
+	t.Parallel()
+	q := newBench(t)
+	company := uuid.New()
+	loud := uuid.New()
+	for partition.Of(loud) != partition.Of(company) {
+		loud = uuid.New()
+	}
+	first, last := quarantine.Entry{Company: company, EventID: "first"}, quarantine.Entry{Company: company, EventID: "last"}
+	q.add(1, first)
+	others := make([]redis.Z, 3000)
+	for i := range others {
+		others[i] = redis.Z{Score: float64(2 + i/7), Member: quarantine.Entry{Company: loud, EventID: strconv.Itoa(i)}.Member()}
+	}
+	if err := q.client.ZAdd(t.Context(), quarantine.Key(partition.Of(company)), others...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.add(10_000, last)
+	if got := q.list(&company, 100); !slices.Equal(got, []string{first.Member(), last.Member()}) {
+		t.Errorf("listed %v", got)
+	}
+	if got := q.list(&loud, 100); len(got) != len(others) {
+		t.Errorf("listed %d of %d", len(got), len(others))
+	}
+}
+
+func TestRetriedEventIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	q := newBench(t)
+	e := quarantine.Entry{Company: uuid.New(), EventID: "e"}
+	if err := q.Retry(t.Context(), e); !errors.Is(err, quarantine.ErrNotFound) {
+		t.Fatal(err)
+	}
+	q.add(1000, e)
+	sub := uuid.New()
+	if err := q.client.Set(t.Context(), companyKey(e.Company, "e", ":e"), "Rmended", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.client.HSet(t.Context(), companyKey(e.Company, "d", "/e"), sub.String(), "D1|{}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.start()
+	if err := q.Retry(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	b := q.next()
+	if len(b.Events) != 1 || b.Company != e.Company || b.Events[0].Value != "Rmended" || !slices.Equal(b.Events[0].Known, []uuid.UUID{sub}) {
+		t.Errorf("claimed %+v", b)
+	}
+	if err := q.Retry(t.Context(), e); !errors.Is(err, quarantine.ErrNotFound) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+func TestRetriedDeliveryIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	q := newBench(t)
+	company, sub := uuid.New(), uuid.New()
+	for id, record := range map[string]string{"waits": "P1|{}", "damaged": "}", "delivered": "D2|{}", "flies": "R3|{}"} {
+		if err := q.client.HSet(t.Context(), companyKey(company, "d", "/"+id), sub.String(), record).Err(); err != nil {
+			t.Fatal(err)
+		}
+		q.add(1000, quarantine.Entry{Company: company, EventID: id, Subscriber: &sub})
+	}
+	if err := q.client.HSet(t.Context(), queues.InFlightKey(company, sub), "flies", "another").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"waits", "damaged", "delivered", "flies"} {
+		if err := q.Retry(t.Context(), quarantine.Entry{Company: company, EventID: id, Subscriber: &sub}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queued, err := q.client.ZRange(t.Context(), queues.EndpointQueueKey(company, sub), 0, -1).Result()
+	slices.Sort(queued)
+	if err != nil || !slices.Equal(queued, []string{"damaged", "waits"}) {
+		t.Errorf("queued %v %v", queued, err)
+	}
+	if left := q.list(&company, 10); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+	q.start()
+	var claimed []string
+	for len(claimed) < 2 {
+		for _, d := range q.next().Deliveries {
+			claimed = append(claimed, d.EventID)
+		}
+	}
+	slices.Sort(claimed)
+	if !slices.Equal(claimed, []string{"damaged", "waits"}) {
+		t.Errorf("claimed %v", claimed)
+	}
+}

@@ -1,0 +1,30 @@
+// Package queues is how waiting work is kept in Redis: the keys of the ready queues
+// and endpoint queues, and the Lua functions of every script that moves work.
+package queues
+
+import (
+	_ "embed" // the functions
+
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/internal/partition"
+)
+
+//go:embed lua/lib.lua
+var lib string
+
+// Script makes a script of source that may call the functions of lua/lib.lua,
+// and calls check with the partitions that it writes, before all else.
+// With whenFull it also runs while Redis is at its memory limit, where Redis
+// refuses writes to every other script.
+func Script(source string, whenFull bool) *redis.Script {
+	head := "#!lua\n"
+	if whenFull {
+		head = "#!lua flags=allow-oom\n"
+	}
+	return redis.NewScript(head + partition.FormatLua() + lib + source)
+}
+
+// Keys are what a call of a script that moves work of partition p must declare
+// first, whatever else it declares: a real key, and one that never exists.
+func Keys(p int) []string { return []string{DueKey(p), AbsentKey(p)} }

@@ -1,0 +1,209 @@
+package storedformat_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/dispatcher/workqueue/quarantine"
+	"spendhook/dispatcher/workqueue/storedformat"
+	"spendhook/events"
+	"spendhook/events/publish"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers"
+)
+
+// plenty lets every company claim.
+type plenty struct{}
+
+func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
+func (plenty) Refused(uuid.UUID) bool            { return false }
+
+// newQueue makes a replica and a channel of the companies whose work it claimed.
+func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
+	claimed := make(chan uuid.UUID, 100)
+	q := workqueue.New(workqueue.Options{
+		Client: client, Replica: uuid.NewString(), Admission: plenty{},
+		Take: func(_ context.Context, _ string, batches []workqueue.Batch) {
+			for _, b := range batches {
+				claimed <- b.Company
+			}
+		},
+	})
+	return q, claimed
+}
+
+func stop(t *testing.T, q *workqueue.Queue) {
+	t.Helper()
+	q.StopClaiming(t.Context())
+	_ = q.Release(context.Background()) // a refused one cannot
+}
+
+func accept(t *testing.T, client redis.UniversalClient, company uuid.UUID) (events.Ref, error) {
+	t.Helper()
+	p := publish.New(publish.Options{
+		Client: client, Retention: time.Hour, Wake: func(context.Context, []int) {},
+	})
+	defer p.Close()
+	e := events.Event{ID: uuid.NewString(), CompanyUUID: company, Type: "PAYMENT_PAID", Timestamp: time.Now()}
+	results, err := p.Accept(t.Context(), []events.Event{e})
+	if err == nil {
+		err = results[0].Err
+	}
+	return events.Ref{Company: company, ID: e.ID}, err
+}
+
+func wantRefused(t *testing.T, what string, err error, p int) {
+	t.Helper()
+	format, ok := errors.AsType[*partition.FormatError](partition.CheckedError(err))
+	if !ok || *format != (partition.FormatError{Partition: p, Format: 2}) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// What is stored in a format that this build does not read is changed by none of
+// its scripts, and stays for those that read it.
+func TestNewerFormatIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := redistest.Start(t, redistest.Options{}).Client()
+	company := uuid.New()
+	p := partition.Of(company)
+	q, claimed := newQueue(client)
+	if err := q.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, q)
+	if err := q.Refused(); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := accept(t, client, company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(ctx, partition.FormatKey(p), 2, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = accept(t, client, company)
+	wantRefused(t, "accept", err, p)
+	if !errors.Is(err, events.ErrUnavailable) {
+		t.Errorf("accept: %v is not unavailable", err)
+	}
+
+	record := delivery.NewRecord(events.Stored{Event: events.Event{Type: "PAYMENT_PAID"}, AcceptedAt: time.Now()})
+	kept := store.New(store.Options{Client: client, Policy: lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour}})
+	for _, status := range []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying} { // two scripts
+		next := *record
+		next.Status = status
+		write := store.Write{Event: ref, Matched: true, Changes: []store.Change{
+			{Ref: delivery.Ref{Ref: ref, Subscriber: uuid.New()}, Base: record, Next: &next},
+		}}
+		recorded, _, err := kept.Record(ctx, time.Now(), "a replica", []store.Write{write})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, "record "+string(status), recorded[0].Err, p)
+	}
+
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), MaxPerCompany: 10})
+	_, err = subs.Create(ctx, company, subscribers.Settings{
+		Name: new("n"), CallbackURL: new("https://example.com/"), Events: new([]string{"PAYMENT_PAID"}),
+	})
+	wantRefused(t, "create subscriber", err, p)
+	wantRefused(t, "requeue", q.Requeue(ctx, "a replica", workqueue.Batch{Company: company, Events: []workqueue.Event{{ID: ref.ID}}}), p)
+	unreadable := quarantine.New(quarantine.Options{Client: client, Wake: q.Wake, Kick: q.Kick})
+	wantRefused(t, "quarantine", unreadable.Move(ctx, "a replica", quarantine.Entry{Company: company, EventID: ref.ID}), p)
+	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
+
+	q.Kick(p)
+	for late := time.Now().Add(time.Minute); q.Refused() == nil; runtime.Gosched() {
+		if time.Now().After(late) {
+			t.Fatal("the claim was not refused")
+		}
+	}
+	wantRefused(t, "claim", q.Refused(), p)
+	if len(claimed) > 0 {
+		t.Error("work was claimed")
+	}
+	if n := client.LLen(ctx, partition.Key(company, "q:"+company.String())).Val(); n != 1 {
+		t.Errorf("%d events in the ready queue", n)
+	}
+
+	client.Del(ctx, partition.FormatKey(p)) // as a replica that reads it
+	other, claimed := newQueue(client)
+	if err := other.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, other)
+	select {
+	case <-claimed:
+	case <-time.After(time.Minute):
+		t.Error("the event was not claimed")
+	}
+}
+
+// The format is raised when no living replica is left that does not read it; one
+// that does not does not start then.
+func TestRaiseFormat(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := redistest.Start(t, redistest.Options{}).Client()
+	old, _ := newQueue(client)
+	if err := old.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	before, err := storedformat.Read(ctx, client)
+	if err != nil || len(before.Readers) != 1 || !before.Readers[0].Reads(1) || before.Readers[0].Reads(2) {
+		t.Fatalf("%+v %v", before.Readers, err)
+	}
+	if n, err := storedformat.Raise(ctx, client, 2); n != 0 || !errors.Is(err, storedformat.ErrOldReplica) {
+		t.Errorf("raised %d, %v", n, err)
+	}
+	if after, err := storedformat.Read(ctx, client); err != nil || after.Partitions != before.Partitions {
+		t.Errorf("a refused command has raised partitions: %v", err)
+	}
+	stop(t, old)
+	// One that reads both does not stand in the way.
+	now := client.Time(ctx).Val().UnixMilli()
+	client.ZAdd(ctx, partition.Prefix(0)+"replicas", redis.Z{Score: float64(now), Member: "new"})
+	client.HSet(ctx, partition.Prefix(0)+"reads", "new", "1-2")
+	client.Set(ctx, partition.FormatKey(17), 2, 0) // a command that was interrupted
+	if _, err := storedformat.Raise(ctx, client, 2); err == nil {
+		t.Error("this build has raised partitions beyond what it reads")
+	}
+	client.Del(ctx, partition.FormatKey(17))
+	for p := range partition.Count {
+		client.Del(ctx, partition.FormatKey(p))
+	}
+	if n, err := storedformat.Raise(ctx, client, 2); n != partition.Count || err != nil {
+		t.Errorf("raised %d, %v", n, err)
+	}
+	after, err := storedformat.Read(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, format := range after.Partitions {
+		if format != 2 {
+			t.Errorf("partition %d has format %d", p, format)
+		}
+	}
+	late, _ := newQueue(client)
+	err = late.Start(ctx)
+	wantRefused(t, "start", err, 0)
+	late.StopClaiming(t.Context())
+	_ = late.Release(ctx)
+	if n := client.ZCard(ctx, partition.Prefix(0)+"replicas").Val(); n != 1 {
+		t.Errorf("%d replicas have a heartbeat", n)
+	}
+}

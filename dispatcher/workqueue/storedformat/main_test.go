@@ -1,0 +1,9 @@
+package storedformat_test
+
+import (
+	"testing"
+
+	"spendhook/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,0 +1,44 @@
+// Package column holds the Go values of columns: a UUID is 16 raw bytes, a time is
+// milliseconds since 1970.
+package column
+
+import (
+	"database/sql/driver"
+	"fmt"
+
+	"github.com/google/uuid"
+)
+
+// Key is a UUID as the database holds it: 16 raw bytes.
+type Key uuid.UUID
+
+// Value is what is written.
+func (k Key) Value() (driver.Value, error) { return k[:], nil }
+
+// Scan takes what was read.
+func (k *Key) Scan(src any) error {
+	b, ok := src.([]byte)
+	if !ok || len(b) != len(k) {
+		return fmt.Errorf("a uuid is stored as %T", src)
+	}
+	copy(k[:], b)
+	return nil
+}
+
+// Keys are UUIDs as the database holds them.
+func Keys(ids []uuid.UUID) []Key {
+	out := make([]Key, len(ids))
+	for i, id := range ids {
+		out[i] = Key(id)
+	}
+	return out
+}
+
+// UUID is the UUID that a column keeps, nil for none.
+func (k *Key) UUID() *uuid.UUID {
+	if k == nil {
+		return nil
+	}
+	id := uuid.UUID(*k)
+	return &id
+}

@@ -1,0 +1,68 @@
+// Package lists is what the lists of spend data share: pages, the company, filters by
+// the value of a column.
+package lists
+
+import (
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
+	"spendhook/storage/column"
+)
+
+const (
+	defaultSize = 20
+	maxSize     = 100
+)
+
+// Page names one page of a list. Number counts from 0; Size 0 means 20, and
+// more than 100 means 100.
+type Page struct {
+	Number, Size int
+}
+
+// Limit is the size that is really used.
+func (p Page) Limit() int {
+	if p.Size == 0 {
+		return defaultSize
+	}
+	return min(p.Size, maxSize)
+}
+
+// Offset is how many rows come before the page.
+func (p Page) Offset() int64 { return int64(p.Number) * int64(p.Limit()) }
+
+// Apply narrows q to the rows of the page.
+func (p Page) Apply(q *bun.SelectQuery) *bun.SelectQuery {
+	return q.Limit(int64(p.Limit())).Offset(p.Offset())
+}
+
+// Check reports what is wrong with the page.
+func (p Page) Check(e *invalid.Error) {
+	if p.Number < 0 {
+		e.Add("page", "INVALID", "must be 0 or more")
+	}
+	if p.Size < 0 {
+		e.Add("size", "INVALID", "must be 1 or more")
+	}
+}
+
+// InCompany keeps to one company, or names all of them, so that indexes that
+// begin with the company serve both.
+func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
+	if company == nil {
+		return q.Where("company_uuid IN (SELECT uuid FROM companies)")
+	}
+	return q.Where("company_uuid = ?", column.Key(*company))
+}
+
+// WhereEqual narrows q to the rows that have the value, in capitals, in the
+// column; "" does not narrow.
+func WhereEqual(q *bun.SelectQuery, column, value string) *bun.SelectQuery {
+	if value == "" {
+		return q
+	}
+	return q.Where("? = ?", bun.Ident(column), strings.ToUpper(value))
+}

@@ -1,0 +1,116 @@
+// Package locations reads the locations of companies: one, and lists.
+package locations
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/invalid"
+	"spendhook/storage"
+	"spendhook/storage/column"
+	"spendhook/storage/lists"
+)
+
+// Statuses are those of a location. The list is read-only.
+var Statuses = []string{"ACTIVE", "INACTIVE"}
+
+// Location is a cost center, office, department or team: section 2.5 of the
+// interface specification.
+type Location struct {
+	UUID        uuid.UUID
+	CompanyUUID uuid.UUID
+	Name, Code  string
+	Status      string
+	CreatedAt   time.Time
+}
+
+// Filter narrows a list of locations; zero fields do not. A nil Company
+// means all companies. Without a Page the list is read in parts of 1,000, each of
+// which goes on After the last location of the one before.
+type Filter struct {
+	Company *uuid.UUID
+	Status  string
+	Page    *lists.Page
+	After   *Location
+}
+
+const part = 1000
+
+// Store is the locations of a database. It is safe for concurrent use. Every method
+// returns storage.ErrUnavailable, wrapped, when the database is away or too slow.
+type Store struct{ db *storage.DB }
+
+// New returns the locations of a database.
+func New(db *storage.DB) *Store { return &Store{db: db} }
+
+type row struct {
+	bun.BaseModel `bun:"table:locations,alias:l"`
+
+	UUID        column.Key `bun:"uuid,pk"`
+	CompanyUUID column.Key `bun:"company_uuid"`
+	Name        string     `bun:"name"`
+	Code        string     `bun:"code"`
+	Status      string     `bun:"status"`
+	CreatedAt   int64      `bun:"created_at"`
+}
+
+func (r *row) location() Location {
+	return Location{
+		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), Name: r.Name, Code: r.Code,
+		Status: r.Status, CreatedAt: time.UnixMilli(r.CreatedAt).UTC(),
+	}
+}
+
+// Get reads one location of the company, or returns storage.ErrNotFound.
+func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Location, error) {
+	var r row
+	err := s.db.Query(ctx, "read location", func(ctx context.Context, db bun.IDB) error {
+		return db.NewSelect().Model(&r).Where("uuid = ?", column.Key(id)).Where("company_uuid = ?", column.Key(company)).Scan(ctx)
+	})
+	return r.location(), err
+}
+
+// List reads locations, the first created first and then by uuid, with
+// the number of all that pass the filter, but for After, with which they are not
+// counted. The error may be an *invalid.Error.
+func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int64, err error) {
+	if err := f.check(); err != nil {
+		return nil, 0, err
+	}
+	var rows []row
+	err = s.db.Snapshot(ctx, "list locations", func(ctx context.Context, db bun.IDB) error {
+		q := lists.WhereEqual(lists.InCompany(db.NewSelect().Model(&rows), f.Company), "status", f.Status)
+		if f.After != nil {
+			q = q.Where("(created_at, uuid) > (?, ?)", f.After.CreatedAt.UnixMilli(), column.Key(f.After.UUID))
+		} else if total, err = q.Count(ctx); err != nil {
+			return err
+		}
+		q = q.OrderExpr("created_at, uuid").Limit(part)
+		if f.Page != nil {
+			q = f.Page.Apply(q)
+		}
+		return q.Scan(ctx)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	list = make([]Location, len(rows))
+	for i := range rows {
+		list[i] = rows[i].location()
+	}
+	return list, total, nil
+}
+
+func (f Filter) check() error {
+	var e invalid.Error
+	if f.Page != nil {
+		f.Page.Check(&e)
+	}
+	if f.Status != "" {
+		e.OneOf("status", f.Status, Statuses...)
+	}
+	return e.OrNil()
+}

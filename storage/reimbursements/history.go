@@ -1,0 +1,115 @@
+package reimbursements
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strconv"
+
+	"github.com/uptrace/bun"
+)
+
+const (
+	// maxHistories bounds how many filters' histories are kept: 16 bytes for each
+	// day that has rows, 12 kB for two years, 160 kB for thirty.
+	maxHistories = 256
+	// crowded is how many rows of one day are worth finding one's way among.
+	crowded = 4096
+)
+
+// history counts the reimbursements that pass one filter, by recency or, within
+// one day, by the first byte of their uuid. It gives the exact total and tells
+// where any page begins, so that a page far down costs what the first one does:
+// both begin with a seek. It is exact for one revision of the data, and the
+// revision is read in the same snapshot as the page.
+type history struct {
+	rev   int64
+	steps []step
+}
+
+// step is one value of the counted column; end is how many rows there are up to
+// and including it.
+type step struct {
+	at  int
+	end int64
+}
+
+func (h history) total() int64 {
+	if len(h.steps) == 0 {
+		return 0
+	}
+	return h.steps[len(h.steps)-1].end
+}
+
+// find returns the step that the row at the offset belongs to, and how many
+// rows of the step come before that row.
+func (h history) find(offset int64) (step, int64) {
+	i := sort.Search(len(h.steps), func(i int) bool { return h.steps[i].end > offset })
+	if i == 0 {
+		return h.steps[0], offset
+	}
+	return h.steps[i], offset - h.steps[i-1].end
+}
+
+// ordinal is a counted value: a number, or one byte.
+type ordinal int
+
+// Scan takes what was read.
+func (o *ordinal) Scan(src any) error {
+	switch v := src.(type) {
+	case int64:
+		*o = ordinal(v)
+	case []byte:
+		*o = ordinal(v[0])
+	default:
+		return fmt.Errorf("a counted value is stored as %T", src)
+	}
+	return nil
+}
+
+// count makes the history of the rows of q by the expression, or remembers it.
+// Concurrent calls with the same arguments share one count.
+func (s *Store) count(ctx context.Context, rev int64, q *bun.SelectQuery, by string) (history, error) {
+	q = q.ColumnExpr("? AS at, count(*) AS n", bun.Safe(by)).GroupExpr("?", bun.Safe(by)).OrderExpr("1")
+	name := q.String()
+	known := func() (history, bool) {
+		h, ok := s.histories.Get(name)
+		return h, ok && h.rev == rev
+	}
+	if h, ok := known(); ok {
+		return h, nil
+	}
+	mine := false
+	v, err, _ := s.counting.Do(strconv.FormatInt(rev, 10)+" "+name, func() (any, error) {
+		mine = true
+		if h, ok := known(); ok { // another has just counted
+			return h, nil
+		}
+		h, err := countRows(ctx, q, rev)
+		if err == nil {
+			s.histories.Add(name, h)
+		}
+		return h, err
+	})
+	if err != nil && !mine && ctx.Err() == nil { // it was the other's time that ran out
+		return countRows(ctx, q, rev)
+	}
+	return v.(history), err
+}
+
+func countRows(ctx context.Context, q *bun.SelectQuery, rev int64) (history, error) {
+	var rows []struct {
+		At ordinal `bun:"at"`
+		N  int64   `bun:"n"`
+	}
+	if err := q.Scan(ctx, &rows); err != nil {
+		return history{}, err
+	}
+	h := history{rev: rev, steps: make([]step, len(rows))}
+	var end int64
+	for i, r := range rows {
+		end += r.N
+		h.steps[i] = step{at: int(r.At), end: end}
+	}
+	return h, nil
+}

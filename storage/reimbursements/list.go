@@ -1,0 +1,147 @@
+package reimbursements
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/calendar"
+	"spendhook/internal/money"
+	"spendhook/storage/column"
+)
+
+// sparse is how many rows are quickly sorted, so that the index of the filter
+// serves a page better than the index of the order does.
+const sparse = 2000
+
+type reimbursementRow struct {
+	bun.BaseModel `bun:"table:reimbursements,alias:r"`
+
+	UUID          column.Key `bun:"uuid,pk"`
+	CompanyUUID   column.Key `bun:"company_uuid"`
+	Recency       int64      `bun:"recency"`
+	Status        string     `bun:"status"`
+	Category      *int32     `bun:"category"`
+	RequesterUUID column.Key `bun:"requester_uuid"`
+	CreationDay   int64      `bun:"creation_day"`
+	ExpenseDay    *int64     `bun:"expense_day"`
+	ApprovalDay   *int64     `bun:"approval_day"`
+	PaymentDay    *int64     `bun:"payment_day"`
+	Amount        int64      `bun:"amount"`
+	Currency      string     `bun:"currency"`
+	Detail        string     `bun:"detail"`
+	RequesterName string     `bun:"requester_name,scanonly"`
+}
+
+// List reads one page, the latest updated first and then by uuid,
+// with the number of all that pass the filter. The error may be an
+// *invalid.Error.
+func (s *Store) List(ctx context.Context, f Filter) (list []Reimbursement, total int64, err error) {
+	if err := f.check(); err != nil {
+		return nil, 0, err
+	}
+	var rows []reimbursementRow
+	err = s.db.Snapshot(ctx, "list reimbursements", func(ctx context.Context, db bun.IDB) error {
+		rev, err := revision(ctx, db, f.Company)
+		if err != nil {
+			return err
+		}
+		days, err := s.count(ctx, rev, f.apply(db.NewSelect().Table("reimbursements"), ""), f.dayColumn())
+		total = days.total()
+		if err != nil || total <= f.Page.Offset() {
+			return err
+		}
+		return s.page(ctx, db, &f, days, &rows)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	list = make([]Reimbursement, len(rows))
+	for i := range rows {
+		if list[i], err = rows[i].reimbursement(); err != nil {
+			return nil, 0, fmt.Errorf("list reimbursements: %w", err)
+		}
+	}
+	return list, total, nil
+}
+
+// revision grows with every change that a list of the company, or of all
+// companies, can show.
+func revision(ctx context.Context, db bun.IDB, company *uuid.UUID) (rev int64, err error) {
+	q := db.NewSelect().Table("companies").ColumnExpr("CAST(COALESCE(SUM(reimbursements_rev), 0) AS BIGINT)")
+	if company != nil {
+		q = q.Where("uuid = ?", column.Key(*company))
+	}
+	return rev, q.Scan(ctx, &rev)
+}
+
+// dayColumn keeps the order's index out of the way of the filter's.
+func (f *Filter) dayColumn() string {
+	if f.onlyByDay() {
+		return "recency"
+	}
+	return "+recency"
+}
+
+// page reads the rows of the page: it seeks to the day, or within a crowded day
+// to the uuids, where the page begins, and skips only what is left.
+func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, rows *[]reimbursementRow) error {
+	offset, size := f.Page.Offset(), int64(f.Page.Limit())
+	first, skip := days.find(offset)
+	last, _ := days.find(min(offset+size, days.total()) - 1)
+	from := []byte{}
+	if skip > crowded {
+		day := f.apply(db.NewSelect().Table("reimbursements"), "").Where("recency = ?", first.at)
+		uuids, err := s.count(ctx, days.rev, day, "substr(uuid, 1, 1)")
+		if err != nil {
+			return err
+		}
+		var at step
+		at, skip = uuids.find(skip)
+		from = []byte{byte(at.at)} //nolint:gosec // it is one byte
+	}
+	order, wide := "recency", ""
+	switch {
+	case f.onlyByDay():
+	case days.total() <= sparse:
+		order = "+recency"
+	default:
+		wide = "+"
+	}
+	ids := f.apply(db.NewSelect().Table("reimbursements").Column("uuid"), wide).
+		Where("(?, uuid) >= (?, ?)", bun.Safe(order), first.at, from).Where("? <= ?", bun.Safe(order), last.at).
+		OrderExpr("recency, uuid").Limit(size).Offset(skip)
+	return db.NewSelect().Model(rows).ColumnExpr("r.*, u.name AS requester_name").
+		Join("JOIN users AS u ON u.uuid = r.requester_uuid").
+		Where("r.uuid IN (?)", ids).OrderExpr("r.recency, r.uuid").Scan(ctx)
+}
+
+// reimbursement puts together what the columns hold and what the detail does.
+func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
+	var out Reimbursement
+	if err := json.Unmarshal([]byte(r.Detail), &out); err != nil {
+		return out, err
+	}
+	creation, update := calendar.Date(r.CreationDay), calendar.Date(-r.Recency) //nolint:gosec // written from dates
+	out.UUID, out.CompanyUUID = uuid.UUID(r.UUID), uuid.UUID(r.CompanyUUID)
+	out.Audit = Audit{
+		RequestCreationDate: &creation, ExpenseDate: dateOf(r.ExpenseDay), FinalApprovalDate: dateOf(r.ApprovalDay),
+		PaymentDate: dateOf(r.PaymentDay), LastUpdateDate: &update,
+	}
+	out.Merchant.CategoryCode = r.Category
+	out.Requester = Reference{UUID: uuid.UUID(r.RequesterUUID), Name: r.RequesterName}
+	out.AmountValue = Amount{Currency: r.Currency, Amount: money.FromMinor(r.Amount, r.Currency)}
+	out.ValidationStatus.Status = r.Status
+	return out, nil
+}
+
+func dateOf(day *int64) *calendar.Date {
+	if day == nil {
+		return nil
+	}
+	d := calendar.Date(*day) //nolint:gosec // written from a date
+	return &d
+}

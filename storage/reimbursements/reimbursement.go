@@ -1,0 +1,225 @@
+package reimbursements
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/shopspring/decimal"
+	"github.com/uptrace/bun"
+
+	"spendhook/internal/calendar"
+	"spendhook/internal/fold"
+	"spendhook/internal/invalid"
+	"spendhook/storage/column"
+	"spendhook/storage/lists"
+)
+
+// Statuses are those of a reimbursement. The list is read-only.
+var Statuses = []string{
+	"PENDING", "APPROVED", "SENT_TO_PAY", "PAYMENT_IN_PROGRESS", "PAID",
+	"REJECTED", "FINANCE_REJECTED", "CANCELLED", "NOT_FOUND", "UNAUTHORIZED",
+}
+
+// Reimbursement is one request: section 2.4 of the interface specification,
+// without the links. Its JSON is what an import reads.
+type Reimbursement struct {
+	UUID             uuid.UUID        `json:"uuid"`
+	CompanyUUID      uuid.UUID        `json:"companyUuid"`
+	Description      string           `json:"description"`
+	Audit            Audit            `json:"audit"`
+	Labels           []Reference      `json:"labels"`
+	Merchant         Merchant         `json:"merchant"`
+	Requester        Reference        `json:"requester"`
+	Groups           []Reference      `json:"groups"`
+	Locations        []Reference      `json:"locations"`
+	AmountValue      Amount           `json:"amountValue"`
+	ValidationStatus ValidationStatus `json:"validationStatus"`
+	Attachments      []Attachment     `json:"attachments"`
+	PaymentDetail    *PaymentDetail   `json:"paymentDetail,omitzero"`
+}
+
+// Audit holds the days of a reimbursement's life. RequestCreationDate and
+// LastUpdateDate are always there.
+type Audit struct {
+	RequestCreationDate *calendar.Date `json:"requestCreationDate,omitzero"`
+	ExpenseDate         *calendar.Date `json:"expenseDate,omitzero"`
+	FinalApprovalDate   *calendar.Date `json:"finalApprovalDate,omitzero"`
+	PaymentDate         *calendar.Date `json:"paymentDate,omitzero"`
+	LastUpdateDate      *calendar.Date `json:"lastUpdateDate,omitzero"`
+}
+
+// Reference names a label, user, group or location.
+type Reference struct {
+	UUID uuid.UUID `json:"uuid"`
+	Name string    `json:"name"`
+	// Links is what an import does not read: links are built.
+	Links ignored `json:"links,omitzero"`
+}
+
+// ignored takes any JSON value and forgets it.
+type ignored struct{}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (ignored) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue() }
+
+// Attachment names a file.
+type Attachment struct {
+	UUID     uuid.UUID `json:"uuid"`
+	FileName string    `json:"fileName"`
+	// Links is what an import does not read: links are built.
+	Links ignored `json:"links,omitzero"`
+}
+
+// Merchant is where the money was spent.
+type Merchant struct {
+	Name         string `json:"name,omitzero"`
+	Description  string `json:"description,omitzero"`
+	CategoryCode *int32 `json:"categoryCode,omitzero"`
+	Category     string `json:"category,omitzero"`
+	CountryCode  string `json:"countryCode,omitzero"`
+}
+
+// Amount is an exact amount of money.
+type Amount struct {
+	Currency string          `json:"currency"`
+	Amount   decimal.Decimal `json:"amount"`
+}
+
+// ValidationStatus is the state of the request and what was said about it.
+type ValidationStatus struct {
+	Status  string `json:"status"`
+	Comment string `json:"comment,omitzero"`
+}
+
+// PaymentDetail tells how the request was paid.
+type PaymentDetail struct {
+	PaymentMethod     string `json:"paymentMethod,omitzero"`
+	PaymentMethodNote string `json:"paymentMethodNote,omitzero"`
+	MarkedAsPaidBy    string `json:"markedAsPaidBy,omitzero"`
+}
+
+// DateRange is inclusive; a nil end is open.
+type DateRange struct {
+	Start, End *calendar.Date
+}
+
+// Filter narrows a list: section 4.3. Filters combine with AND,
+// the values of one list with OR; zero fields do not narrow. A nil Company
+// means all companies. RequesterName is a substring, whatever case and accents.
+type Filter struct {
+	Company *uuid.UUID
+
+	RequestCreationDate, ExpenseDate, FinalApprovalDate, PaymentDate, LastUpdateDate DateRange
+
+	CategoryCodes  []int32
+	RequesterUUIDs []uuid.UUID
+	Statuses       []string
+	RequesterName  string
+	UUIDs          []uuid.UUID
+	Page           lists.Page
+}
+
+func (f *Filter) check() error {
+	var e invalid.Error
+	f.Page.Check(&e)
+	f.RequestCreationDate.check(&e, "requestCreationDate")
+	f.ExpenseDate.check(&e, "expenseDate")
+	f.FinalApprovalDate.check(&e, "finalApprovalDate")
+	f.PaymentDate.check(&e, "paymentDate")
+	f.LastUpdateDate.check(&e, "lastUpdateDate")
+	for _, status := range f.Statuses {
+		if !slices.Contains(Statuses, status) {
+			e.OneOf("statuses", status, Statuses...)
+			break
+		}
+	}
+	checkLength(&e, "categoryCodes", len(f.CategoryCodes))
+	checkLength(&e, "requesterUuids", len(f.RequesterUUIDs))
+	checkLength(&e, "statuses", len(f.Statuses))
+	checkLength(&e, "uuids", len(f.UUIDs))
+	e.Text("requesterName", f.RequesterName)
+	return e.OrNil()
+}
+
+func (r DateRange) check(e *invalid.Error, name string) {
+	if r.Start != nil && r.End != nil && *r.Start > *r.End {
+		e.Add(name+"Start", "INVALID", "must not be after %sEnd", name)
+	}
+}
+
+// maxList is how many values a filter may name.
+const maxList = 500
+
+func checkLength(e *invalid.Error, field string, n int) {
+	if n > maxList {
+		e.Add(field, "TOO_MANY", "must have at most %d values", maxList)
+	}
+}
+
+// onlyByDay: nothing but the company and the last update narrows the list.
+func (f *Filter) onlyByDay() bool {
+	none := DateRange{}
+	return f.RequestCreationDate == none && f.ExpenseDate == none && f.FinalApprovalDate == none &&
+		f.PaymentDate == none && len(f.CategoryCodes)+len(f.RequesterUUIDs)+len(f.Statuses)+len(f.UUIDs) == 0 &&
+		f.RequesterName == ""
+}
+
+// apply narrows q to what passes the filter. wide is put before the columns
+// whose index is of no use to a page of a long list: "+", which is nothing but
+// keeps both databases from serving the condition by an index, or "".
+func (f *Filter) apply(q *bun.SelectQuery, wide string) *bun.SelectQuery {
+	q = lists.InCompany(q, f.Company)
+	q = f.LastUpdateDate.negated().apply(q, "recency")
+	q = f.RequestCreationDate.apply(q, wide+"creation_day")
+	q = f.ExpenseDate.apply(q, wide+"expense_day")
+	q = f.FinalApprovalDate.apply(q, wide+"approval_day")
+	q = f.PaymentDate.apply(q, wide+"payment_day")
+	q = whereIn(q, "category", f.CategoryCodes)
+	q = whereIn(q, "status", f.Statuses)
+	q = whereIn(q, "requester_uuid", column.Keys(f.RequesterUUIDs))
+	q = whereIn(q, "uuid", column.Keys(f.UUIDs))
+	if f.RequesterName != "" {
+		named := lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company).
+			Where("name_folded LIKE ? ESCAPE '!'", likePattern(fold.Text(f.RequesterName)))
+		q = q.Where("requester_uuid IN (?)", named)
+	}
+	return q
+}
+
+func (r DateRange) apply(q *bun.SelectQuery, column string) *bun.SelectQuery {
+	if r.Start != nil {
+		q = q.Where("? >= ?", bun.Safe(column), int64(*r.Start))
+	}
+	if r.End != nil {
+		q = q.Where("? <= ?", bun.Safe(column), int64(*r.End))
+	}
+	return q
+}
+
+// negated is the same range of days counted as recency is.
+func (r DateRange) negated() DateRange {
+	return DateRange{Start: negate(r.End), End: negate(r.Start)}
+}
+
+func negate(d *calendar.Date) *calendar.Date {
+	if d == nil {
+		return nil
+	}
+	n := -*d
+	return &n
+}
+
+func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQuery {
+	if len(values) == 0 {
+		return q
+	}
+	return q.Where(fmt.Sprintf("%s IN ?", column), bun.Tuple(values))
+}
+
+// likePattern matches what contains s, for LIKE … ESCAPE '!'.
+func likePattern(s string) string {
+	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
+}
