@@ -13,6 +13,7 @@ import (
 
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -78,7 +79,7 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 	}
 	both := b.withKeys(sealtest.Ring("new", "old"))
 
-	look := seal.Count{DryRun: true}
+	look := reseal.Count{DryRun: true}
 	noErr(t, both.Reseal(t.Context(), &look))
 	if want := map[string]int{"old": total}; !maps.Equal(look.Left, want) || look.Resealed != 0 || look.Seen != 9 {
 		t.Errorf("dry run: %+v, want %v left of 9", look, want)
@@ -87,7 +88,7 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 		t.Error("the dry run wrote")
 	}
 
-	var count seal.Count
+	var count reseal.Count
 	noErr(t, both.Reseal(t.Context(), &count))
 	if count.Resealed != 9 || count.Seen != 9 || len(count.Left) != 0 {
 		t.Errorf("%+v, want 9 resealed and nothing left", count)
@@ -109,7 +110,7 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 		}
 	}
 
-	var again seal.Count
+	var again reseal.Count
 	noErr(t, fresh.Reseal(t.Context(), &again))
 	if again.Resealed != 0 || len(again.Left) != 0 {
 		t.Errorf("the second time: %+v", again)
@@ -120,7 +121,7 @@ func TestResealLeavesWhatDoesNotOpenAndSaysUnderWhichKey(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	before := b.raw(t, withCompany(b, all[5]))
-	var count seal.Count
+	var count reseal.Count
 	noErr(t, b.withKeys(sealtest.Ring("new")).Reseal(t.Context(), &count))
 	if want := map[string]int{"old": total}; !maps.Equal(count.Left, want) || count.Resealed != 0 {
 		t.Errorf("%+v, want %v left", count, want)
@@ -154,7 +155,7 @@ func TestResealCanBeCutOffAnywhere(t *testing.T) {
 	}})
 	for budget := 1; ; budget++ {
 		left = budget
-		var count seal.Count
+		var count reseal.Count
 		err := both.Reseal(t.Context(), &count)
 		left = -1
 		for _, s := range all {
@@ -192,7 +193,7 @@ func TestResealNeverOverwritesAChange(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	}})
-	var count seal.Count
+	var count reseal.Count
 	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &count))
 	read, err := b.withKeys(sealtest.Ring("new")).Get(t.Context(), victim.CompanyUUID, victim.UUID)
 	noErr(t, err)
@@ -211,7 +212,7 @@ func TestResealMovesTheVersionSoThatNoReplicaKeepsALockedCopy(t *testing.T) {
 	if locked[1].Unusable() == nil {
 		t.Fatal("the registry opens what it has no key of")
 	}
-	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &seal.Count{}))
+	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &reseal.Count{}))
 	open, err := copies.Current(t.Context(), b.company)
 	noErr(t, err)
 	if err := open[1].Unusable(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redisx"
-	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
 )
@@ -21,7 +21,7 @@ import (
 // than the current one, and counts it. It may be ended at any moment and
 // begun again: what is done stays done. What changes meanwhile is never
 // overwritten; the change sealed it. It reads every company.
-func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
+func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, keys []string) error {
 		for _, key := range keys {
 			if err := s.resealCompany(ctx, key, count); err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
 	return nil
 }
 
-func (s *Store) resealCompany(ctx context.Context, key string, count *seal.Count) error {
+func (s *Store) resealCompany(ctx context.Context, key string, count *reseal.Count) error {
 	_, text, _ := strings.Cut(key, "}:s:")
 	company, err := uuid.Parse(text)
 	if err != nil || key != layout.CompanyKey(company) {
@@ -57,8 +57,8 @@ func (s *Store) resealCompany(ctx context.Context, key string, count *seal.Count
 	return nil
 }
 
-func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw string, count *seal.Count) error {
-	err := count.Each(ctx, s.opts.Keyring, seal.Stored{
+func (s *Store) resealField(ctx context.Context, company uuid.UUID, field, raw string, count *reseal.Count) error {
+	err := count.Each(ctx, s.opts.Keyring, reseal.Stored{
 		Value: raw,
 		Seals: recordSeals,
 		Anew:  func(raw string) (string, error) { return s.resealed(company, field, raw) },

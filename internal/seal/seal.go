@@ -106,10 +106,6 @@ func (r *Keyring) Open(sealed, context string) ([]byte, error) {
 	return plain, nil
 }
 
-// isStale reports whether a value is sealed under another key than the current one,
-// and so is to be sealed again.
-func (r *Keyring) isStale(value string) bool { return KeyID(value) != r.current }
-
 // IsSealed reports whether text has the form of a sealed value.
 func IsSealed(text string) bool { return KeyID(text) != "" }
 

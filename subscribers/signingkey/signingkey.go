@@ -17,6 +17,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/internal/secret"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/vault"
@@ -93,7 +94,7 @@ func (s *Store) Key(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey,
 
 // Reseal seals every key that is sealed under another key than the current one, and
 // counts it. It may be ended at any moment and begun again: what is done stays done.
-func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
+func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	err := redisx.Scan(ctx, s.client, "sh:{*}:wk:*", func(ctx context.Context, keys []string) error {
 		for _, key := range keys {
 			if err := s.reseal(ctx, key, count); err != nil {
@@ -108,7 +109,7 @@ func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
 	return nil
 }
 
-func (s *Store) reseal(ctx context.Context, key string, count *seal.Count) error {
+func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) error {
 	_, text, _ := strings.Cut(key, "}:wk:")
 	company, err := uuid.Parse(text)
 	if err != nil || key != redisKey(company) {
@@ -118,7 +119,7 @@ func (s *Store) reseal(ctx context.Context, key string, count *seal.Count) error
 	if err != nil || raw == "" {
 		return err
 	}
-	return count.Each(ctx, s.keyring, seal.Stored{
+	return count.Each(ctx, s.keyring, reseal.Stored{
 		Value: raw,
 		Seals: func(raw string) ([]string, error) { return []string{raw}, nil },
 		Anew: func(raw string) (string, error) {

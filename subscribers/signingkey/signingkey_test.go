@@ -12,6 +12,7 @@ import (
 
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/signingkey"
@@ -157,12 +158,12 @@ func TestResealBringsEveryKeyUnderTheCurrentOne(t *testing.T) {
 		keys[b.company] = string(key)
 	}
 
-	var lost seal.Count
+	var lost reseal.Count
 	noErr(t, b.storeWith(sealtest.Ring("new")).Reseal(t.Context(), &lost))
 	if want := map[string]int{"old": 3}; !maps.Equal(lost.Left, want) || lost.Resealed != 0 {
 		t.Errorf("without the old key: %+v, want %v left", lost, want)
 	}
-	var count, again seal.Count
+	var count, again reseal.Count
 	both := b.storeWith(sealtest.Ring("new", "old"))
 	noErr(t, both.Reseal(t.Context(), &count))
 	noErr(t, both.Reseal(t.Context(), &again))

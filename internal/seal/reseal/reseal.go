@@ -1,9 +1,12 @@
-package seal
+// Package reseal brings stored secrets under the current encryption key, and counts them.
+package reseal
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"spendhook/internal/seal"
 )
 
 // maxRounds bounds how often Each follows a value that others keep changing.
@@ -33,7 +36,7 @@ type Stored struct {
 }
 
 // Each reseals one value if it is stale, and counts it.
-func (c *Count) Each(ctx context.Context, ring *Keyring, s Stored) error {
+func (c *Count) Each(ctx context.Context, ring *seal.Keyring, s Stored) error {
 	value := s.Value
 	for range maxRounds {
 		stale, err := s.stale(ring, value)
@@ -76,14 +79,14 @@ func (c *Count) Each(ctx context.Context, ring *Keyring, s Stored) error {
 	return errors.New("a value keeps changing; run it again")
 }
 
-func (s Stored) stale(ring *Keyring, value string) ([]string, error) {
+func (s Stored) stale(ring *seal.Keyring, value string) ([]string, error) {
 	all, err := s.Seals(value)
 	if err != nil {
 		return nil, err
 	}
 	var stale []string
 	for _, secret := range all {
-		if ring.isStale(secret) {
+		if seal.KeyID(secret) != ring.CurrentID() {
 			stale = append(stale, secret)
 		}
 	}
@@ -96,7 +99,7 @@ func (c *Count) done(left []string) {
 		c.Left = map[string]int{}
 	}
 	for _, secret := range left {
-		c.Left[KeyID(secret)]++
+		c.Left[seal.KeyID(secret)]++
 	}
 	if c.Progress != nil {
 		c.Progress(c)
