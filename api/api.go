@@ -42,7 +42,8 @@ type Options struct {
 	EventTypes      eventTypeStore
 	Deliveries      deliveryStore
 	Redelivery      redeliveryService
-	Dispatcher      eventDispatcher
+	Inspector       inspector
+	Feed            feedReader
 	Quarantine      quarantineKeeper
 	Idempotency     idempotencyStore
 	Cards           cardStore

@@ -6,10 +6,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
 
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -88,12 +89,17 @@ type redeliveryService interface {
 	Erase(ctx context.Context, company uuid.UUID) (redelivery.Job, error)
 }
 
-// eventDispatcher explains, tests and reads feeds; it is *dispatcher.Dispatcher.
-type eventDispatcher interface {
-	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
-	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
-	Feed(ctx context.Context, q dispatcher.FeedRequest) (dispatcher.FeedPage, error)
-	AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
+// inspector explains what became of events, and tests subscribers; it is
+// *inspect.Inspector.
+type inspector interface {
+	Explain(ctx context.Context, ref events.Ref) ([]inspect.Explanation, error)
+	Test(ctx context.Context, company, subscriber uuid.UUID) (inspect.TestResult, error)
+}
+
+// feedReader reads events by their numbers; it is *feed.Reader.
+type feedReader interface {
+	Read(ctx context.Context, q feed.Request) (feed.Page, error)
+	Await(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error)
 }
 
 // quarantineKeeper is what could not be read; it is *dispatcher.Dispatcher.

@@ -80,7 +80,7 @@ func TestATestDeliveryToARebindingNameMakesNoConnection(t *testing.T) {
 	guard := egress.New(egress.Options{Resolver: dnstest.Resolver(t, append([]string{"93.184.216.34"}, insiders...)...)})
 	h := setup(t, func(o *Options) {
 		guarded := domainBehind(t, redistest.New(t), o.Logger, guard, guard.Check)
-		o.Subscribers, o.Dispatcher = guarded.Subscribers, guarded.Dispatcher
+		o.Subscribers, o.Inspector = guarded.Subscribers, guarded.Inspector
 	})
 	sub := create(h, strings.Replace(inside.URL, "127.0.0.1", "rebind.example.com", 1))
 	for _, address := range insiders {

@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/inspect"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -399,12 +399,12 @@ func (s *server) ExplainEvent(w http.ResponseWriter, r *http.Request, id gen.Eve
 		if err != nil {
 			return reply{}, err
 		}
-		list, err := s.opts.Dispatcher.Explain(ctx, ref)
+		list, err := s.opts.Inspector.Explain(ctx, ref)
 		return ok(gen.EventExplanation{EventID: ref.ID, CompanyUUID: ref.Company, Subscribers: shownExplanations(list)}), err
 	})
 }
 
-func shownExplanations(list []dispatcher.Explanation) []gen.SubscriberExplanation {
+func shownExplanations(list []inspect.Explanation) []gen.SubscriberExplanation {
 	shown := make([]gen.SubscriberExplanation, len(list))
 	for i, e := range list {
 		shown[i] = gen.SubscriberExplanation{
@@ -422,16 +422,16 @@ func shownExplanations(list []dispatcher.Explanation) []gen.SubscriberExplanatio
 	return shown
 }
 
-var outcomeDetail = map[dispatcher.Verdict]string{
-	dispatcher.VerdictDelivered:     "The subscriber acknowledged the event.",
-	dispatcher.VerdictPending:       "The event is on its way.",
-	dispatcher.VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
-	dispatcher.VerdictCancelled:     "The delivery was cancelled.",
-	dispatcher.VerdictNotSubscribed: "The subscriber's events do not include this type.",
-	dispatcher.VerdictFiltered:      "The filter of the subscriber does not match the event.",
-	dispatcher.VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
-	dispatcher.VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
-	dispatcher.VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
+var outcomeDetail = map[inspect.Verdict]string{
+	inspect.VerdictDelivered:     "The subscriber acknowledged the event.",
+	inspect.VerdictPending:       "The event is on its way.",
+	inspect.VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
+	inspect.VerdictCancelled:     "The delivery was cancelled.",
+	inspect.VerdictNotSubscribed: "The subscriber's events do not include this type.",
+	inspect.VerdictFiltered:      "The filter of the subscriber does not match the event.",
+	inspect.VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
+	inspect.VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
+	inspect.VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
 }
 
 // ReplayEvent is POST /api/v1/events/{id}/replay.

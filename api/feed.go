@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/feed"
 )
 
 // defaultLimit is how many events a page of a feed has.
@@ -26,7 +26,7 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 		if err != nil {
 			return reply{}, err
 		}
-		q := dispatcher.FeedRequest{
+		q := feed.Request{
 			Company: company, Subscriber: id, After: or(p.After, 0), Limit: or(p.Limit, defaultLimit), Signatures: or(p.Signatures, false),
 		}
 		waiting, cancel := context.WithTimeout(ctx, wait)
@@ -51,7 +51,7 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 			if len(page.Items) > 0 || page.More || wait == 0 {
 				return rep, nil
 			}
-			arrived, err := s.opts.Dispatcher.AwaitEvent(waiting, company, page.Next)
+			arrived, err := s.opts.Feed.Await(waiting, company, page.Next)
 			if err != nil || !arrived {
 				return rep, err
 			}
@@ -60,13 +60,13 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 	})
 }
 
-func (s *server) readFeed(ctx context.Context, q dispatcher.FeedRequest) (dispatcher.FeedPage, error) {
+func (s *server) readFeed(ctx context.Context, q feed.Request) (feed.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	return s.opts.Dispatcher.Feed(ctx, q)
+	return s.opts.Feed.Read(ctx, q)
 }
 
-func shownFeed(page dispatcher.FeedPage) reply {
+func shownFeed(page feed.Page) reply {
 	rep := ok(gen.Feed{Content: showAll(page.Items, shownFeedEvent), Next: page.Next, Last: page.Last, More: page.More, Forgotten: page.Forgotten})
 	rep.stream = true
 	for _, item := range page.Items {
@@ -75,7 +75,7 @@ func shownFeed(page dispatcher.FeedPage) reply {
 	return rep
 }
 
-func shownFeedEvent(item dispatcher.FeedItem) gen.FeedEvent {
+func shownFeedEvent(item feed.Item) gen.FeedEvent {
 	shown := gen.FeedEvent{
 		Sequence: item.Sequence, ID: item.ID, Event: item.Type, Timestamp: item.Timestamp, AcceptedAt: item.AcceptedAt,
 		Compacted: item.Compacted, ContentType: item.ContentType, Body: string(item.Body),

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher"
+	"spendhook/dispatcher/feed"
 	"spendhook/events/sequence"
 )
 
@@ -88,17 +88,17 @@ func TestFeedWaits(t *testing.T) {
 
 // waits counts who waits, and has their end in the test's hand.
 type waits struct {
-	eventDispatcher
+	feedReader
 	waiting atomic.Int64
 	refuse  error
 }
 
-func (w *waits) AwaitEvent(ctx context.Context, company uuid.UUID, after int64) (bool, error) {
+func (w *waits) Await(ctx context.Context, company uuid.UUID, after int64) (bool, error) {
 	if w.refuse != nil {
 		return false, w.refuse
 	}
 	w.waiting.Add(1)
-	return w.eventDispatcher.AwaitEvent(ctx, company, after)
+	return w.feedReader.Await(ctx, company, after)
 }
 
 // Readers that wait hold no memory of answers, and end at once when the daemon stops.
@@ -106,8 +106,8 @@ func TestWaitingReaders(t *testing.T) {
 	t.Parallel()
 	w := &waits{}
 	h := setup(t, func(o *Options) {
-		w.eventDispatcher = o.Dispatcher
-		o.Dispatcher, o.AnswerBytes = w, 5*pageBytes
+		w.feedReader = o.Feed
+		o.Feed, o.AnswerBytes = w, 5*pageBytes
 	})
 	path := h.feed("A")
 	var reading sync.WaitGroup
@@ -121,7 +121,7 @@ func TestWaitingReaders(t *testing.T) {
 	}
 	eventually(t, func() bool { return w.waiting.Load() >= readers })
 	h.call("GET", "/api/v1/events", "").want(http.StatusOK)
-	w.eventDispatcher.(*dispatcher.Dispatcher).EndWaits()
+	w.feedReader.(*feed.Reader).Close()
 	reading.Wait()
 	w.refuse = sequence.ErrTooManyWaiting
 	if refused := h.call("GET", path+"?wait=1s", "").want(http.StatusTooManyRequests, "TOO_MANY_WAITING"); refused.Header().Get("Retry-After") == "" {

@@ -30,12 +30,16 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/pgtest"
@@ -125,10 +129,12 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
+	copies := registry.New(lists, 0)
+	made := requests.New(requests.Options{Logger: logger})
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
 		Certificates: certificates, Health: healths,
-		Registry: registry.New(lists, 0), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: copies, Requests: made, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -138,12 +144,15 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Logger: logger})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
+	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
+	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
+	t.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		SigningKeys: signingkey.New(client, sealtest.Keyring()),
 		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
 		Sessions:    session.NewStore(client, nil),
-		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
+		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

@@ -13,9 +13,9 @@ import (
 	"spendhook/api/gen"
 	"spendhook/auth"
 	"spendhook/console/session"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -85,7 +85,7 @@ var known = []struct {
 	{store.ErrOpen, http.StatusConflict, "EVENT_OPEN", "The event is not settled: a delivery of it is open, or it is in quarantine."},
 	{delivery.ErrInFlight, http.StatusConflict, "DELIVERY_IN_FLIGHT", "An attempt of this delivery is under way."},
 	{quarantine.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such entry in the quarantine."},
-	{dispatcher.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
+	{inspect.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
 	{cards.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},

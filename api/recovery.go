@@ -24,7 +24,7 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id gen.S
 			return reply{}, err
 		}
 		c.changes(sub.CompanyUUID, "subscriber", id.String())
-		result, err := s.opts.Dispatcher.Test(ctx, sub.CompanyUUID, sub.UUID)
+		result, err := s.opts.Inspector.Test(ctx, sub.CompanyUUID, sub.UUID)
 		headers := attempt.Headers(result.EventID, []attempt.Attempt{result.Attempt}, 0)
 		return ok(gen.TestResult{
 			EventID: result.EventID, Delivered: result.Delivered, Attempt: shownAttempt(result.Attempt, headers),

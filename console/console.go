@@ -28,6 +28,7 @@ type Options struct {
 	EventTypes  EventTypes
 	Deliveries  Deliveries
 	Redelivery  Redelivery
+	Inspector   Inspector
 	Dispatcher  Dispatcher
 	Traffic     Traffic
 	Tail        Tail

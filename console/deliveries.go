@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/inspect"
 	"spendhook/internal/invalid"
 	"spendhook/subscribers"
 )
@@ -130,7 +130,7 @@ func (s *server) deliveryRows(ctx context.Context, items []delivery.Delivery) ([
 type deliveryPage struct {
 	deliveryRow
 
-	Sent     *dispatcher.Sent // nil when it is not known any more, or not to be shown
+	Sent     *inspect.Sent // nil when it is not known any more, or not to be shown
 	Attempts []attemptRow
 	Checked  *check
 }
@@ -157,7 +157,7 @@ func (s *server) showDelivery(ctx context.Context, v *visit, checked *check) err
 		return err
 	}
 	page := deliveryPage{deliveryRow: rows[0], Checked: checked}
-	switch sent, err := s.opts.Dispatcher.Sent(ctx, company, found.PublicID()); {
+	switch sent, err := s.opts.Inspector.Sent(ctx, company, found.PublicID()); {
 	case err == nil:
 		page.Sent = &sent
 	case s.unavailable(err):
@@ -196,7 +196,7 @@ func (s *server) deliveryBody(ctx context.Context, v *visit) error {
 	if !v.session.May(readEvents) {
 		return errForbidden
 	}
-	sent, err := s.opts.Dispatcher.Sent(ctx, company, v.r.PathValue("id"))
+	sent, err := s.opts.Inspector.Sent(ctx, company, v.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s *server) verify(ctx context.Context, v *visit) error {
 		problems.Add("webhook-timestamp", "INVALID", "must be the number that the receiver got in this header")
 		return problems.OrNil()
 	}
-	if c.Matches, err = s.opts.Dispatcher.VerifySignature(ctx, company, v.r.PathValue("id"), at, c.Signature); err != nil {
+	if c.Matches, err = s.opts.Inspector.VerifySignature(ctx, company, v.r.PathValue("id"), at, c.Signature); err != nil {
 		return err
 	}
 	return s.showDelivery(ctx, v, &c)

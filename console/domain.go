@@ -8,10 +8,10 @@ import (
 
 	"spendhook/audit"
 	"spendhook/console/session"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/delivery/totals"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
@@ -94,12 +94,16 @@ type Redelivery interface {
 	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
+// Inspector is *inspect.Inspector.
+type Inspector interface {
+	Explain(ctx context.Context, ref events.Ref) ([]inspect.Explanation, error)
+	Test(ctx context.Context, company, subscriber uuid.UUID) (inspect.TestResult, error)
+	Sent(ctx context.Context, company uuid.UUID, id string) (inspect.Sent, error)
+	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
+}
+
 // Dispatcher is *dispatcher.Dispatcher.
 type Dispatcher interface {
-	Explain(ctx context.Context, ref events.Ref) ([]dispatcher.Explanation, error)
-	Test(ctx context.Context, company, subscriber uuid.UUID) (dispatcher.TestResult, error)
-	Sent(ctx context.Context, company uuid.UUID, id string) (dispatcher.Sent, error)
-	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
 	Backlog(ctx context.Context) (backlog.Total, error)
 	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
 	RetryQuarantined(ctx context.Context, e quarantine.Entry) error

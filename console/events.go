@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/inspect"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
@@ -123,9 +123,9 @@ type eventPage struct {
 	Event     events.Stored
 	Status    query.EventStatus
 	Compacted bool
-	Explained []dispatcher.Explanation // nil when the session may not read deliveries
-	Total     int                      // of them, on all pages
-	Outcomes  []outcome                // how many of each, when there are several pages
+	Explained []inspect.Explanation // nil when the session may not read deliveries
+	Total     int                   // of them, on all pages
+	Outcomes  []outcome             // how many of each, when there are several pages
 	Back      string
 	Next      string
 	Payload   *payload // nil unless it is requested
@@ -158,7 +158,7 @@ func (s *server) event(ctx context.Context, v *visit) error {
 	}
 	page.Status = sums[0].Status
 	if v.session.May(readDeliveries) && !page.Compacted {
-		all, err := s.opts.Dispatcher.Explain(ctx, ref)
+		all, err := s.opts.Inspector.Explain(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (s *server) event(ctx context.Context, v *visit) error {
 
 // outcome is a verdict with the number of subscribers that have it.
 type outcome struct {
-	Verdict dispatcher.Verdict
+	Verdict inspect.Verdict
 	Count   int
 }
 
@@ -182,15 +182,15 @@ const explainedSize = 100
 
 // explain selects the subscribers of the page. Subscribers with a delivery come first;
 // subscribers that are not subscribed to the event type come last.
-func (p *eventPage) explain(v *visit, all []dispatcher.Explanation) {
-	var ranks [3][]dispatcher.Explanation
-	counts := map[dispatcher.Verdict]int{}
+func (p *eventPage) explain(v *visit, all []inspect.Explanation) {
+	var ranks [3][]inspect.Explanation
+	counts := map[inspect.Verdict]int{}
 	for _, e := range all {
 		rank := 1
 		switch {
 		case e.Delivery != nil:
 			rank = 0
-		case e.Verdict == dispatcher.VerdictNotSubscribed:
+		case e.Verdict == inspect.VerdictNotSubscribed:
 			rank = 2
 		}
 		if counts[e.Verdict] == 0 {

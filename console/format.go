@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 )
 
@@ -192,22 +192,22 @@ func reasonOf(reason string) string {
 	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
 }
 
-var verdicts = map[dispatcher.Verdict]struct {
+var verdicts = map[inspect.Verdict]struct {
 	label
 	detail string
 }{
-	dispatcher.VerdictDelivered:     {label{"Delivered", good}, "The subscriber acknowledged the event."},
-	dispatcher.VerdictPending:       {label{"Pending", busy}, "The event is on its way."},
-	dispatcher.VerdictDead:          {label{"Dead", bad}, "The delivery was given up. Retry it once the endpoint is mended."},
-	dispatcher.VerdictCancelled:     {label{"Cancelled", quiet}, "The delivery was cancelled."},
-	dispatcher.VerdictNotSubscribed: {label{"Not subscribed", quiet}, "Its events do not include this type."},
-	dispatcher.VerdictFiltered:      {label{"Filtered", quiet}, "Its filter does not match the event."},
-	dispatcher.VerdictDisabled:      {label{"Disabled", warn}, "The subscriber is disabled. Enable it and recover what it missed."},
-	dispatcher.VerdictCreatedLater:  {label{"Created later", quiet}, "The subscriber was created after the event. Replay sends it."},
-	dispatcher.VerdictNotMatched:    {label{"Not matched", quiet}, "It did not want this type when the event was dispatched. Replay sends it."},
+	inspect.VerdictDelivered:     {label{"Delivered", good}, "The subscriber acknowledged the event."},
+	inspect.VerdictPending:       {label{"Pending", busy}, "The event is on its way."},
+	inspect.VerdictDead:          {label{"Dead", bad}, "The delivery was given up. Retry it once the endpoint is mended."},
+	inspect.VerdictCancelled:     {label{"Cancelled", quiet}, "The delivery was cancelled."},
+	inspect.VerdictNotSubscribed: {label{"Not subscribed", quiet}, "Its events do not include this type."},
+	inspect.VerdictFiltered:      {label{"Filtered", quiet}, "Its filter does not match the event."},
+	inspect.VerdictDisabled:      {label{"Disabled", warn}, "The subscriber is disabled. Enable it and recover what it missed."},
+	inspect.VerdictCreatedLater:  {label{"Created later", quiet}, "The subscriber was created after the event. Replay sends it."},
+	inspect.VerdictNotMatched:    {label{"Not matched", quiet}, "It did not want this type when the event was dispatched. Replay sends it."},
 }
 
-func verdictOf(v dispatcher.Verdict) struct {
+func verdictOf(v inspect.Verdict) struct {
 	Label  label
 	Detail string
 } {

@@ -9,8 +9,8 @@ import (
 	"net/http"
 
 	"spendhook/console/session"
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/workqueue/quarantine"
@@ -61,7 +61,7 @@ var known = []struct {
 	{redelivery.ErrNotCancellable, http.StatusConflict, "Nothing was changed", "The job is part of a change of a subscriber; it goes on to its end."},
 	{redelivery.ErrTooManyJobs, http.StatusTooManyRequests, "Nothing was started", "Too many jobs of the company are under way. Wait until some have ended, or cancel some."},
 	{tail.ErrTooMany, http.StatusTooManyRequests, "Too many look", "As many look at the live tail as may. Close another one."},
-	{dispatcher.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
+	{inspect.ErrTesting, http.StatusConflict, "A test is under way", "Wait for its end."},
 	{quarantine.ErrNotFound, http.StatusNotFound, "It is not in the quarantine", "Somebody has retried or dropped it meanwhile."},
 	{storage.ErrNotFound, http.StatusNotFound, "There is no such job", "It is past its retention, or never was."},
 	{cursor.ErrBad, http.StatusBadRequest, "This page of the list is gone", "Start again from the first page."},

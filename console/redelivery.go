@@ -7,15 +7,15 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
 	"spendhook/internal/invalid"
 )
 
 // testResult is the result of a test delivery.
-type testResult struct{ dispatcher.TestResult }
+type testResult struct{ inspect.TestResult }
 
 // testSubscriber sends a test delivery and shows the exchange.
 func (s *server) testSubscriber(ctx context.Context, v *visit) error {
@@ -25,7 +25,7 @@ func (s *server) testSubscriber(ctx context.Context, v *visit) error {
 	}
 	v.changes(&page.CompanyUUID, "subscriber", page.UUID.String())
 	v.as("subscriber.test", "")
-	result, err := s.opts.Dispatcher.Test(ctx, page.CompanyUUID, page.UUID)
+	result, err := s.opts.Inspector.Test(ctx, page.CompanyUUID, page.UUID)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 )
@@ -17,7 +17,7 @@ import (
 func (d *Dispatcher) enter(w *work) {
 	w.entered = d.opts.Now()
 	w.place = endpoint.Delivery{
-		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
+		Company: w.ref.Company, Endpoint: w.ref.Subscriber, Host: w.to.Address(), Alone: w.event != nil && w.event.alone, Queued: w.event == nil,
 		Decided: func(what endpoint.Decision, notBefore time.Time) { d.decided(w, what, notBefore) },
 	}
 	if what, notBefore := d.admission.Enter(&w.place); what != endpoint.Wait {
@@ -55,9 +55,9 @@ func (w *work) waitsFor(what endpoint.Decision) string {
 		return delivery.ReasonHostBusy
 	case slices.Contains(w.event.paused, w.ref.Subscriber):
 		return delivery.ReasonPaused
-	case w.to.sub.RateLimit != nil:
+	case w.to.Subscriber.RateLimit != nil:
 		return delivery.ReasonRateLimit
-	case w.to.sub.Ordered:
+	case w.to.Subscriber.Ordered:
 		return delivery.ReasonOrder
 	}
 	return delivery.ReasonBusy
@@ -78,7 +78,7 @@ func (d *Dispatcher) attempt(w *work) {
 	}
 	pause := min(res.RetryAfter, maxEndpointPause)
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		result := resultOf(res)
+		result := requests.ResultOf(res)
 		result.Waited = waited
 		return lifecycle.Decide(r, result, d.opts.Policy, now, d.opts.Jitter)
 	}})
@@ -90,7 +90,7 @@ func (d *Dispatcher) attempt(w *work) {
 // outlived tells that a delivery of an ordered subscriber was claimed too long ago to be
 // begun: another replica may have taken it over.
 func (w *work) outlived() bool {
-	return w.to.sub.Ordered && time.Since(w.asked) > workqueue.ClaimLife //nolint:forbidigo // as in package workqueue
+	return w.to.Subscriber.Ordered && time.Since(w.asked) > workqueue.ClaimLife //nolint:forbidigo // as in package workqueue
 }
 
 // post POSTs one delivery. One that panics has failed: it would end this replica, and
@@ -103,30 +103,9 @@ func (d *Dispatcher) post(w *work) (res webhook.Result) {
 			res = webhook.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: webhook.ClassPanic, Err: err}
 		}
 	}()
-	request := w.to.request(w.ref.ID, w.sequence, w.payload)
+	request := w.to.Request(w.ref.ID, w.sequence, w.payload)
 	request.Traceparent = partOf(span, w.trace).Traceparent()
 	return d.send(d.sending, request)
-}
-
-// resultOf is what an attempt means for its delivery.
-func resultOf(res webhook.Result) attempt.Result {
-	r := attempt.Result{
-		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
-		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
-		Sent:   res.Sent,
-		Timing: attempt.NewTiming(res.Timing.DNS, res.Timing.Connect, res.Timing.TLS, res.Timing.FirstByte, res.Timing.Body),
-	}
-	switch {
-	case res.Class == webhook.ClassAborted:
-		r.Outcome = attempt.Interrupted
-	case res.Class == webhook.ClassLocked:
-		r.Outcome = attempt.Locked
-	case res.Class == webhook.ClassGone:
-		r.Outcome = attempt.Gone
-	case res.Success():
-		r.Outcome = attempt.Succeeded
-	}
-	return r
 }
 
 // reach is what an attempt told of its endpoint.

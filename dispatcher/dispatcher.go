@@ -21,6 +21,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/redelivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
@@ -31,16 +32,14 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
-	"spendhook/events/sequence"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
-	"spendhook/subscribers/signingkey"
 )
 
-// Options configures [New]. The stores and the sender are required.
+// Options configures [New]. The stores, the maker of requests and the sender are required.
 type Options struct {
 	Client       redis.UniversalClient
 	Events       *history.Reader
@@ -49,6 +48,7 @@ type Options struct {
 	Certificates *certificate.Store
 	Health       *health.Store
 	Registry     *registry.Registry
+	Requests     *requests.Maker
 	Sender       *webhook.Sender
 	Policy       lifecycle.Policy
 
@@ -58,11 +58,7 @@ type Options struct {
 	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker lets nothing through; default 10 s
-	PublicURL           string        // of the API, for links and as the source of CloudEvents
 	TopCompanies        int           // companies whose backlog is shown, those with the most; 0: none
-
-	// SigningKeys adds v1a signatures; nil: none.
-	SigningKeys *signingkey.Store
 
 	// Counted is told of every attempt that was recorded; it must return at once.
 	// nil: nobody is.
@@ -121,16 +117,14 @@ type Dispatcher struct {
 	admission   *endpoint.Admission
 	deliveries  *store.Store
 	redelivery  *redelivery.Service
-	targets     *targets
-	send        func(context.Context, webhook.Request) webhook.Result // the sender's
+	target      func(context.Context, *subscribers.Subscriber) (*requests.Target, error) // the maker's
+	send        func(context.Context, webhook.Request) webhook.Result                    // the sender's
 	records     *recorders
 	after       *consequences
 	publish     func(context.Context, []events.Event) ([]publish.Result, error)
 	metrics     *metrics
-	testing     sync.Map // subscribers that are being tested
 	jobs        chan struct{}
 	forwards    chan struct{}
-	numbers     *sequence.Reader
 
 	intake     context.Context //nolint:containedctx // ends when Stop begins: nothing new is started
 	endIntake  context.CancelFunc
@@ -159,11 +153,7 @@ func New(o Options) (*Dispatcher, error) {
 		jobs:     make(chan struct{}, maxJobs),
 		forwards: make(chan struct{}, maxForwards),
 		send:     o.Sender.Send,
-		numbers:  sequence.New(o.Client),
-	}
-	var err error
-	if d.targets, err = newTargets(o); err != nil {
-		return nil, err
+		target:   o.Requests.Target,
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
@@ -180,6 +170,7 @@ func New(o Options) (*Dispatcher, error) {
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
+	var err error
 	if d.after, err = newConsequences(d); err != nil {
 		return nil, err
 	}
@@ -228,7 +219,6 @@ var errStopping = fmt.Errorf("the daemon is stopping: %w", context.Canceled)
 // attempt.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.endIntake()
-	d.numbers.Close()
 	attempts, last, cancel := graces(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()

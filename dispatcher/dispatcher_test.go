@@ -14,7 +14,9 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/internal/redistest"
@@ -94,7 +96,7 @@ func TestFailedDeliveryIsRetriedUntilDelivered(t *testing.T) {
 		}
 	}
 	for i, g := range rc.got {
-		if g.header.Get(webhook.HeaderID) != id || string(g.body) != string(rc.got[0].body) {
+		if g.header.Get(signature.HeaderID) != id || string(g.body) != string(rc.got[0].body) {
 			t.Errorf("attempt %d sent another id or body", i+1)
 		}
 	}
@@ -268,23 +270,23 @@ func TestEventStatusAndExplain(t *testing.T) {
 	sub := h.subscribe(receive(t, nil).URL)
 	id := h.emit(1)[0]
 	r := events.Ref{Company: h.company, ID: id}
-	want := func(status query.EventStatus, verdict Verdict) {
+	want := func(status query.EventStatus, verdict inspect.Verdict) {
 		t.Helper()
 		got, err := h.deliveries.SumUp(t.Context(), []events.Ref{r}, query.Filter{})
 		if err != nil || got[0].Status != status {
 			t.Errorf("event status = %v, %v, want %s", got, err, status)
 		}
-		why, err := h.Explain(t.Context(), r)
+		why, err := h.inspector.Explain(t.Context(), r)
 		if err != nil || len(why) != 1 || why[0].Verdict != verdict {
 			t.Errorf("explanation = %+v, %v, want %s", why, err, verdict)
 		}
 	}
-	want(query.EventPending, VerdictPending)
+	want(query.EventPending, inspect.VerdictPending)
 	h.start()
 	h.reaches(id, sub, delivery.StatusDelivered)
 	h.settled()
-	want(query.EventDelivered, VerdictDelivered)
-	if _, err := h.Explain(t.Context(), events.Ref{Company: h.company, ID: "unknown"}); !errors.Is(err, events.ErrNotFound) {
+	want(query.EventDelivered, inspect.VerdictDelivered)
+	if _, err := h.inspector.Explain(t.Context(), events.Ref{Company: h.company, ID: "unknown"}); !errors.Is(err, events.ErrNotFound) {
 		t.Errorf("explain of an unknown event: %v", err)
 	}
 }
@@ -294,7 +296,7 @@ func TestTestDelivery(t *testing.T) {
 	h := setup(t)
 	rc := receive(t, status(http.StatusTeapot))
 	sub := h.subscribe(rc.URL)
-	res, err := h.Test(t.Context(), h.company, sub.UUID)
+	res, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
 	if err != nil || res.Delivered || res.Attempt.StatusCode != http.StatusTeapot || res.Attempt.Error != string(webhook.ClassHTTP4xx) {
 		t.Errorf("test = %+v, %v", res, err)
 	}
@@ -321,14 +323,14 @@ func TestTestDeliveryAsksNoBreaker(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		res, err := h.Test(t.Context(), h.company, sub.UUID)
+		res, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
 		if err == nil && !res.Delivered {
 			err = fmt.Errorf("not delivered: %+v", res)
 		}
 		done <- err
 	}()
 	<-entered
-	if _, err := h.Test(t.Context(), h.company, sub.UUID); !errors.Is(err, ErrTesting) {
+	if _, err := h.inspector.Test(t.Context(), h.company, sub.UUID); !errors.Is(err, inspect.ErrTesting) {
 		t.Errorf("a second test at the same time: %v", err)
 	}
 	close(gate)

@@ -147,7 +147,7 @@ func TestADispatchOfARebindingNameIsRefused(t *testing.T) {
 	if len(d.Attempts) != 4 || d.Attempts[0].Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("%+v, %d connections", d.Attempts, accepted.Load())
 	}
-	result, err := h.Test(t.Context(), h.company, sub.UUID)
+	result, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
 	if err != nil || result.Attempt.Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("a test delivery: %+v, %v, %d connections", result, err, accepted.Load())
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/sequence"
@@ -21,10 +22,10 @@ import (
 )
 
 // feedOf reads a whole feed, page by page.
-func (h *harness) feedOf(q FeedRequest) (items []FeedItem, forgotten int64) {
+func (h *harness) feedOf(q feed.Request) (items []feed.Item, forgotten int64) {
 	h.t.Helper()
 	for {
-		page, err := h.Feed(h.t.Context(), q)
+		page, err := h.feed.Read(h.t.Context(), q)
 		if err != nil || len(page.Items) > q.Limit || page.More && page.Next == q.After {
 			h.t.Fatalf("feed after %d: %d items, next %d, more %t, %v", q.After, len(page.Items), page.Next, page.More, err)
 		}
@@ -35,7 +36,7 @@ func (h *harness) feedOf(q FeedRequest) (items []FeedItem, forgotten int64) {
 	}
 }
 
-func idsOf(items []FeedItem) []string {
+func idsOf(items []feed.Item) []string {
 	ids := make([]string, len(items))
 	for i, item := range items {
 		ids[i] = item.ID
@@ -80,25 +81,25 @@ func TestFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, limit := range []int{1, 7, 1000} {
-		one, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: plain.UUID, Limit: limit})
-		two, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: picky.UUID, Limit: limit})
+		one, _ := h.feedOf(feed.Request{Company: h.company, Subscriber: plain.UUID, Limit: limit})
+		two, _ := h.feedOf(feed.Request{Company: h.company, Subscriber: picky.UUID, Limit: limit})
 		if !slices.Equal(idsOf(one), all) || !slices.Equal(idsOf(two), big) {
 			t.Errorf("pages of %d: %d and %d events, want %d and %d", limit, len(one), len(two), len(all), len(big))
 		}
 	}
-	page, err := h.Feed(t.Context(), FeedRequest{Company: h.company, Subscriber: picky.UUID, Limit: 10, After: 299})
+	page, err := h.feed.Read(t.Context(), feed.Request{Company: h.company, Subscriber: picky.UUID, Limit: 10, After: 299})
 	if err != nil || len(page.Items) != 0 || page.Next != 301 || page.More || page.Forgotten != 0 {
 		t.Errorf("nothing matches: %+v, %v", page, err)
 	}
-	for name, q := range map[string]FeedRequest{
+	for name, q := range map[string]feed.Request{
 		"another subscriber": {Company: h.company, Subscriber: uuid.New(), Limit: 1},
 		"another company's":  {Company: uuid.New(), Subscriber: plain.UUID, Limit: 1},
 	} {
-		if _, err := h.Feed(t.Context(), q); !errors.Is(err, subscribers.ErrNotFound) {
+		if _, err := h.feed.Read(t.Context(), q); !errors.Is(err, subscribers.ErrNotFound) {
 			t.Errorf("%s: %v, want ErrNotFound", name, err)
 		}
 	}
-	if _, err := h.Feed(t.Context(), FeedRequest{Company: h.company, Subscriber: plain.UUID, Limit: 1, After: 302}); !errors.Is(err, sequence.ErrAhead) {
+	if _, err := h.feed.Read(t.Context(), feed.Request{Company: h.company, Subscriber: plain.UUID, Limit: 1, After: 302}); !errors.Is(err, sequence.ErrAhead) {
 		t.Errorf("after what is to come: %v", err)
 	}
 }
@@ -114,7 +115,7 @@ func TestFeedIsAsItIsSent(t *testing.T) {
 		id := h.emit(1)[0]
 		eventually(t, func() bool { return in.count() == 1 }, "the delivery")
 		sent := in.got[0]
-		items, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 100, Signatures: true})
+		items, _ := h.feedOf(feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 100, Signatures: true})
 		item := items[len(items)-1]
 		if item.ID != id || string(item.Body) != string(sent.body) || item.ContentType != sent.header.Get("Content-Type") {
 			t.Errorf("%s: read %q as %s, sent %q as %s", format, item.Body, item.ContentType, sent.body, sent.header.Get("Content-Type"))
@@ -123,15 +124,15 @@ func TestFeedIsAsItIsSent(t *testing.T) {
 		for name, value := range item.Headers {
 			header.Set(name, value)
 		}
-		if err := webhook.Verify(sub.Secrets[0].Key.Reveal(), header, item.Body, time.Minute, time.Now()); err != nil {
+		if err := signature.Verify(sub.Secrets[0].Key.Reveal(), header, item.Body, time.Minute, time.Now()); err != nil {
 			t.Errorf("%s: signature: %v", format, err)
 		}
-		for _, name := range []string{webhook.HeaderID, webhook.HeaderSequence} {
+		for _, name := range []string{signature.HeaderID, signature.HeaderSequence} {
 			if header.Get(name) != sent.header.Get(name) {
 				t.Errorf("%s: %s is %q, sent as %q", format, name, header.Get(name), sent.header.Get(name))
 			}
 		}
-		if unsigned, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 100}); unsigned[0].Headers != nil {
+		if unsigned, _ := h.feedOf(feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 100}); unsigned[0].Headers != nil {
 			t.Errorf("%s: signed without being asked", format)
 		}
 	}
@@ -145,8 +146,8 @@ func TestFeedPagesAreBoundedInBytes(t *testing.T) {
 	for i := range 30 {
 		h.emitWith(fmt.Sprint("e", i), "A", strings.Repeat("x", 250<<10))
 	}
-	q := FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 1000}
-	page, err := h.Feed(t.Context(), q)
+	q := feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 1000}
+	page, err := h.feed.Read(t.Context(), q)
 	bytes := 0
 	for _, item := range page.Items {
 		bytes += len(item.Body)
@@ -170,7 +171,7 @@ func TestFeedOfCompactedEvents(t *testing.T) {
 	}
 	h.start()
 	eventually(t, func() bool {
-		items, _ := h.feedOf(FeedRequest{Company: h.company, Subscriber: sub.UUID, Limit: 3})
+		items, _ := h.feedOf(feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 3})
 		compacted := 0
 		for i, item := range items {
 			if item.Sequence != int64(2*i+1) || item.Type != "A" || item.ID != fmt.Sprint("e", 2*i) || item.Compacted != (item.Body == nil) ||

@@ -18,11 +18,16 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
@@ -43,6 +48,8 @@ type harness struct {
 	client    redis.UniversalClient
 	publisher *publish.Publisher
 	service   *subscribers.Service
+	inspector *inspect.Inspector
+	feed      *feed.Reader
 	company   uuid.UUID
 	seq       int // of the last event emitted
 	stopped   sync.Once
@@ -75,6 +82,9 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	if o.Sender == nil {
 		o.Sender = testSender(10 * time.Second)
 	}
+	if o.Requests == nil {
+		o.Requests = requests.New(requests.Options{Logger: o.Logger})
+	}
 	d, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +93,11 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
 	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())
 	t.Cleanup(h.publisher.Close)
+	h.inspector = inspect.New(inspect.Options{
+		Events: o.Events, Registry: o.Registry, Deliveries: d.Deliveries(), Requests: o.Requests, Send: o.Sender.Send,
+	})
+	h.feed = feed.New(feed.Options{Numbers: sequence.New(client), Events: o.Events, Registry: o.Registry, Requests: o.Requests})
+	t.Cleanup(h.feed.Close)
 	t.Cleanup(o.Sender.Close)
 	return h
 }
@@ -384,7 +399,7 @@ func (rc *inbox) ids() map[string]int {
 	defer rc.mu.Unlock()
 	ids := map[string]int{}
 	for _, g := range rc.got {
-		ids[g.header.Get(webhook.HeaderID)]++
+		ids[g.header.Get(signature.HeaderID)]++
 	}
 	return ids
 }

@@ -17,6 +17,9 @@ import (
 	"spendhook/subscribers/health"
 )
 
+// maxNoted bounds the subscribers whose last outcome is remembered.
+const maxNoted = 1 << 14
+
 // healthQuiet is how long a subscriber that only succeeds goes without a note.
 const healthQuiet = time.Second
 
@@ -34,7 +37,7 @@ type noted struct {
 }
 
 func newHealthKeeper(now func() time.Time) (*healthKeeper, error) {
-	seen, err := lru.New[uuid.UUID, noted](maxTargets)
+	seen, err := lru.New[uuid.UUID, noted](maxNoted)
 	return &healthKeeper{seen: seen, now: now}, err
 }
 
@@ -183,7 +186,7 @@ func (d *Dispatcher) show(o *outcome) {
 	}
 	d.opts.Tail.Add(tail.Entry{
 		At: o.result.StartedAt.UnixMilli(), Company: o.ref.Company, EventID: o.ref.ID, EventType: o.next.EventType,
-		Subscriber: o.ref.Subscriber, Name: o.to.sub.Name, Number: o.next.Count, StatusCode: o.result.StatusCode,
+		Subscriber: o.ref.Subscriber, Name: o.to.Subscriber.Name, Number: o.next.Count, StatusCode: o.result.StatusCode,
 		Error: string(o.result.Class), DurationMs: o.result.Duration.Milliseconds(), Status: string(o.next.Status),
 	})
 }
@@ -220,7 +223,7 @@ func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, chan
 // since: it may have moved.
 func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 	company, subscriber := o.ref.Company, o.ref.Subscriber
-	changed, err := d.opts.Subscribers.DisableGone(ctx, company, subscriber, o.to.sub.CallbackURL, o.result.StartedAt)
+	changed, err := d.opts.Subscribers.DisableGone(ctx, company, subscriber, o.to.Subscriber.CallbackURL, o.result.StartedAt)
 	if !errors.Is(err, subscribers.ErrNotFound) {
 		d.disabled(company, subscriber, subscribers.ReasonGone, changed, err)
 	}

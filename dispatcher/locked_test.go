@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
@@ -55,7 +56,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	if n := inbox.count(); n != 0 {
 		t.Errorf("%d deliveries were sent without the secret", n)
 	}
-	result, err := h.Test(t.Context(), h.company, sub.UUID)
+	result, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
 	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
@@ -98,7 +99,9 @@ func TestV1aWaitsForItsKeyToo(t *testing.T) {
 	t.Parallel()
 	client := redistest.New(t)
 	inbox := receive(t, nil)
-	h := build(t, client, func(o *Options) { o.SigningKeys = signingkey.New(client, sealtest.Keyring()) })
+	h := build(t, client, func(o *Options) {
+		o.Requests = requests.New(requests.Options{SigningKeys: signingkey.New(client, sealtest.Keyring()), Logger: o.Logger})
+	})
 	sub := h.subscribe(inbox.URL)
 	if _, err := signingkey.New(client, sealtest.Ring("lost")).Key(t.Context(), h.company); err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 		slog.Float64("duration_ms", float64(o.result.Duration.Microseconds())/1000),
 		slog.String("status", string(o.next.Status)),
 	}
-	if o.to.url != nil {
-		attrs = append(attrs, slog.String("server.address", o.to.url.Hostname()), slog.String("server.port", o.to.port()))
+	if o.to.URL != nil {
+		attrs = append(attrs, slog.String("server.address", o.to.URL.Hostname()), slog.String("server.port", o.to.Port()))
 	}
 	if sent := o.result.Sent[tracing.Header]; len(sent) == 1 { //nolint:staticcheck // it is sent in lower case
 		attrs = append(attrs, slog.String("trace_id", tracing.TraceIDOf(sent[0])))

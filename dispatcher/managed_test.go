@@ -16,8 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -76,8 +77,8 @@ func TestPausedSubscriberGetsNothingUntilItIsResumed(t *testing.T) {
 		})
 	}
 	for i, got := range other.got {
-		if n, err := strconv.Atoi(got.header.Get(webhook.HeaderSequence)); err != nil || got.header.Get(webhook.HeaderID) != ids[n-1] {
-			t.Errorf("delivery %d of event %s has the number %d, %v", i, got.header.Get(webhook.HeaderID), n, err)
+		if n, err := strconv.Atoi(got.header.Get(signature.HeaderSequence)); err != nil || got.header.Get(signature.HeaderID) != ids[n-1] {
+			t.Errorf("delivery %d of event %s has the number %d, %v", i, got.header.Get(signature.HeaderID), n, err)
 		}
 	}
 	if n := paused.count(); n > 0 {
@@ -160,7 +161,7 @@ type inOrder struct {
 }
 
 func (o *inOrder) answer(_ int, w http.ResponseWriter, r *http.Request) {
-	number, _ := strconv.Atoi(strings.TrimPrefix(r.Header.Get(webhook.HeaderID), "evt-"))
+	number, _ := strconv.Atoi(strings.TrimPrefix(r.Header.Get(signature.HeaderID), "evt-"))
 	o.mu.Lock()
 	if o.inFlight++; o.inFlight > 1 {
 		o.t.Errorf("%d attempts at a time", o.inFlight)
@@ -331,14 +332,14 @@ func TestFiltersDecideWhoGetsAnEvent(t *testing.T) {
 			t.Errorf("%q: %d deliveries", filter, got)
 		}
 	}
-	list, err := h.Explain(t.Context(), events.Ref{Company: h.company, ID: id})
+	list, err := h.inspector.Explain(t.Context(), events.Ref{Company: h.company, ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range list {
-		want := map[string]Verdict{`metadata.n == 1`: VerdictDelivered, "": VerdictDelivered}[e.Subscriber.Filter]
+		want := map[string]inspect.Verdict{`metadata.n == 1`: inspect.VerdictDelivered, "": inspect.VerdictDelivered}[e.Subscriber.Filter]
 		if want == "" {
-			want = VerdictFiltered
+			want = inspect.VerdictFiltered
 		}
 		if e.Verdict != want || (e.Err != nil) != (e.Subscriber.Filter == `metadata.missing == 1`) {
 			t.Errorf("%q: %s, %v", e.Subscriber.Filter, e.Verdict, e.Err)

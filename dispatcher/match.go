@@ -11,6 +11,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/endpoint"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
@@ -24,12 +25,12 @@ import (
 
 // work is one delivery that is to be attempted.
 type work struct {
-	ref  delivery.Ref
-	base *delivery.Record // what the delivery was; Version 0 when it is new
-	payload
+	ref      delivery.Ref
+	base     *delivery.Record // what the delivery was; Version 0 when it is new
+	payload  requests.Payload
 	sequence int64     // the event's number in its company
 	accepted time.Time // when the event was accepted
-	to       *target
+	to       *requests.Target
 	replica  string         // under whose name it was claimed
 	event    *matching      // nil when it was claimed from its endpoint queue
 	trace    tracing.Parent // what the attempt is part of
@@ -124,7 +125,7 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 	span := d.dispatchSpan(stored)
 	defer span.End()
 	var todo []*work
-	candidate, bodies := filter.NewEvent(stored.Event), d.payloadsOf(stored)
+	candidate, bodies := filter.NewEvent(stored.Event), d.opts.Requests.Payloads(stored)
 	for _, sub := range subs {
 		if sub.Locked != nil { // its event types cannot be read: the event is kept, for recover
 			ev.held = true
@@ -140,11 +141,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, replica string, b workqueue.
 			ev.held = true
 			continue
 		}
-		to, err := d.targets.of(ctx, sub)
+		to, err := d.target(ctx, sub)
 		if err != nil {
 			return err
 		}
-		body, err := bodies.in(sub.Format)
+		body, err := bodies.In(sub.Format)
 		if err != nil {
 			return err
 		}
@@ -204,10 +205,10 @@ func (d *Dispatcher) takeDelivery(ctx context.Context, replica string, b workque
 		return nil
 	}
 	w.sequence, w.accepted, w.trace = stored.Sequence, stored.AcceptedAt, stored.Trace
-	if w.payload, err = d.payloadsOf(stored).in(subs[i].Format); err != nil {
+	if w.payload, err = d.opts.Requests.Payloads(stored).In(subs[i].Format); err != nil {
 		return err
 	}
-	if w.to, err = d.targets.of(ctx, subs[i]); err != nil {
+	if w.to, err = d.target(ctx, subs[i]); err != nil {
 		return err
 	}
 	d.enter(w)

@@ -22,6 +22,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -70,8 +71,8 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
 		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.told}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0),
-		Logger:   slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
 	var err error

@@ -1,13 +1,16 @@
 package dispatcher
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
 // retryQuarantined has everything in the quarantine tried again.
@@ -31,21 +34,20 @@ func TestAPanicWhileMatchingIsContained(t *testing.T) {
 	rc := receive(t, nil)
 	sub := h.subscribe(rc.URL)
 	fine := h.subscribeTo(h.company, receive(t, nil).URL, "PAYMENT_FAILED")
-	loaded, err := h.opts.Registry.Current(t.Context(), h.company)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range loaded {
-		if s.UUID == sub.UUID {
-			h.targets.ready.Add(s, nil) // what its first use trips over
+	var mended atomic.Bool
+	target := h.target
+	h.target = func(ctx context.Context, s *subscribers.Subscriber) (*requests.Target, error) {
+		if s.UUID == sub.UUID && !mended.Load() {
+			return nil, nil // what its first use trips over
 		}
+		return target(ctx, s)
 	}
 	h.start()
 	bad := h.emit(3)
 	eventually(t, func() bool { return len(h.quarantined()) == 3 }, "the events are quarantined")
 	good := h.emitType("PAYMENT_FAILED", 5)
 	h.reachAll(good, fine, delivery.StatusDelivered)
-	h.targets.ready.Purge()
+	mended.Store(true)
 	h.retryQuarantined()
 	h.reachAll(bad, sub, delivery.StatusDelivered)
 	h.settled()

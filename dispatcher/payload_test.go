@@ -7,6 +7,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/requests"
+	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
 
@@ -14,8 +16,10 @@ import (
 // attempt.
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
-	h.opts.PublicURL = "https://hooks.example.com/"
+	h := build(t, redistest.New(t), func(o *Options) {
+		o.Requests = requests.New(requests.Options{PublicURL: "https://hooks.example.com/", Logger: o.Logger})
+	})
+	h.start()
 	boxes, subs := map[string]*inbox{}, map[string]subscribers.Subscriber{}
 	for _, format := range []string{"standard", "thin", "cloudevents"} {
 		boxes[format] = receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {

@@ -13,7 +13,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
@@ -118,7 +118,7 @@ func TestEveryKeyHasAnEndOrAnOwner(t *testing.T) {
 	h := setup(t)
 	var failed sync.Map // each event fails once
 	rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
-		if _, again := failed.LoadOrStore(r.Header.Get(webhook.HeaderID), true); !again {
+		if _, again := failed.LoadOrStore(r.Header.Get(signature.HeaderID), true); !again {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/partition"
@@ -321,7 +322,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 		switch {
 		case f != nil && f.Damaged:
 			// It is in the quarantine now, or its next claim puts it there.
-		case f == nil, o.result != nil && f.Record.Has(resultOf(*o.result)): // the latter: by a try whose answer was lost
+		case f == nil, o.result != nil && f.Record.Has(requests.ResultOf(*o.result)): // the latter: by a try whose answer was lost
 			done = append(done, o)
 		case f.Compacted:
 			// It was settled long ago: there is nothing left to add this to.

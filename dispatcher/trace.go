@@ -60,8 +60,8 @@ func (d *Dispatcher) attemptSpan(w *work) trace.Span {
 		semconv.MessagingMessageID(w.ref.ID), attribute.String("spendhook.company_uuid", w.ref.Company.String()),
 		attribute.String("spendhook.subscriber_uuid", w.ref.Subscriber.String()),
 	)
-	if to := w.to.url; to != nil {
-		port, _ := strconv.Atoi(w.to.port()) // of a URL that was checked
+	if to := w.to.URL; to != nil {
+		port, _ := strconv.Atoi(w.to.Port()) // of a URL that was checked
 		span.SetAttributes(semconv.ServerAddress(to.Hostname()), semconv.ServerPort(port), semconv.URLFull(to.Scheme+"://"+to.Host+"/REDACTED"))
 	}
 	return span

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/tracing"
@@ -30,7 +31,7 @@ func unrecorded() (map[string]*Dispatcher, *events.Stored, *work) {
 	caller := tracing.Parent{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Flags: trace.FlagsSampled}
 	return map[string]*Dispatcher{
 		"off": {}, "on": {opts: Options{Tracer: noop.NewTracerProvider().Tracer("")}},
-	}, &events.Stored{Event: events.Event{Trace: caller}}, &work{to: &target{sub: &subscribers.Subscriber{}, url: &url.URL{}}}
+	}, &events.Stored{Event: events.Event{Trace: caller}}, &work{to: &requests.Target{Subscriber: &subscribers.Subscriber{}, URL: &url.URL{}}}
 }
 
 // An event that is not recorded costs nothing more than it would without tracing.

@@ -19,12 +19,16 @@ import (
 	"spendhook/auth/tokens"
 	"spendhook/dispatcher"
 	"spendhook/dispatcher/delivery/lifecycle"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redistest"
@@ -58,10 +62,12 @@ func startDaemon(t *testing.T) *daemon {
 	certificates := certificate.New(redis, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})
 	t.Cleanup(sender.Close)
+	copies := registry.New(lists, 0)
+	made := requests.New(requests.Options{Logger: logger})
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Certificates: certificates, Health: healths, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: registry.New(lists, 0),
-		Queue:    workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
+		Registry: copies, Requests: made,
+		Queue: workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +91,12 @@ func startDaemon(t *testing.T) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
+	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})
+	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Registry: copies, Requests: made})
+	t.Cleanup(reader.Close)
 	handler, err := api.New(api.Options{
 		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
-		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Dispatcher: d, Quarantine: d,
+		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
 		Keys:        keys, Verifier: verifier,
 		Tokens: tokens.NewEndpoint(tokens.Options{Keys: keys, Clients: clients, Logger: logger}),

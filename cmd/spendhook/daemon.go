@@ -23,6 +23,8 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/events/eventtype"
@@ -85,6 +87,8 @@ type daemon struct {
 	health       *health.Store     // of subscribers
 	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures
 	dispatcher   *dispatcher.Dispatcher
+	inspector    *inspect.Inspector
+	feed         *feed.Reader
 	service      *subscribers.Service // changes subscribers
 	copies       *registry.Registry   // cached subscribers
 	publisher    *publish.Publisher

@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 )
 
 // The receivers of examples/ do what their README says, each with a daemon.
@@ -166,7 +166,7 @@ func (e *exampleReceiver) judges(t *testing.T) {
 		"with a path in its id": {"../evil", e.secret, now, http.StatusInternalServerError},
 	} {
 		body := []byte(`{"id":"` + m.id + `","event":"PAYMENT_PAID","note":"` + uuid.NewString() + `"}`)
-		signature, err := webhook.SignV1(m.secret, m.id, m.at, body)
+		signature, err := signature.V1(m.secret, m.id, m.at, body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/pause"
 )
 
@@ -199,7 +199,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !pause.For(req.Context(), r.delay) {
 		return
 	}
-	got := received{At: time.Now(), ID: req.Header.Get(webhook.HeaderID), Body: body}
+	got := received{At: time.Now(), ID: req.Header.Get(signature.HeaderID), Body: body}
 	got.Verified = r.verify(req.Header, body)
 	got.Answered = r.answer(got)
 	w.WriteHeader(got.Answered)
@@ -211,7 +211,7 @@ func (r *receiver) verify(h http.Header, body []byte) error {
 	defer r.mu.Unlock()
 	err := errNoSecret
 	for _, secret := range r.secrets {
-		if err = webhook.Verify(secret, h, body, 5*time.Minute, time.Now()); err == nil {
+		if err = signature.Verify(secret, h, body, 5*time.Minute, time.Now()); err == nil {
 			return nil
 		}
 	}

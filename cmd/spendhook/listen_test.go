@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 )
 
 const otherSecret = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -40,7 +40,7 @@ func startListen(t *testing.T, args ...string) (url string, ended <-chan result)
 func deliver(t *testing.T, url, secret, id, body string) int {
 	t.Helper()
 	now := time.Now().Unix()
-	signature, err := webhook.SignV1(secret, id, now, []byte(body))
+	signature, err := signature.V1(secret, id, now, []byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

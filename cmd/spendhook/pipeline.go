@@ -14,6 +14,9 @@ import (
 	"spendhook/config"
 	"spendhook/console/session"
 	"spendhook/dispatcher"
+	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/inspect"
+	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
@@ -22,6 +25,7 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/operational"
 	"spendhook/events/publish"
+	"spendhook/events/sequence"
 	"spendhook/internal/bodylimit"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
@@ -97,9 +101,9 @@ func (d *daemon) openStores(context.Context) error {
 
 // openPipeline starts the publisher and the dispatcher. On shutdown the dispatcher stops
 // first, so that its operational events are still accepted.
-func (d *daemon) openPipeline(ctx context.Context) (err error) {
+func (d *daemon) openPipeline(ctx context.Context) error {
 	d.watchTraffic(ctx)
-	if d.dispatcher, err = d.newDispatcher(); err != nil {
+	if err := d.openDispatcher(); err != nil {
 		return err
 	}
 	d.scheduler.Store(d.dispatcher)
@@ -130,11 +134,12 @@ func (d *daemon) openPipeline(ctx context.Context) (err error) {
 	return nil
 }
 
-func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
+// openDispatcher makes what delivers events, and what tells of it.
+func (d *daemon) openDispatcher() error {
 	policy := deliveryPolicy(d.cfg)
 	proxy, err := egressProxy(d.cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: d.egress, Proxy: proxy, Version: readBuild().Version,
@@ -145,15 +150,26 @@ func (d *daemon) newDispatcher() (*dispatcher.Dispatcher, error) {
 		return nil
 	})
 	d.copies = registry.New(d.lists, 0)
-	return dispatcher.New(dispatcher.Options{
+	made := requests.New(requests.Options{
+		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
+	})
+	d.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, SigningKeys: d.signingKeys, Registry: d.copies,
+		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: made,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
-		PublicURL: d.publicURL(), TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted: d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+		TopCompanies: d.cfg.Metrics.TopCompanies,
+		Counted:      d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
+	if err != nil {
+		return err
+	}
+	d.inspector = inspect.New(inspect.Options{
+		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries(), Requests: made, Send: sender.Send,
+	})
+	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.copies, Requests: made})
+	return nil
 }
 
 // watchTraffic starts the counters for the console's charts and the live tail. On shutdown it
@@ -207,7 +223,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
-		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Dispatcher: d.dispatcher, Quarantine: d.dispatcher,
+		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
@@ -226,7 +242,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		context: bodies.ConnContext,
 	})
 	d.stop.add("waiting readers", func(context.Context) error {
-		d.dispatcher.EndWaits()
+		d.feed.Close()
 		d.tail.Close()
 		return nil
 	})

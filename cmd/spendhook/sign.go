@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 )
 
 // maxSignedBody bounds what sign and verify read, in bytes.
@@ -34,7 +34,7 @@ func (c *signCmd) Run(term *console) error {
 	if c.Timestamp == 0 {
 		c.Timestamp = time.Now().Unix()
 	}
-	signature, err := webhook.SignV1(secret, c.ID, c.Timestamp, body)
+	signature, err := signature.V1(secret, c.ID, c.Timestamp, body)
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (c *verifyCmd) Run(term *console) error {
 		return err
 	}
 	h := http.Header{}
-	h.Set(webhook.HeaderID, c.ID)
-	h.Set(webhook.HeaderTimestamp, strconv.FormatInt(c.Timestamp, 10))
-	h.Set(webhook.HeaderSignature, c.Signature)
+	h.Set(signature.HeaderID, c.ID)
+	h.Set(signature.HeaderTimestamp, strconv.FormatInt(c.Timestamp, 10))
+	h.Set(signature.HeaderSignature, c.Signature)
 	now := time.Now()
 	if c.Tolerance == 0 {
 		now = time.Unix(c.Timestamp, 0)
 	}
-	if err := webhook.Verify(secret, h, body, c.Tolerance, now); err != nil {
+	if err := signature.Verify(secret, h, body, c.Tolerance, now); err != nil {
 		return fmt.Errorf("not verified: %w", err)
 	}
 	_, err = fmt.Fprintln(term.out, "verified")

@@ -1,5 +1,5 @@
 // Package webhook makes delivery attempts: one signed POST each. It holds the
-// connections, the signatures of Standard Webhooks and the classes of results.
+// connections and the classes of results.
 package webhook
 
 import (

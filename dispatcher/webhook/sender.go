@@ -9,12 +9,14 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/egress"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers/certificate"
@@ -47,12 +49,31 @@ type Request struct {
 	Body        []byte // these bytes are signed and sent
 	ContentType string // "": application/json
 	Traceparent string // the span that it is part of; "": none
-	Signer      *Signer
+	Signer      *signature.Signer
 	Headers     http.Header // sent besides the Sender's own, which win
 
 	Company     uuid.UUID
 	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
 	Locked      error                    // why nothing may be sent; else nil
+}
+
+// Signed are the headers that an attempt at a time has to tell and to prove what it
+// sends, in the spelling of Standard Webhooks.
+func (r Request) Signed(at time.Time) map[string]string {
+	values := r.signed(at.Unix())
+	headers := map[string]string{signature.HeaderID: values[0], signature.HeaderTimestamp: values[1], signature.HeaderSignature: values[2]}
+	if r.Sequence > 0 {
+		headers[signature.HeaderSequence] = values[3]
+	}
+	return headers
+}
+
+// signed are the values of the headers of package signature, in the order of Signed,
+// at ts, in unix seconds.
+func (r *Request) signed(ts int64) [4]string {
+	return [...]string{
+		r.EventID, strconv.FormatInt(ts, 10), r.Signer.Sign(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),
+	}
 }
 
 // Sender makes delivery attempts: one signed POST each, over shared keep-alive
@@ -147,11 +168,11 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 		header["Content-Type"] = []string{r.ContentType}
 	}
 	header["User-Agent"] = s.userAgent
-	header[HeaderID] = values[0:1:1]
-	header[HeaderTimestamp] = values[1:2:2]
-	header[HeaderSignature] = values[2:3:3]
+	header[signature.HeaderID] = values[0:1:1]
+	header[signature.HeaderTimestamp] = values[1:2:2]
+	header[signature.HeaderSignature] = values[2:3:3]
 	if r.Sequence > 0 {
-		header[HeaderSequence] = values[3:4:4]
+		header[signature.HeaderSequence] = values[3:4:4]
 	}
 	if r.Traceparent != "" {
 		header[tracing.Header] = []string{r.Traceparent}

@@ -23,7 +23,9 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/egress"
+	"spendhook/subscribers"
 )
 
 // quiet takes what servers of net/http say of clients that holdOpen up.
@@ -46,13 +48,20 @@ func newTestSender(tb testing.TB, change func(*SenderOptions)) *Sender {
 
 func hasty(o *SenderOptions) { o.Timeout = 150 * time.Millisecond }
 
+// testSecret signs what requestTo sends.
+const testSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
 func requestTo(tb testing.TB, address string) Request {
 	tb.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return Request{URL: u, EventID: "evt_1", Body: []byte(`{"id":"evt_1"}`), Signer: signerOf(tb, nil, vectorSecret)}
+	signer, err := signature.New([]subscribers.SigningSecret{{Key: testSecret}}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Request{URL: u, EventID: "evt_1", Body: []byte(`{"id":"evt_1"}`), Signer: signer}
 }
 
 func listening(tb testing.TB, h http.HandlerFunc) string {
@@ -147,7 +156,7 @@ func TestSendPostsASignedMessage(t *testing.T) {
 			t.Errorf("%s = %q, want %q", name, got.Header.Get(name), want)
 		}
 	}
-	official, _ := standardwebhooks.NewWebhook(vectorSecret)
+	official, _ := standardwebhooks.NewWebhook(testSecret)
 	if err := official.Verify(body, got.Header); err != nil {
 		t.Errorf("signature: %v", err)
 	}
@@ -172,7 +181,7 @@ func TestSendSpellsHeadersAsStandardWebhooksDoes(t *testing.T) {
 	}
 	s.Close()
 	text := <-raw
-	for _, name := range []string{HeaderID, HeaderTimestamp, HeaderSignature} {
+	for _, name := range []string{signature.HeaderID, signature.HeaderTimestamp, signature.HeaderSignature} {
 		if !strings.Contains(text, "\r\n"+name+": ") {
 			t.Errorf("no %s in %q", name, text)
 		}

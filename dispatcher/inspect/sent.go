@@ -1,4 +1,4 @@
-package dispatcher
+package inspect
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 )
 
@@ -22,8 +23,8 @@ type Sent struct {
 
 // Sent reads what the attempts of a delivery send. delivery.ErrNotFound,
 // delivery.ErrSubscriberGone, events.ErrNotFound or events.ErrCompacted.
-func (d *Dispatcher) Sent(ctx context.Context, company uuid.UUID, id string) (Sent, error) {
-	r, err := d.requestOf(ctx, company, id)
+func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sent, error) {
+	r, err := i.requestOf(ctx, company, id)
 	if err != nil {
 		return Sent{}, err
 	}
@@ -40,15 +41,15 @@ func (d *Dispatcher) Sent(ctx context.Context, company uuid.UUID, id string) (Se
 // VerifySignature reports whether one of the signatures in a webhook-signature header is
 // one that this daemon would make now of the delivery, with that webhook-timestamp. The
 // errors are those of Sent, or why the subscriber's secrets do not open.
-func (d *Dispatcher) VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error) {
-	r, err := d.requestOf(ctx, company, id)
+func (i *Inspector) VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error) {
+	r, err := i.requestOf(ctx, company, id)
 	if err != nil {
 		return false, err
 	}
 	if r.Locked != nil {
 		return false, r.Locked
 	}
-	for ours := range strings.FieldsSeq(r.Signed(time.Unix(timestamp, 0))[webhook.HeaderSignature]) {
+	for ours := range strings.FieldsSeq(r.Signed(time.Unix(timestamp, 0))[signature.HeaderSignature]) {
 		for theirs := range strings.FieldsSeq(header) {
 			if subtle.ConstantTimeCompare([]byte(ours), []byte(theirs)) == 1 {
 				return true, nil
@@ -59,29 +60,29 @@ func (d *Dispatcher) VerifySignature(ctx context.Context, company uuid.UUID, id 
 }
 
 // requestOf is the attempt of a delivery that would be made now.
-func (d *Dispatcher) requestOf(ctx context.Context, company uuid.UUID, id string) (r webhook.Request, err error) {
-	found, err := d.deliveries.Delivery(ctx, company, id)
+func (i *Inspector) requestOf(ctx context.Context, company uuid.UUID, id string) (r webhook.Request, err error) {
+	found, err := i.opts.Deliveries.Delivery(ctx, company, id)
 	if err != nil {
 		return r, err
 	}
-	stored, err := d.opts.Events.Get(ctx, found.Ref.Ref)
+	stored, err := i.opts.Events.Get(ctx, found.Ref.Ref)
 	if err != nil {
 		return r, err
 	}
 	if stored.State == events.Compacted {
 		return r, events.ErrCompacted
 	}
-	sub, err := d.subscriber(ctx, company, found.Subscriber)
+	sub, err := i.subscriber(ctx, company, found.Subscriber)
 	if err != nil {
 		return r, err
 	}
-	to, err := d.targets.of(ctx, sub)
+	to, err := i.opts.Requests.Target(ctx, sub)
 	if err != nil {
 		return r, err
 	}
-	body, err := d.payloadsOf(&stored).in(sub.Format)
+	body, err := i.opts.Requests.Payloads(&stored).In(sub.Format)
 	if err != nil {
 		return r, err
 	}
-	return to.request(stored.ID, stored.Sequence, body), nil
+	return to.Request(stored.ID, stored.Sequence, body), nil
 }

@@ -1,4 +1,6 @@
-package webhook
+// Package signature signs messages as Standard Webhooks 1.0.0 says, for senders, and
+// verifies them, for receivers.
+package signature
 
 import (
 	"crypto/ed25519"
@@ -38,28 +40,9 @@ const (
 
 var errNoSecret = errors.New("a signer needs at least one secret")
 
-// Signed are the headers that an attempt at a time has to tell and to prove what it
-// sends, in the spelling of Standard Webhooks.
-func (r Request) Signed(at time.Time) map[string]string {
-	values := r.signed(at.Unix())
-	headers := map[string]string{HeaderID: values[0], HeaderTimestamp: values[1], HeaderSignature: values[2]}
-	if r.Sequence > 0 {
-		headers[HeaderSequence] = values[3]
-	}
-	return headers
-}
-
-// signed are the values of HeaderID, HeaderTimestamp, HeaderSignature and
-// HeaderSequence at ts, in unix seconds.
-func (r *Request) signed(ts int64) [4]string {
-	return [...]string{
-		r.EventID, strconv.FormatInt(ts, 10), r.Signer.signature(r.EventID, ts, r.Body), strconv.FormatInt(r.Sequence, 10),
-	}
-}
-
-// SignV1 is one symmetric signature, "v1,<base64>", of id.timestamp.body under
+// V1 is one symmetric signature, "v1,<base64>", of id.timestamp.body under
 // a whsec_ secret; ts is in unix seconds. For many messages use a Signer.
-func SignV1(secret, id string, ts int64, body []byte) (string, error) {
+func V1(secret, id string, ts int64, body []byte) (string, error) {
 	key, err := newHMACKey(secret)
 	if err != nil {
 		return "", err
@@ -80,10 +63,10 @@ type signerSecret struct {
 	expiresAt time.Time // zero: never
 }
 
-// NewSigner makes a Signer of a subscriber's secrets, newest first; the newest
+// New makes a Signer of a subscriber's secrets, newest first; the newest
 // signs whatever its expiry, so that nothing is ever sent unsigned. asymmetric
 // is the company's ed25519 key, or nil for no v1a signature.
-func NewSigner(secrets []subscribers.SigningSecret, asymmetric ed25519.PrivateKey) (*Signer, error) {
+func New(secrets []subscribers.SigningSecret, asymmetric ed25519.PrivateKey) (*Signer, error) {
 	if len(secrets) == 0 {
 		return nil, errNoSecret
 	}
@@ -101,9 +84,8 @@ func NewSigner(secrets []subscribers.SigningSecret, asymmetric ed25519.PrivateKe
 	return s, nil
 }
 
-// signature is the value of the webhook-signature header for a message sent at
-// ts, in unix seconds.
-func (s *Signer) signature(id string, ts int64, body []byte) string {
+// Sign is the value of HeaderSignature for a message sent at ts, in unix seconds.
+func (s *Signer) Sign(id string, ts int64, body []byte) string {
 	var space [256]byte
 	prefix := signedPrefix(space[:0], id, ts)
 	out := make([]byte, 0, 128)

@@ -1,4 +1,4 @@
-package webhook
+package signature
 
 import (
 	"bytes"
@@ -40,28 +40,28 @@ func signerOf(tb testing.TB, asymmetric ed25519.PrivateKey, secrets ...string) *
 	for i, s := range secrets {
 		list[i].Key = secret.Text(s)
 	}
-	s, err := NewSigner(list, asymmetric)
+	s, err := New(list, asymmetric)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return s
 }
 
-func signedHeaders(id string, ts int64, signature string) http.Header {
+func signedHeaders(id string, ts int64, value string) http.Header {
 	h := http.Header{}
 	h.Set(HeaderID, id)
 	h.Set(HeaderTimestamp, strconv.FormatInt(ts, 10))
-	h.Set(HeaderSignature, signature)
+	h.Set(HeaderSignature, value)
 	return h
 }
 
 func TestThePublishedVectorReproduces(t *testing.T) {
 	t.Parallel()
-	got, err := SignV1(vectorSecret, vectorID, vectorTime, []byte(vectorBody))
+	got, err := V1(vectorSecret, vectorID, vectorTime, []byte(vectorBody))
 	if err != nil || got != vectorSignature {
-		t.Errorf("SignV1 = %q, %v, want %q", got, err, vectorSignature)
+		t.Errorf("V1 = %q, %v, want %q", got, err, vectorSignature)
 	}
-	if got := signerOf(t, nil, vectorSecret).signature(vectorID, vectorTime, []byte(vectorBody)); got != vectorSignature {
+	if got := signerOf(t, nil, vectorSecret).Sign(vectorID, vectorTime, []byte(vectorBody)); got != vectorSignature {
 		t.Errorf("Signature = %q, want %q", got, vectorSignature)
 	}
 	headers := signedHeaders(vectorID, vectorTime, vectorSignature)
@@ -77,7 +77,7 @@ func TestThePublishedAsymmetricVectorReproduces(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := signerOf(t, ed25519.NewKeyFromSeed(seed), vectorSecret)
-	if got, want := s.signature(vectorID, vectorTime, []byte(vectorBody)), vectorSignature+" "+vectorV1a; got != want {
+	if got, want := s.Sign(vectorID, vectorTime, []byte(vectorBody)), vectorSignature+" "+vectorV1a; got != want {
 		t.Errorf("Signature = %q, want %q", got, want)
 	}
 }
@@ -108,7 +108,7 @@ func TestSignaturesEqualTheLibrarys(t *testing.T) {
 		}
 		s := signerOf(t, nil, secret)
 		for range 2 { // the second one from the pool
-			if got := s.signature(id, ts, body); got != want {
+			if got := s.Sign(id, ts, body); got != want {
 				rt.Fatalf("Signature = %q, want %q", got, want)
 			}
 		}
@@ -119,7 +119,7 @@ func TestEveryLiveSecretSigns(t *testing.T) {
 	t.Parallel()
 	secrets := []string{secretPrefix + "bmV3ZXN0LWtleQ==", secretPrefix + "bWlkZGxlLWtleQ==", secretPrefix + "b2xkZXN0LWtleQ=="}
 	at := func(sec int64) *time.Time { at := time.Unix(sec, 0); return &at }
-	s, err := NewSigner([]subscribers.SigningSecret{
+	s, err := New([]subscribers.SigningSecret{
 		{Key: secret.Text(secrets[0]), ExpiresAt: at(1)}, // the newest signs all the same
 		{Key: secret.Text(secrets[1]), ExpiresAt: at(2000)},
 		{Key: secret.Text(secrets[2]), ExpiresAt: at(1000)},
@@ -130,10 +130,10 @@ func TestEveryLiveSecretSigns(t *testing.T) {
 	for ts, live := range map[int64]int{999: 3, 1000: 2, 1999: 2, 2000: 1} {
 		var want []string
 		for _, secret := range secrets[:live] {
-			sig, _ := SignV1(secret, "evt_1", ts, []byte("{}"))
+			sig, _ := V1(secret, "evt_1", ts, []byte("{}"))
 			want = append(want, sig)
 		}
-		if got := s.signature("evt_1", ts, []byte("{}")); got != strings.Join(want, " ") {
+		if got := s.Sign("evt_1", ts, []byte("{}")); got != strings.Join(want, " ") {
 			t.Errorf("at %d: %q, want %q", ts, got, want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestTheLibraryAcceptsEveryLiveSecretBesideV1a(t *testing.T) {
 	_, private, _ := ed25519.GenerateKey(rand.Reader)
 	secrets := []string{secretPrefix + "bmV3ZXN0LWtleQ==", secretPrefix + "b2xkZXN0LWtleQ=="}
 	now, body := time.Now(), []byte(`{"id":"evt_1"}`)
-	headers := signedHeaders("evt_1", now.Unix(), signerOf(t, private, secrets...).signature("evt_1", now.Unix(), body))
+	headers := signedHeaders("evt_1", now.Unix(), signerOf(t, private, secrets...).Sign("evt_1", now.Unix(), body))
 	for _, secret := range secrets {
 		official, _ := standardwebhooks.NewWebhook(secret)
 		if err := official.Verify(body, headers); err != nil {
@@ -158,7 +158,7 @@ func TestV1aVerifiesWithThePublicKey(t *testing.T) {
 	public, private, _ := ed25519.GenerateKey(rand.Reader)
 	key := publicKeyPrefix + base64.StdEncoding.EncodeToString(public)
 	body := bytes.Repeat([]byte("x"), 1000)
-	sig := signerOf(t, private, vectorSecret).signature("evt_1", 1000, body)
+	sig := signerOf(t, private, vectorSecret).Sign("evt_1", 1000, body)
 	verify := func(body string, id string) error {
 		return Verify(key, signedHeaders(id, 1000, sig), []byte(body), time.Minute, time.Unix(1000, 0))
 	}
@@ -206,7 +206,7 @@ func TestVerifyRefuses(t *testing.T) {
 func TestBadKeysAreRefusedWithoutRepeatingThem(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{"whsec_not*base64", "whsec_", "", "whpk_c2hvcnQ=", "whpk_not*base64"} {
-		_, signErr := SignV1(secret, "evt_1", 1, nil)
+		_, signErr := V1(secret, "evt_1", 1, nil)
 		verifyErr := Verify(secret, signedHeaders("evt_1", 1, "v1,x"), nil, time.Minute, time.Unix(1, 0))
 		for _, err := range []error{signErr, verifyErr} {
 			if err == nil || strings.Contains(err.Error(), "not*base64") {
@@ -214,10 +214,10 @@ func TestBadKeysAreRefusedWithoutRepeatingThem(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewSigner(nil, nil); err == nil {
+	if _, err := New(nil, nil); err == nil {
 		t.Error("a signer without secrets was made")
 	}
-	if _, err := NewSigner([]subscribers.SigningSecret{{Key: "whsec_*"}}, nil); err == nil {
+	if _, err := New([]subscribers.SigningSecret{{Key: "whsec_*"}}, nil); err == nil {
 		t.Error("a signer with a bad secret was made")
 	}
 }
@@ -229,9 +229,9 @@ func TestASignerIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			body := bytes.Repeat([]byte{byte(i)}, 100*i)
-			want, _ := SignV1(vectorSecret, "evt_1", int64(i), body)
+			want, _ := V1(vectorSecret, "evt_1", int64(i), body)
 			for range 200 {
-				if got := s.signature("evt_1", int64(i), body); got != want {
+				if got := s.Sign("evt_1", int64(i), body); got != want {
 					t.Errorf("Signature = %q, want %q", got, want)
 					return
 				}
@@ -265,7 +265,7 @@ func BenchmarkSignature(b *testing.B) {
 			s := signerOf(b, nil, vectorSecret)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.signature(vectorID, vectorTime, body)
+				s.Sign(vectorID, vectorTime, body)
 			}
 		})
 		b.Run(fmt.Sprintf("library/%d", size), func(b *testing.B) {

@@ -1,4 +1,4 @@
-package dispatcher
+package inspect
 
 import (
 	"context"
@@ -37,32 +37,32 @@ type Explanation struct {
 
 // Explain says for every subscriber of the event's company whether it received
 // the event, or why not. events.ErrNotFound when there is no such event.
-func (d *Dispatcher) Explain(ctx context.Context, r events.Ref) ([]Explanation, error) {
-	stored, err := d.opts.Events.Get(ctx, r)
+func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, error) {
+	stored, err := i.opts.Events.Get(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if stored.State == events.Compacted {
 		return nil, events.ErrCompacted
 	}
-	subs, err := d.opts.Registry.Current(ctx, r.Company)
+	subs, err := i.opts.Registry.Current(ctx, r.Company)
 	if err != nil {
 		return nil, err
 	}
-	deliveries, err := d.deliveries.OfEvent(ctx, r)
+	deliveries, err := i.opts.Deliveries.OfEvent(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	bySubscriber := make(map[uuid.UUID]*delivery.Delivery, len(deliveries))
-	for i := range deliveries {
-		bySubscriber[deliveries[i].Subscriber] = &deliveries[i]
+	for n := range deliveries {
+		bySubscriber[deliveries[n].Subscriber] = &deliveries[n]
 	}
 	out := make([]Explanation, len(subs))
 	candidate := filter.NewEvent(stored.Event)
-	for i, sub := range subs {
+	for n, sub := range subs {
 		del := bySubscriber[sub.UUID]
 		matches, err := sub.Matches(candidate)
-		out[i] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
+		out[n] = Explanation{Subscriber: sub, Delivery: del, Err: err, Verdict: explain(stored, sub, del, matches)}
 	}
 	return out, nil
 }

@@ -1,8 +1,7 @@
-package dispatcher
+package requests
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -12,43 +11,43 @@ import (
 	"spendhook/subscribers"
 )
 
-// payload is an event as a subscriber gets it. Its bytes are the same on every attempt.
-type payload struct {
-	body        []byte
-	contentType string // "" is application/json
+// Payload is an event as a subscriber gets it. Its bytes are the same on every attempt.
+type Payload struct {
+	Body        []byte
+	ContentType string // "" is application/json
 }
 
-// payloads encodes one event, once in each format.
-type payloads struct {
+// Payloads encodes one event, once in each format. One goroutine uses it.
+type Payloads struct {
 	event     *events.Stored
 	publicURL string // no slash at its end
-	made      map[string]payload
+	made      map[string]Payload
 }
 
-// in encodes the event in one of the formats of subscribers.
-func (p *payloads) in(format string) (payload, error) {
+// In encodes the event in one of the formats of subscribers.
+func (p *Payloads) In(format string) (Payload, error) {
 	if format == "" || format == subscribers.FormatStandard {
-		return payload{body: p.event.Body}, nil
+		return Payload{Body: p.event.Body}, nil
 	}
 	if made, ok := p.made[format]; ok {
 		return made, nil
 	}
 	var record any
-	out := payload{}
+	out := Payload{}
 	switch format {
 	case subscribers.FormatThin:
 		record = p.thin()
 	case subscribers.FormatCloudEvents:
-		record, out.contentType = p.cloudEvent(), "application/cloudevents+json"
+		record, out.ContentType = p.cloudEvent(), "application/cloudevents+json"
 	default:
-		return payload{}, fmt.Errorf("format %q is not known", format)
+		return Payload{}, fmt.Errorf("format %q is not known", format)
 	}
 	var err error
-	if out.body, err = json.Marshal(record); err != nil {
-		return payload{}, fmt.Errorf("encode event %s as %s: %w", p.event.Ref(), format, err)
+	if out.Body, err = json.Marshal(record); err != nil {
+		return Payload{}, fmt.Errorf("encode event %s as %s: %w", p.event.Ref(), format, err)
 	}
 	if p.made == nil {
-		p.made = make(map[string]payload, 1)
+		p.made = make(map[string]Payload, 1)
 	}
 	p.made[format] = out
 	return out, nil
@@ -64,7 +63,7 @@ type thinEvent struct {
 	URL         string `json:"url"`
 }
 
-func (p *payloads) thin() thinEvent {
+func (p *Payloads) thin() thinEvent {
 	e := p.event
 	return thinEvent{
 		ID: e.ID, CompanyUUID: e.CompanyUUID.String(), Event: e.Type, Timestamp: utc(e.Timestamp),
@@ -88,7 +87,7 @@ type cloudEvent struct {
 	Data            jsontext.Value `json:"data"`
 }
 
-func (p *payloads) cloudEvent() cloudEvent {
+func (p *Payloads) cloudEvent() cloudEvent {
 	e := p.event
 	out := cloudEvent{
 		SpecVersion: "1.0", ID: e.ID, Source: p.publicURL, Type: e.Type, Subject: e.CompanyUUID.String(), Time: utc(e.Timestamp),
@@ -107,7 +106,3 @@ func (p *payloads) cloudEvent() cloudEvent {
 }
 
 func utc(t time.Time) string { return t.UTC().Format(timeFormat) }
-
-func (d *Dispatcher) payloadsOf(e *events.Stored) *payloads {
-	return &payloads{event: e, publicURL: strings.TrimSuffix(d.opts.PublicURL, "/")}
-}

@@ -1,4 +1,4 @@
-package dispatcher
+package inspect
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
-	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/requests"
 	"spendhook/events"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
@@ -34,55 +34,41 @@ type TestResult struct {
 // neither the endpoint's limit nor its breaker, being how to find out whether a
 // failing endpoint is mended. delivery.ErrSubscriberGone when there is no such
 // subscriber; ErrTesting while this replica runs another test of it.
-func (d *Dispatcher) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
-	sub, err := d.subscriber(ctx, company, subscriber)
+func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (TestResult, error) {
+	sub, err := i.subscriber(ctx, company, subscriber)
 	if err != nil {
 		return TestResult{}, err
 	}
-	to, err := d.targets.of(ctx, sub)
+	to, err := i.opts.Requests.Target(ctx, sub)
 	if err != nil {
 		return TestResult{}, err
 	}
-	test, err := d.testEvent(sub)
+	test, err := i.testEvent(sub)
 	if err != nil {
 		return TestResult{}, err
 	}
-	body, err := d.payloadsOf(test).in(sub.Format)
+	body, err := i.opts.Requests.Payloads(test).In(sub.Format)
 	if err != nil {
 		return TestResult{}, err
 	}
-	if _, busy := d.testing.LoadOrStore(sub.UUID, struct{}{}); busy {
+	if _, busy := i.testing.LoadOrStore(sub.UUID, struct{}{}); busy {
 		return TestResult{}, ErrTesting
 	}
-	defer d.testing.Delete(sub.UUID)
-	request := to.request(test.ID, 0, body)
+	defer i.testing.Delete(sub.UUID)
+	request := to.Request(test.ID, 0, body)
 	request.Traceparent = tracing.OfSpan(trace.SpanFromContext(ctx)).Traceparent()
-	res := d.send(ctx, request)
-	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, resultOf(res))}, nil
+	res := i.opts.Send(ctx, request)
+	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, requests.ResultOf(res))}, nil
 }
 
-// subscriber finds one subscriber of a company as it is now.
-func (d *Dispatcher) subscriber(ctx context.Context, company, id uuid.UUID) (*subscribers.Subscriber, error) {
-	subs, err := d.opts.Registry.Current(ctx, company)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range subs {
-		if s.UUID == id {
-			return s, nil
-		}
-	}
-	return nil, delivery.ErrSubscriberGone
-}
-
-func (d *Dispatcher) testEvent(sub *subscribers.Subscriber) (*events.Stored, error) {
+func (i *Inspector) testEvent(sub *subscribers.Subscriber) (*events.Stored, error) {
 	metadata, err := json.Marshal(map[string]any{"subscriberUuid": sub.UUID, "message": "A test of this endpoint."}, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("make test event: %w", err)
 	}
 	e := events.Event{
-		ID: "test-" + d.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: testEvent,
-		Timestamp: d.opts.Now(), Metadata: metadata,
+		ID: "test-" + i.opts.NewID().String(), CompanyUUID: sub.CompanyUUID, Type: testEvent,
+		Timestamp: i.opts.Now(), Metadata: metadata,
 	}
 	body, err := e.Body()
 	return &events.Stored{Event: e, Body: body}, err

@@ -1,0 +1,259 @@
+// Package feed reads the events of a company in the order of their numbers, as one of its
+// subscribers gets them, and waits for new ones.
+package feed
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/requests"
+	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/events/sequence"
+	"spendhook/subscribers"
+	"spendhook/subscribers/filter"
+	"spendhook/subscribers/registry"
+)
+
+// Options configures a Reader. All but Now are required.
+type Options struct {
+	Numbers  *sequence.Reader // closed with the feed
+	Events   *history.Reader
+	Registry *registry.Registry
+	Requests *requests.Maker
+	Now      func() time.Time // of signatures; nil: time.Now
+}
+
+// Reader reads feeds, and is safe for concurrent use. Make it with New, and close it.
+type Reader struct{ opts Options }
+
+// New returns a Reader.
+func New(o Options) *Reader {
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the one default
+	}
+	return &Reader{opts: o}
+}
+
+// Request asks for a page of a subscriber's feed.
+type Request struct {
+	Company, Subscriber uuid.UUID
+
+	After      int64 // the number of the event before the first; 0: from the oldest that is kept
+	Limit      int   // of items; positive
+	Signatures bool  // with the headers of an attempt
+}
+
+// Item is an event as the subscriber gets it. Of a compacted one there is no Body
+// any more, and so neither ContentType nor Headers.
+type Item struct {
+	Sequence              int64
+	ID, Type              string
+	Timestamp, AcceptedAt time.Time
+	Compacted             bool
+	Body                  []byte
+	ContentType           string
+	Headers               map[string]string // nil unless asked for
+}
+
+// Page is a part of a feed. Everything up to the number Next has been looked at:
+// it is among Items, does not match, or is not kept any more. Of the latter there are
+// Forgotten. More says that the company has events after Next; Last is the number of
+// its last event, 0 before the first.
+type Page struct {
+	Items     []Item
+	Next      int64
+	Last      int64
+	More      bool
+	Forgotten int64
+}
+
+// What one page of a feed may cost.
+const (
+	maxEvents   = 1000     // that are looked at, nearly
+	maxRead     = 16 << 20 // bytes of events that are read, nearly
+	batchEvents = 100      // events that are read together, of batchBytes at most
+	batchBytes  = 1 << 20
+)
+
+// Read reads the events of a company in the order of their numbers, as the subscriber
+// gets them: those that it matches as it is now, also when it is paused or disabled. A
+// compacted event is among them when its type is wanted, since its filter cannot be
+// asked any more. A page may be short, even empty, and still have More.
+// subscribers.ErrNotFound; sequence.ErrAhead when After is beyond the last event.
+func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
+	all, err := r.opts.Registry.Current(ctx, q.Company)
+	if err != nil {
+		return Page{}, err
+	}
+	at := slices.IndexFunc(all, func(s *subscribers.Subscriber) bool { return s.UUID == q.Subscriber })
+	if at < 0 {
+		return Page{}, subscribers.ErrNotFound
+	}
+	sub := all[at]
+	f := &page{reader: r, request: q, sub: sub, Page: Page{Next: q.After}}
+	if sub.Locked != nil { // its event types cannot be read
+		return Page{}, sub.Unusable()
+	}
+	if q.Signatures {
+		if f.to, err = r.opts.Requests.Target(ctx, sub); err != nil {
+			return Page{}, err
+		}
+		if f.to.Locked != nil {
+			return Page{}, f.to.Locked
+		}
+	}
+	for more := true; more && !f.full; {
+		part, err := r.opts.Numbers.After(ctx, q.Company, f.Next)
+		if err != nil {
+			return Page{}, err
+		}
+		if err := f.take(ctx, part); err != nil {
+			return Page{}, err
+		}
+		more = f.Next < part.Last
+		f.More, f.Last = more, part.Last
+		f.full = f.full || f.Next-q.After >= maxEvents || f.read >= maxRead
+	}
+	return f.Page, nil
+}
+
+// Await returns once a company has an event with a higher number than after, or
+// ctx ends, or Close is called; it tells which. sequence.ErrTooManyWaiting at once.
+func (r *Reader) Await(ctx context.Context, company uuid.UUID, after int64) (arrived bool, err error) {
+	return r.opts.Numbers.Wait(ctx, company, after)
+}
+
+// Close ends every Await, now and from now on.
+func (r *Reader) Close() { r.opts.Numbers.Close() }
+
+// page is a page of a feed that is being read.
+type page struct {
+	Page
+
+	reader  *Reader
+	request Request
+	sub     *subscribers.Subscriber
+	to      *requests.Target // nil without signatures
+	bytes   int              // of the bodies on the page
+	read    int              // bytes of events that were read
+	full    bool
+}
+
+// take moves on over a part of the events. It stops early when the page is full, and
+// at an event that was compacted just now, which is then to be read again.
+func (f *page) take(ctx context.Context, part sequence.Page) error {
+	for len(part.Events) > 0 {
+		n := f.batch(part.Events)
+		stored, err := f.load(ctx, part.Events[:n])
+		if err != nil {
+			return err
+		}
+		for i, e := range part.Events[:n] {
+			if stored[i] != nil && stored[i].State == events.Compacted {
+				return nil
+			}
+			if err := f.add(e, stored[i]); err != nil || f.full {
+				return err
+			}
+		}
+		part.Events = part.Events[n:]
+	}
+	f.pass(part.Through, false)
+	return nil
+}
+
+// batch is how many of the events to read together.
+func (f *page) batch(list []sequence.Event) int {
+	bytes := 0
+	for i, e := range list {
+		if bytes += e.Bytes; i >= batchEvents || i > 0 && bytes > batchBytes {
+			return i
+		}
+	}
+	return len(list)
+}
+
+// load reads events in their order; those that are compacted, or not there any more,
+// are nil.
+func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Stored, error) {
+	var refs []events.Ref
+	for _, e := range list {
+		if !e.Compacted {
+			refs = append(refs, e.Ref)
+			f.read += e.Bytes
+		}
+	}
+	found, err := f.reader.opts.Events.GetMany(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*events.Stored, len(list))
+	for i, e := range list {
+		if !e.Compacted {
+			all[i], found = found[0], found[1:]
+		}
+	}
+	return all, nil
+}
+
+// add puts an event on the page when it matches. The page is full when there is no
+// memory for it, or no event after it.
+func (f *page) add(e sequence.Event, stored *events.Stored) error {
+	item := Item{
+		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,
+	}
+	matches := e.Compacted && f.sub.Wants(e.Type)
+	if stored != nil {
+		item.Type, item.Timestamp = stored.Type, stored.Timestamp
+		matches, _ = f.sub.Matches(filter.NewEvent(stored.Event)) // one that fails does not match
+	}
+	if matches && stored != nil {
+		if err := f.encode(&item, stored); err != nil {
+			return err
+		}
+		if len(f.Items) > 0 && f.bytes+len(item.Body) > history.PageBytes {
+			f.full = true
+			return nil
+		}
+	}
+	f.pass(e.Sequence, e.Compacted || stored != nil)
+	if matches {
+		f.bytes += len(item.Body)
+		f.Items = append(f.Items, item)
+		f.full = len(f.Items) >= f.request.Limit
+	}
+	return nil
+}
+
+// encode gives an item what a delivery of it would have.
+func (f *page) encode(item *Item, stored *events.Stored) error {
+	p, err := f.reader.opts.Requests.Payloads(stored).In(f.sub.Format)
+	if err != nil {
+		return err
+	}
+	item.Body, item.ContentType = p.Body, p.ContentType
+	if item.ContentType == "" {
+		item.ContentType = "application/json"
+	}
+	if f.to != nil {
+		item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(f.reader.opts.Now())
+	}
+	return nil
+}
+
+// pass moves on to a number. Those before it that were not among the events are not
+// kept, and it may not be itself.
+func (f *page) pass(number int64, kept bool) {
+	if number <= f.Next {
+		return
+	}
+	f.Forgotten += number - f.Next
+	if kept {
+		f.Forgotten--
+	}
+	f.Next = number
+}
