@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
@@ -109,6 +110,18 @@ func TestTheHeadOfARequestHasItsLimit(t *testing.T) {
 	a := h.call("GET", "/api/v1/event-types", "", header("X-Long", strings.Repeat("x", maxHeaderBytes))).want(http.StatusRequestHeaderFieldsTooLarge, "HEADERS_TOO_LARGE")
 	if a.Header().Get("X-Request-Id") == "" {
 		t.Error("no request id")
+	}
+}
+
+// A body of 64 levels is read, and no deeper one.
+func TestABodyNestsToTheLimit(t *testing.T) {
+	t.Parallel()
+	for levels, deeper := range map[int]bool{64: false, 65: true} {
+		var into jsontext.Value
+		err := decodeJSON([]byte(strings.Repeat("[", levels)+strings.Repeat("]", levels)), &into)
+		if (err != nil) != deeper || deeper && !strings.Contains(err.Error(), "deeper than 64 levels") {
+			t.Errorf("%d levels: %v", levels, err)
+		}
 	}
 }
 

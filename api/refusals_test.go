@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
+
+	"spendhook/internal/redistest"
 )
 
 // A refusal waits, unless as many of its company or of all wait as may.
@@ -38,5 +41,17 @@ func TestRefusalsAreDelayed(t *testing.T) {
 	group.Wait()
 	if f.total != maxDelayed-1 || f.delayed["z"] != 0 {
 		t.Errorf("%d are delayed, %d of them of z", f.total, f.delayed["z"])
+	}
+}
+
+// A client that asks again at once is answered late, and so asks less.
+func TestARefusalIsAnsweredLate(t *testing.T) {
+	t.Parallel()
+	h := limited(t, redistest.New(t), 1, 100)
+	h.call("GET", eventTypes, "").want(http.StatusOK)
+	started := time.Now()
+	h.call("GET", eventTypes, "").want(http.StatusTooManyRequests, "RATE_LIMITED")
+	if took := time.Since(started); took < refusalDelay {
+		t.Errorf("answered after %v", took)
 	}
 }

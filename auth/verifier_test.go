@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 
 	"spendhook/auth/authtest"
 	"spendhook/auth/keys"
+	"spendhook/internal/peer"
 )
 
 // sign makes a token that Mint would not.
@@ -180,5 +182,32 @@ func TestCachedTokenExpires(t *testing.T) {
 	}
 	if r.accepts(token) {
 		t.Error("a token is accepted from the cache although its key is gone")
+	}
+}
+
+// Of one address one token is verified at a time, so that bad ones take little CPU. Those
+// that were verified before need no turn.
+func TestVerificationsTakeTurns(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, authtest.SQLite(t), authtest.NewClock())
+	known, unknown := r.mint(time.Hour), r.mint(2*time.Hour)
+	if !r.accepts(known) {
+		t.Fatal("refused")
+	}
+	end, err := r.verifier.turns.Take(t.Context(), peer.Address(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.accepts(known) {
+		t.Error("what is known waits for a turn")
+	}
+	gone, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.verifier.Verify(gone, unknown); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("verified beside another: %v", err)
+	}
+	end()
+	if !r.accepts(unknown) {
+		t.Error("refused in its turn")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"spendhook/subscribers/filter"
 )
 
-// Verdict says what came of an event for one subscriber.
+// Verdict is the outcome of an event for one subscriber.
 type Verdict string
 
 // The verdicts of Explain.
@@ -27,7 +27,7 @@ const (
 	VerdictNotMatched    Verdict = "NOT_MATCHED"    // it wants the event now, but did not when it was matched
 )
 
-// Explanation is what came of an event for one subscriber of its company.
+// Explanation is the outcome of an event for one subscriber of its company, and why.
 type Explanation struct {
 	Subscriber *subscribers.Subscriber // never changed
 	Verdict    Verdict

@@ -16,13 +16,13 @@ import (
 	"spendhook/subscribers"
 )
 
-// ErrTesting says that a test of the subscriber is under way.
+// ErrTesting means that a test of the subscriber is under way.
 var ErrTesting = errors.New("a test of this subscriber is under way")
 
 // testEvent is the type of the event that Test sends.
 const testEvent = "SUBSCRIBER_TEST"
 
-// TestResult is what came of a test delivery.
+// TestResult is the result of a test delivery.
 type TestResult struct {
 	EventID   string
 	Delivered bool

@@ -44,7 +44,7 @@ func (t *Target) Port() string {
 	return "443"
 }
 
-// Request is an attempt to send an event there; sequence 0 is not sent.
+// Request is the attempt that sends an event to the target; sequence 0 is not sent.
 func (t *Target) Request(id string, sequence int64, p Payload) webhook.Request {
 	return webhook.Request{
 		URL: t.URL, EventID: id, Sequence: sequence, Body: p.Body, ContentType: p.ContentType, Signer: t.signer, Headers: t.headers,

@@ -12,9 +12,8 @@ const (
 	passedFor = 10 * time.Minute // for so long
 )
 
-// passed remembers when companies were last passed by since they held their share
-// of this replica's memory: what of them waits is held by their receivers. Safe for
-// concurrent use.
+// passed remembers when claims last passed by a company because it held its share of
+// this replica's memory: its receivers hold up its work. Safe for concurrent use.
 type passed struct {
 	mu sync.RWMutex
 	at map[uuid.UUID]time.Time

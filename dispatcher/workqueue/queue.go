@@ -1,5 +1,5 @@
-// Package workqueue keeps the work of all companies in Redis and gives it to
-// replicas: ready queues of events, endpoint queues of deliveries, and jobs.
+// Package workqueue claims the work of all companies for replicas: events of ready
+// queues, deliveries of endpoint queues, and jobs. Package queues keeps them in Redis.
 //
 // Work is in exactly one place: a ready queue, an endpoint queue, or the note
 // of one replica, and every move is one script. Companies are served in turn

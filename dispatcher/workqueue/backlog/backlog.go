@@ -19,8 +19,8 @@ import (
 // Total is what waits in some partitions.
 type Total struct {
 	Pending int64 // events that are not settled
-	// OldestDue is how long the work has waited that is due for longest and that
-	// its receiver does not hold; 0: there is none.
+	// OldestDue is the longest that due work has waited, without the work that its
+	// receiver holds up; 0: there is none.
 	OldestDue time.Duration
 
 	Quarantined int64 // entries of the quarantine
@@ -33,7 +33,7 @@ var backlogSource string
 
 var backlogScript = queues.Script(backlogSource, true)
 
-// passedMoved is for how long a company counts as still being passed by.
+// passedMoved is how long a company that was passed by counts as still passed by.
 const passedMoved = 15 * time.Second
 
 // Meter measures what waits in Redis. Make it with New.
@@ -44,8 +44,8 @@ type Meter struct {
 	from        map[int]int // where the next page of a partition begins
 }
 
-// New returns a Meter. passedSince tells whether work of a company was left where it is,
-// at the time or later, since its receivers hold it; nil: of none.
+// New returns a Meter. passedSince reports whether claims passed by a company, at the time
+// or later, because its receivers hold up its work; nil: they passed by none.
 func New(client redis.UniversalClient, passedSince func(company uuid.UUID, at time.Time) bool) *Meter {
 	if passedSince == nil {
 		passedSince = func(uuid.UUID, time.Time) bool { return false }

@@ -19,7 +19,7 @@ var largestSource string
 
 var largestScript = queues.Script(largestSource, true)
 
-// What one look for the largest companies reads at most.
+// Bounds of one search for the largest companies.
 const (
 	largestPartitions = 64
 	largestPage       = 200 // companies of a partition
@@ -41,7 +41,7 @@ func (m *Meter) Largest(ctx context.Context, t Total, n int) ([]Company, error) 
 	for _, k := range m.known {
 		known[partition.Of(k.Company)] = append(known[partition.Of(k.Company)], k)
 	}
-	partitions := m.worthALook(t, n, known)
+	partitions := m.candidates(t, n, known)
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		args := []any{partition.Prefix(p), m.from[p], largestPage, n}
@@ -76,9 +76,9 @@ func (m *Meter) Largest(ctx context.Context, t Total, n int) ([]Company, error) 
 	return slices.Clone(m.known), nil
 }
 
-// worthALook lists the partitions that may have one of the n largest companies, those
+// candidates lists the partitions that may have one of the n largest companies, those
 // with the most pending events first.
-func (m *Meter) worthALook(t Total, n int, known map[int][]Company) []int {
+func (m *Meter) candidates(t Total, n int, known map[int][]Company) []int {
 	smallest := int64(0)
 	if len(m.known) >= n {
 		smallest = m.known[len(m.known)-1].Pending

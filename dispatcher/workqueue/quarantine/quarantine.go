@@ -30,7 +30,7 @@ var (
 	retryScript = queues.Script(retrySource, true)
 )
 
-// ErrNotFound says that the quarantine has no such entry.
+// ErrNotFound means that the quarantine has no such entry.
 var ErrNotFound = errors.New("not in the quarantine")
 
 // Key is the quarantine of a partition. Type: sorted set, Entry.Member by the unix ms
@@ -107,7 +107,8 @@ func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 	return err == nil, nil
 }
 
-// Forget drops an entry whose subject is gone.
+// Forget drops an entry whose event, delivery or subscriber is gone. ErrNotFound when
+// there is no such entry.
 func (s *Store) Forget(ctx context.Context, e Entry) error {
 	n, err := s.opts.Client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Result()
 	if err != nil {
@@ -149,7 +150,7 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 		first = partition.Of(*f.Company)
 		last = first
 	}
-	at, filter := spot{Partition: first}, fmt.Sprint(f.Company)
+	at, filter := position{Partition: first}, fmt.Sprint(f.Company)
 	if err := cursor.Decode(f.Cursor, "quarantine", filter, &at); err != nil {
 		return Page{}, err
 	}
@@ -166,7 +167,7 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	}
 	for _, p := range partitions {
 		if p != l.at.Partition {
-			l.at = spot{Partition: p}
+			l.at = position{Partition: p}
 		}
 		if more, err := l.read(ctx); err != nil || more {
 			return Page{Items: l.items, Next: cursor.Encode("quarantine", filter, l.at)}, err
@@ -194,18 +195,18 @@ func (s *Store) occupied(ctx context.Context, first, last int) ([]int, error) {
 	return found, nil
 }
 
-// page is one page under way.
+// page is a page of the list that is being read.
 type page struct {
 	client redis.UniversalClient
 	filter Filter
-	at     spot
+	at     position
 	items  []Entry
 	size   int
 	reads  int // that may still be made
 }
 
-// read goes on after l.at in its partition. more says that the page is full, or
-// that it took enough, before all was read.
+// read goes on after l.at in its partition. more reports that the page is full, or that
+// no more reads are allowed, before the end of the partition.
 func (l *page) read(ctx context.Context) (more bool, err error) {
 	for {
 		if l.reads--; l.reads < 0 {
@@ -219,7 +220,7 @@ func (l *page) read(ctx context.Context) (more bool, err error) {
 		}
 		for _, z := range entries {
 			member, _ := z.Member.(string)
-			next := spot{Partition: l.at.Partition, MS: int64(z.Score), Member: member}
+			next := position{Partition: l.at.Partition, MS: int64(z.Score), Member: member}
 			if next.MS == l.at.MS && member <= l.at.Member {
 				continue
 			}
@@ -258,15 +259,16 @@ func parse(member string, ms int64) (Entry, bool) {
 	return e, true
 }
 
-// spot is a place in the quarantine: just after a member, which may be gone, or
+// position is a position in the quarantine: just after a member, which may be gone, or
 // at the start of a partition.
-type spot struct {
+type position struct {
 	Partition int    `json:"p"`
 	MS        int64  `json:"t,omitzero"`
 	Member    string `json:"m,omitzero"`
 }
 
-// Retry has an entry tried again. ErrNotFound when there is none.
+// Retry requeues the work of an entry, so that it is tried again. ErrNotFound when there
+// is no such entry.
 func (s *Store) Retry(ctx context.Context, e Entry) error {
 	p, sub := partition.Of(e.Company), ""
 	if e.Subscriber != nil {

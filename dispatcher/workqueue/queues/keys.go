@@ -39,17 +39,18 @@ func EndpointKey(company, subscriber uuid.UUID) string {
 	return partition.Key(company, "es:"+company.String()+"/"+subscriber.String())
 }
 
-// ManagedKey is the subscribers of a company all of whose deliveries go by their endpoint
+// ManagedKey is the subscribers of a company whose deliveries all go through their endpoint
 // queue. Type: set; one that is paused is in it once more, after PausedMark. Writer: the
 // scripts of packages workqueue, delivery and subscribers. TTL: none, a member
 // goes when it does not hold any more.
 func ManagedKey(company uuid.UUID) string { return partition.Key(company, "bl:"+company.String()) }
 
-// PausedMark see ManagedKey; it is that of lua/lib.lua.
+// PausedMark stands before a paused subscriber in ManagedKey, as in lua/lib.lua.
 const PausedMark = "!"
 
-// ChangesKey is how a subscriber did: paused, resumed, disabled, enabled, failing or
-// recovered, each after its unix ms and a space, the latest first. Type: list, 50 at most.
+// ChangesKey is the last changes of a subscriber's state: paused, resumed, disabled,
+// enabled, failing or recovered, each after its unix ms and a space, the latest first.
+// Type: list, 50 at most.
 // Writer: the scripts of packages workqueue, delivery and subscribers. TTL: 8
 // days after the last.
 func ChangesKey(company, subscriber uuid.UUID) string {
