@@ -140,12 +140,14 @@ rootfs: bin/linux-$(ARCH)/spendhook ## Write the root file system of the image t
 	$(GO) run -C deploy ./image rootfs --arch $(ARCH) --out ../bin/rootfs $(RELEASE)
 
 .PHONY: packages
-packages: binaries build ## Build the Debian and RPM packages for amd64 and arm64 in bin/packages
+packages: binaries build ## Build the Debian and RPM packages for amd64 and arm64, and their checksums, in bin/packages
+	rm -rf bin/packages
 	deploy/packages/generate bin/spendhook bin/packages $(word 3,$(shell scripts/version))
 	@for arch in amd64 arm64; do for kind in deb rpm; do \
 		(cd deploy/packages && ARCH=$$arch BIN=$(CURDIR)/bin VERSION=$(word 1,$(shell scripts/version)) SOURCE_DATE_EPOCH=$$(date -u -d $(word 3,$(shell scripts/version)) +%s) \
 			$(GO) tool nfpm package --packager $$kind --target $(CURDIR)/bin/packages) || exit 1; \
 	done; done
+	cd bin/packages && sha256sum *.deb *.rpm >SHA256SUMS
 
 .PHONY: binaries
 binaries: bin/linux-amd64/spendhook bin/linux-arm64/spendhook
@@ -153,6 +155,11 @@ binaries: bin/linux-amd64/spendhook bin/linux-arm64/spendhook
 .PHONY: bin/linux-amd64/spendhook bin/linux-arm64/spendhook
 bin/linux-amd64/spendhook bin/linux-arm64/spendhook: bin/linux-%/spendhook:
 	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $@ ./cmd/spendhook
+
+.PHONY: cross
+cross: ## Compile for the systems that the tests do not run on: macOS and Windows
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/spendhook
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/spendhook
 
 .PHONY: tidy
 tidy: ## Tidy go.mod and format the code

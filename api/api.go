@@ -25,6 +25,7 @@ import (
 	"spendhook/internal/peer"
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
+	"spendhook/storage/cards/bulk"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/signingkey"
@@ -48,6 +49,7 @@ type Options struct {
 	Idempotency     idempotencyStore
 	Cards           cardStore
 	CardJobs        cardSubmitter
+	BulkJobs        *bulk.Store
 	Reimbursements  reimbursementReader
 	Locations       locationReader
 	Statements      *billing.Store
@@ -90,7 +92,7 @@ type Options struct {
 	Timeout, TestTimeout time.Duration
 
 	// AnswerBytes bounds what the answers under way take in memory; 0 means 64 MiB. A
-	// company reads at most half of it a second, after a burst.
+	// company reads at most half of it a second, beyond the burst of a second.
 	AnswerBytes int64
 
 	// Unavailable reports further errors of the domain that mean that Redis is
@@ -113,6 +115,7 @@ type server struct {
 	throttle *throttle
 	flight   *flight
 	refusals *refusals
+	pacer    *pacer
 }
 
 // The generated code knows the server by its methods.
@@ -141,7 +144,8 @@ func newServer(opts Options) (*server, error) {
 	}
 	s := &server{opts: opts.withDefaults(), document: document, routes: all, router: mux.NewRouter().SkipClean(true)}
 	s.opts.Metrics.initialize(all)
-	s.flight, s.refusals = newFlight(s.opts.AnswerBytes, s.opts.AnswerBytes/2, s.opts.Now), newRefusals()
+	s.flight, s.refusals = newFlight(s.opts.AnswerBytes), newRefusals()
+	s.pacer = newPacer(s.opts.AnswerBytes/2, s.opts.Now)
 	s.throttle = newThrottle(opts.Limits, s.opts.Metrics)
 	s.route()
 	if err := s.router.Walk(s.wrap); err != nil {

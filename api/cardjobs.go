@@ -13,6 +13,7 @@ import (
 	"spendhook/api/gen"
 	"spendhook/internal/invalid"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
 )
 
 // maxBulk is how many items are looked at; storage has the same bound.
@@ -114,12 +115,12 @@ func (s *server) GetCardJob(w http.ResponseWriter, r *http.Request, id gen.CardJ
 		if err != nil {
 			return reply{}, err
 		}
-		job, err := s.opts.Cards.CardJob(ctx, company, id)
+		job, err := s.opts.BulkJobs.CardJob(ctx, company, id)
 		return ok(shownCardJob(job)), err
 	})
 }
 
-func shownCardJob(job cards.Job) gen.CardJob {
+func shownCardJob(job bulk.Job) gen.CardJob {
 	shown := gen.CardJob{
 		UUID: job.UUID, Status: gen.CardJobStatus(job.Status), Total: job.Total, Succeeded: job.Succeeded,
 		Failed: job.Failed, CreatedAt: job.CreatedAt, FinishedAt: job.FinishedAt, Items: make([]gen.CardJobItem, len(job.Items)),

@@ -14,12 +14,12 @@ import (
 
 const bulkPath = cardsPath + "/bulk-create"
 
-func bulk(items ...string) string { return `{"cardsRequests":[` + strings.Join(items, ",") + `]}` }
+func bulkOf(items ...string) string { return `{"cardsRequests":[` + strings.Join(items, ",") + `]}` }
 
 // work finishes the next item, as a worker does.
 func (h *spendHarness) work() {
 	h.t.Helper()
-	if _, found, err := h.store.CreateNextCard(context.Background(), time.Now()); err != nil || !found {
+	if _, found, err := h.options.BulkJobs.CreateNextCard(context.Background(), time.Now()); err != nil || !found {
 		h.t.Fatalf("found %v, %v", found, err)
 	}
 }
@@ -28,7 +28,7 @@ var cardWorkTests = suite{
 	"contract a company without records fails its items": func(h *spendHarness) {
 		elsewhere := uuid.New()
 		theirs := bearer(h.mint(&elsewhere, allScopes))
-		a := h.call("POST", bulkPath, bulk(h.plainCard(), h.plainCard()), theirs).want(http.StatusAccepted)
+		a := h.call("POST", bulkPath, bulkOf(h.plainCard(), h.plainCard()), theirs).want(http.StatusAccepted)
 		h.work()
 		h.work()
 		job := as[gen.CardJob](h.call("GET", a.Header().Get("Location"), "", theirs))
@@ -37,7 +37,7 @@ var cardWorkTests = suite{
 		}
 	},
 	"4.1 bulk create": func(h *spendHarness) {
-		a := h.call("POST", bulkPath, bulk(h.plainCard(), strings.Replace(h.plainCard(), h.ann.String(), h.bo.String(), 1))).want(http.StatusAccepted)
+		a := h.call("POST", bulkPath, bulkOf(h.plainCard(), strings.Replace(h.plainCard(), h.ann.String(), h.bo.String(), 1))).want(http.StatusAccepted)
 		job, target := as[gen.CardJob](a), a.Header().Get("Location")
 		if target != bulkPath+"/"+job.UUID.String() {
 			h.t.Errorf("Location %q", target)
@@ -67,7 +67,7 @@ var cardWorkTests = suite{
 		h.call("GET", cardsPath+"/"+job.Items[0].CardUUID.String(), "").want(http.StatusOK)
 	},
 	"2.2 example of the bulk create in its own spelling": func(h *spendHarness) {
-		body := bulk(
+		body := bulkOf(
 			fmt.Sprintf(`{"type":"virtual","alias":"Marketing","userUUID":%q,"threshold":500,"businessType":"BUSINESS","periodicityType":"MONTHLY"}`, h.ann),
 			fmt.Sprintf(`{"type":"physical","alias":"Fuel","userUUID":%q,"threshold":300.50,"businessType":"WORLD_ELITE","periodicityType":"WEEKLY"}`, h.ann),
 		)
@@ -83,7 +83,7 @@ var cardWorkTests = suite{
 	},
 	"contract business errors fail only their item": func(h *spendHarness) {
 		above := strings.TrimSuffix(h.plainCard(), "}") + `,"threshold":1000.01}`
-		job := as[gen.CardJob](h.call("POST", bulkPath, bulk(above, h.plainCard())).want(http.StatusAccepted))
+		job := as[gen.CardJob](h.call("POST", bulkPath, bulkOf(above, h.plainCard())).want(http.StatusAccepted))
 		h.work()
 		h.work()
 		job = as[gen.CardJob](h.call("GET", bulkPath+"/"+job.UUID.String(), ""))
@@ -96,13 +96,13 @@ var cardWorkTests = suite{
 var cardJobTests = suite{
 	"contract 1 to 500 items": func(h *spendHarness) {
 		many := strings.Repeat(h.plainCard()+",", 499) + h.plainCard()
-		if job := as[gen.CardJob](h.call("POST", bulkPath, bulk(many)).want(http.StatusAccepted)); job.Total != 500 {
+		if job := as[gen.CardJob](h.call("POST", bulkPath, bulkOf(many)).want(http.StatusAccepted)); job.Total != 500 {
 			h.t.Errorf("%d items", job.Total)
 		}
 		h.unchanged("a bad count", func() {
-			h.call("POST", bulkPath, bulk(many, h.plainCard())).wantField("cardsRequests", "TOO_MANY")
-			h.call("POST", bulkPath, bulk(strings.Repeat(`7,`, 400_000)+`7`)).wantField("cardsRequests", "TOO_MANY")
-			for _, body := range []string{bulk(), `{}`} {
+			h.call("POST", bulkPath, bulkOf(many, h.plainCard())).wantField("cardsRequests", "TOO_MANY")
+			h.call("POST", bulkPath, bulkOf(strings.Repeat(`7,`, 400_000)+`7`)).wantField("cardsRequests", "TOO_MANY")
+			for _, body := range []string{bulkOf(), `{}`} {
 				h.call("POST", bulkPath, body).wantField("cardsRequests", "REQUIRED")
 			}
 			h.call("POST", bulkPath, `{"cardsRequests":null}`).wantField("cardsRequests", "INVALID")
@@ -124,18 +124,18 @@ var cardJobTests = suite{
 				`{"type":"VIRTUAL","alias":"x","userUuid":null}`: "/userUuid REQUIRED",
 			} {
 				field, code, _ := strings.Cut(want, " ")
-				h.call("POST", bulkPath, bulk(h.plainCard(), item)).want(http.StatusBadRequest, "VALIDATION_ERROR").wantField("/cardsRequests/1"+field, code)
+				h.call("POST", bulkPath, bulkOf(h.plainCard(), item)).want(http.StatusBadRequest, "VALIDATION_ERROR").wantField("/cardsRequests/1"+field, code)
 			}
-			h.call("POST", bulkPath, bulk(good+`,"alias":"x"}`)).wantField("/cardsRequests/0/alias", "DUPLICATE_FIELD")
+			h.call("POST", bulkPath, bulkOf(good+`,"alias":"x"}`)).wantField("/cardsRequests/0/alias", "DUPLICATE_FIELD")
 			h.call("POST", bulkPath, `{"cardsRequests":{}}`).wantField("cardsRequests", "INVALID")
 			h.call("POST", bulkPath, `{"cards":[]}`).wantField("cards", "UNKNOWN_FIELD")
-			a := h.call("POST", bulkPath, bulk(`{}`, h.plainCard(), `{}`))
+			a := h.call("POST", bulkPath, bulkOf(`{}`, h.plainCard(), `{}`))
 			a.wantField("/cardsRequests/0/type", "REQUIRED")
 			a.wantField("/cardsRequests/2/alias", "REQUIRED")
 		})
 	},
 	"contract company scope of bulk creations": func(h *spendHarness) {
-		job := as[gen.CardJob](h.call("POST", bulkPath, bulk(h.plainCard())).want(http.StatusAccepted))
+		job := as[gen.CardJob](h.call("POST", bulkPath, bulkOf(h.plainCard())).want(http.StatusAccepted))
 		h.call("GET", bulkPath+"/"+job.UUID.String(), "", bearer(h.boltToken)).want(http.StatusNotFound, "NOT_FOUND")
 		h.call("GET", bulkPath+"/"+uuid.NewString(), "").want(http.StatusNotFound, "NOT_FOUND")
 		h.call("GET", bulkPath+"/x", "").wantField("jobUuid", "INVALID")
@@ -143,21 +143,21 @@ var cardJobTests = suite{
 		mine, theirs := `"companyUuid":"`+h.company.String()+`"`, `,"companyUuid":"`+h.bolt.String()+`"}`
 		h.unchanged("another company", func() {
 			h.call("POST", bulkPath, `{`+mine[:15]+h.bolt.String()+`","cardsRequests":[`+h.plainCard()+`]}`).want(http.StatusForbidden, "COMPANY_MISMATCH")
-			h.call("POST", bulkPath, bulk(strings.TrimSuffix(h.plainCard(), "}")+theirs)).want(http.StatusForbidden, "COMPANY_MISMATCH")
-			h.call("POST", bulkPath, bulk(h.plainCard()), free).wantField("companyUuid", "REQUIRED")
+			h.call("POST", bulkPath, bulkOf(strings.TrimSuffix(h.plainCard(), "}")+theirs)).want(http.StatusForbidden, "COMPANY_MISMATCH")
+			h.call("POST", bulkPath, bulkOf(h.plainCard()), free).wantField("companyUuid", "REQUIRED")
 			h.call("POST", bulkPath, `{`+mine+`,"cardsRequests":[`+strings.TrimSuffix(h.plainCard(), "}")+theirs+`]}`, free).wantField("companyUuid", "INVALID")
 		})
 		h.call("POST", bulkPath, `{`+mine+`,"cardsRequests":[`+h.plainCard()+`]}`, free).want(http.StatusAccepted)
 	},
 	"contract Idempotency-Key of the bulk create": func(h *spendHarness) {
 		key := header(idempotencyHeader, "bulk")
-		first := h.call("POST", bulkPath, bulk(h.plainCard()), key).want(http.StatusAccepted)
+		first := h.call("POST", bulkPath, bulkOf(h.plainCard()), key).want(http.StatusAccepted)
 		h.unchanged("the same request again", func() {
-			again := h.call("POST", bulkPath, bulk(h.plainCard()), key).want(http.StatusAccepted)
+			again := h.call("POST", bulkPath, bulkOf(h.plainCard()), key).want(http.StatusAccepted)
 			if again.Body.String() != first.Body.String() || again.Header().Get("Location") != first.Header().Get("Location") {
 				h.t.Errorf("%s, then %s", first.Body, again.Body)
 			}
-			h.call("POST", bulkPath, bulk(h.plainCard(), h.plainCard()), key).want(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED")
+			h.call("POST", bulkPath, bulkOf(h.plainCard(), h.plainCard()), key).want(http.StatusUnprocessableEntity, "IDEMPOTENCY_KEY_REUSED")
 		})
 	},
 }

@@ -63,7 +63,7 @@ var codes = []explained{
 	{"NO_SUCH_ROUTE", 404, "There is nothing at this path.", "Compare it with the API document; there is no slash at the end."},
 	{"NO_WEBHOOK_KEYS", 404, "Deliveries of this company carry no `v1a` signatures.", "Verify `v1` signatures with the subscriber's secret."},
 	{"OUT_OF_RANGE", 0, "The number is not within the bounds that the message says.", "Send one that is."},
-	{"OVERLOADED", 503, "As many bytes of answers are under way, to the company or in all, as there may be.", "Wait as long as `Retry-After` says. Read fewer pages at once, smaller ones, and read them faster."},
+	{"OVERLOADED", 503, "As many bytes of answers are under way, to the company or in all, as there may be, or the company reads more than 32 MiB of lists a second.", "Wait as long as `Retry-After` says. Read fewer and smaller pages, and pause between them."},
 	{"PLATFORM_ONLY", 403, "The operation concerns the whole system, and the token is one company's.", "Use a token that is tied to no company, with the scope `platform`."},
 	{"PRECONDITION_FAILED", 412, "`If-Match` names another state of the thing than it has: it was changed meanwhile.", "Read it again, and decide again; send its new `ETag`."},
 	{"RATE_LIMITED", 429, "More items than the credential, the company or the address may send. Nothing was done.", "Wait as long as `Retry-After` says; `RateLimit` tells what is left."},

@@ -19,6 +19,8 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/idempotency"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
@@ -109,22 +111,21 @@ type quarantineKeeper interface {
 	DropQuarantined(ctx context.Context, e quarantine.Entry) error
 }
 
-// cardStore is *cards.Store.
+// cardStore is *store.Store of the cards.
 type cardStore interface {
 	Card(ctx context.Context, company, id uuid.UUID) (cards.Card, error)
 	Cards(ctx context.Context, f cards.Filter) (cards []cards.Card, total int64, err error)
-	CreateCard(ctx context.Context, company uuid.UUID, r cards.Request, once cards.Once) (cards.Card, error)
+	CreateCard(ctx context.Context, company uuid.UUID, r cards.Request, once creations.Once) (cards.Card, error)
 	SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (cards.Card, error)
 	LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (cards.Card, error)
 	CancelCard(ctx context.Context, company, id uuid.UUID) error
 	CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error)
-	CardJob(ctx context.Context, company, id uuid.UUID) (cards.Job, error)
 }
 
 // cardSubmitter stores a bulk creation of cards and queues its items. Submit
-// returns what cards.Store.CreateCardJob does.
+// returns what bulk.Store.CreateCardJob does.
 type cardSubmitter interface {
-	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error)
+	Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error)
 }
 
 // reimbursementReader is *reimbursements.Store.

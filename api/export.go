@@ -25,7 +25,7 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 		s.fail(w, r, err)
 		return
 	}
-	defer memory.written()
+	defer memory.keep(0)
 	f.Size = exportPage
 	out, begun := http.NewResponseController(w), false
 	for {
@@ -48,6 +48,7 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 			return
 		}
 		_ = out.Flush() // an error shows at the next write
+		s.hold(r.Context(), w)
 		f.Cursor = page.Next
 	}
 }

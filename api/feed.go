@@ -20,7 +20,7 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 		return
 	}
 	var memory *share
-	defer func() { memory.written() }()
+	defer func() { memory.keep(0) }()
 	s.doWithin(w, r, wait+2*s.opts.Timeout, func(ctx context.Context, c *caller) (reply, error) {
 		company, err := c.companyFor(p.CompanyUUID)
 		if err != nil {
@@ -41,7 +41,6 @@ func (s *server) ReadSubscriberFeed(w http.ResponseWriter, r *http.Request, id g
 			memory = boarded
 			page, err := s.readFeed(ctx, q)
 			if err != nil {
-				memory.keep(0)
 				return reply{}, err
 			}
 			forgotten += page.Forgotten

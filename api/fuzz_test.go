@@ -23,6 +23,8 @@ import (
 	"spendhook/internal/syntax"
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
@@ -42,7 +44,7 @@ type (
 	allCards           interface{ cardStore }
 )
 
-func (stubCards) CreateCard(context.Context, uuid.UUID, cards.Request, cards.Once) (cards.Card, error) {
+func (stubCards) CreateCard(context.Context, uuid.UUID, cards.Request, creations.Once) (cards.Card, error) {
 	return cards.Card{}, cards.ErrUserNotFound
 }
 
@@ -58,8 +60,8 @@ func (stubCards) LockCard(context.Context, uuid.UUID, uuid.UUID, bool) (cards.Ca
 	return cards.Card{}, cards.ErrNotActive
 }
 
-func (stubCards) Submit(context.Context, uuid.UUID, []cards.Request, cards.Once) (cards.Job, error) {
-	return cards.Job{}, cards.ErrUserNotFound
+func (stubCards) Submit(context.Context, uuid.UUID, []cards.Request, creations.Once) (bulk.Job, error) {
+	return bulk.Job{}, cards.ErrUserNotFound
 }
 
 func (stubCards) Cards(context.Context, cards.Filter) ([]cards.Card, int64, error) {

@@ -43,6 +43,9 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 			return r, err
 		}
 		r = withCaller(r, c)
+		if rec, ok := w.(*recorder); ok {
+			rec.caller = c
+		}
 		if err := s.throttle.charge(r.Context(), w.Header(), c, 0, 1); err != nil {
 			return r, err
 		}

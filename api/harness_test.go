@@ -48,6 +48,9 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
@@ -158,16 +161,17 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 }
 
 // submitter stores bulk creations and leaves their items to the test.
-type submitter struct{ *cards.Store }
+type submitter struct{ *bulk.Store }
 
-func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
+func (s submitter) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
 	return s.CreateCardJob(ctx, company, requests, once)
 }
 
 func withSpend(db *storage.DB, o Options) Options {
-	store := cards.New(cards.Options{DB: db})
+	made := creations.New(creations.Options{DB: db})
+	jobs := bulk.New(db, made)
 	o.Clients = clients.NewStore(db, nil)
-	o.Cards, o.CardJobs, o.PublicURL = store, submitter{store}, "https://api.spendhook.test/"
+	o.Cards, o.BulkJobs, o.CardJobs, o.PublicURL = store.New(db, made), jobs, submitter{jobs}, "https://api.spendhook.test/"
 	o.Reimbursements, o.Locations, o.Statements = reimbursements.New(db), locations.New(db), billing.New(db)
 	return o
 }

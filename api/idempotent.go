@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"spendhook/internal/idempotency"
-	"spendhook/storage/cards"
+	"spendhook/storage/creations"
 )
 
 const (
@@ -114,13 +114,13 @@ func (s *server) keep(r *http.Request, scope, key string, sum [32]byte, res resp
 // onceFor has storage record the Idempotency-Key, if there is one, with what the
 // request creates: the request may come again when its answer was never kept,
 // because this process or Redis died before.
-func onceFor(r *http.Request) cards.Once {
+func onceFor(r *http.Request) creations.Once {
 	key := r.Header.Get(idempotencyHeader)
 	if key == "" {
-		return cards.Once{}
+		return creations.Once{}
 	}
 	scope := keyScope(callerOf(r))
-	return cards.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
+	return creations.Once{Key: sha256.Sum256([]byte(scope + "\x00" + key)), Fingerprint: fingerprint(r)}
 }
 
 // keyScope keeps the keys of one client from meeting another's.
@@ -143,7 +143,7 @@ func fingerprint(r *http.Request) [32]byte {
 func keyProblem(err error) error {
 	switch {
 	case errors.Is(err, idempotency.ErrReused):
-		return cards.ErrKeyReused
+		return creations.ErrKeyReused
 	case errors.Is(err, idempotency.ErrInProgress):
 		return newProblem(http.StatusConflict, "IDEMPOTENCY_KEY_IN_PROGRESS", "The first request with this Idempotency-Key is still under way.").
 			with("Retry-After", "1")

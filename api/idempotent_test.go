@@ -156,7 +156,7 @@ var creationCrashTests = suite{
 		h.crashBeforeTheAnswerIsKept(cardsPath, h.plainCard(), strings.Replace(h.plainCard(), "Travel", "Fuel", 1))
 	},
 	"contract no crash creates a card twice: bulk create": func(h *spendHarness) {
-		h.crashBeforeTheAnswerIsKept(bulkPath, bulk(h.plainCard()), bulk(h.plainCard(), h.plainCard()))
+		h.crashBeforeTheAnswerIsKept(bulkPath, bulkOf(h.plainCard()), bulkOf(h.plainCard(), h.plainCard()))
 	},
 }
 

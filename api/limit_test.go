@@ -23,6 +23,8 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 )
@@ -291,9 +293,9 @@ func TestItemsAreCounted(t *testing.T) {
 			{ingest, array(50), 429, 19, 13},
 		}},
 		"bulk": {requests: []request{
-			{cards, bulk(card, card, card), 202, 17, 11},
-			{cards, bulk(card, `{"x":1}`), 400, 16, 10},
-			{cards, bulk(slices.Repeat([]string{card}, 12)...), 429, 16, 10},
+			{cards, bulkOf(card, card, card), 202, 17, 11},
+			{cards, bulkOf(card, `{"x":1}`), 400, 16, 10},
+			{cards, bulkOf(slices.Repeat([]string{card}, 12)...), 429, 16, 10},
 		}},
 		"replay": {recovery: replayed{n: 2}, requests: []request{
 			{replay, "", 202, 18, 12},                  // there are three subscribers
@@ -344,6 +346,6 @@ var someCompany = uuid.New()
 // acceptAll stores no bulk creation.
 type acceptAll struct{}
 
-func (acceptAll) Submit(context.Context, uuid.UUID, []cards.Request, cards.Once) (cards.Job, error) {
-	return cards.Job{UUID: uuid.New(), Status: cards.JobQueued}, nil
+func (acceptAll) Submit(context.Context, uuid.UUID, []cards.Request, creations.Once) (bulk.Job, error) {
+	return bulk.Job{UUID: uuid.New(), Status: bulk.JobQueued}, nil
 }

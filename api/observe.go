@@ -75,11 +75,16 @@ func saneID(id string) bool {
 func (s *server) observe(route, method string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
-		started := s.opts.Now()
-		defer func() { s.observed(rec, r, route, method, s.opts.Now().Sub(started)) }()
-		defer s.recoverPanic(rec, r)
-		next.ServeHTTP(rec, r)
+		s.serve(rec, r, route, method, next)
+		s.hold(r.Context(), rec)
 	})
+}
+
+func (s *server) serve(rec *recorder, r *http.Request, route, method string, next http.Handler) {
+	started := s.opts.Now()
+	defer func() { s.observed(rec, r, route, method, s.opts.Now().Sub(started)) }()
+	defer s.recoverPanic(rec, r)
+	next.ServeHTTP(rec, r)
 }
 
 func (s *server) observed(rec *recorder, r *http.Request, route, method string, took time.Duration) {
@@ -108,10 +113,13 @@ func (s *server) recoverPanic(rec *recorder, r *http.Request) {
 	s.fail(rec, r, newProblem(http.StatusInternalServerError, "INTERNAL_ERROR", "An unexpected error occurred."))
 }
 
-// recorder notes the status that was answered.
+// recorder notes what was answered, and to whom.
 type recorder struct {
 	http.ResponseWriter
-	status int
+	status  int
+	bytes   int64
+	caller  *caller // nil until the token is verified
+	refused bool    // the caller sends too much
 }
 
 // WriteHeader notes the status.
@@ -125,7 +133,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
-	return r.ResponseWriter.Write(p)
+	n, err := r.ResponseWriter.Write(p)
+	r.bytes += int64(n)
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.

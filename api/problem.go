@@ -26,6 +26,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 )
@@ -88,7 +89,7 @@ var known = []struct {
 	{inspect.ErrTesting, http.StatusConflict, "TEST_IN_FLIGHT", "A test of this subscriber is under way."},
 	{delivery.ErrSubscriberGone, http.StatusConflict, "SUBSCRIBER_GONE", "The subscriber of this delivery was deleted."},
 	{delivery.ErrSubscriberDisabled, http.StatusConflict, "SUBSCRIBER_DISABLED", "The subscriber is disabled; enable it first."},
-	{cards.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
+	{creations.ErrKeyReused, http.StatusUnprocessableEntity, keyReused, "The Idempotency-Key was used for another request."},
 	{storage.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is nothing like it."},
 	{cards.ErrUserNotFound, http.StatusUnprocessableEntity, "USER_NOT_FOUND", "The user is not an active user of the company."},
 	{cards.ErrNotActive, http.StatusUnprocessableEntity, "CARD_NOT_ACTIVE", "The card is not active."},

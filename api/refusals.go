@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -13,8 +15,8 @@ const (
 	maxDelayed      = 4096
 )
 
-// refusals delays answers 429, so that a client that does not heed Retry-After takes
-// little CPU from the others. It is safe for concurrent use.
+// refusals delays answers to callers that send or read too much, so that a client that
+// ignores Retry-After takes little CPU from the others. It is safe for concurrent use.
 type refusals struct {
 	mu      sync.Mutex
 	total   int
@@ -29,12 +31,7 @@ func (f *refusals) delay(ctx context.Context, account string) {
 		return
 	}
 	defer f.end(account)
-	timer := time.NewTimer(refusalDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	pause.For(ctx, refusalDelay)
 }
 
 func (f *refusals) begin(account string) bool {

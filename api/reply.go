@@ -82,7 +82,7 @@ func (s *server) doWithin(w http.ResponseWriter, r *http.Request, limit time.Dur
 		s.fail(w, r, err)
 		return
 	}
-	defer memory.written()
+	defer memory.keep(0)
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	res := s.run(ctx, w, r, handle)
@@ -100,11 +100,14 @@ func (s *server) board(r *http.Request) (*share, error) {
 }
 
 func (s *server) boardBytes(ctx context.Context, c *caller, bytes int64) (*share, error) {
+	if err := s.checkPace(account(c)); err != nil {
+		return nil, err
+	}
 	return s.flight.take(ctx, account(c), bytes, s.opts.Timeout)
 }
 
-// account names what memory and delayed refusals are counted for: the company of a
-// caller, or the client when it belongs to none.
+// account names what a caller's memory, bytes and delayed refusals are counted for: its
+// company, or the client when it belongs to none.
 func account(c *caller) string {
 	if c.Company != nil {
 		return c.Company.String()
@@ -146,8 +149,8 @@ func (s *server) failure(w http.ResponseWriter, r *http.Request, err error) resp
 		err = fmt.Errorf("%w: %w", events.ErrUnavailable, err)
 	}
 	p, id := problemOf(err), w.Header().Get("X-Request-Id")
-	if c := callerOf(r); c != nil && p.status == http.StatusTooManyRequests {
-		s.refusals.delay(r.Context(), account(c))
+	if rec, ok := w.(*recorder); ok {
+		rec.refused = p.status == http.StatusTooManyRequests || p.code == "OVERLOADED"
 	}
 	s.logFailure(r, id, p)
 	if route := mux.CurrentRoute(r); route != nil {

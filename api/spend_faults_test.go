@@ -27,7 +27,7 @@ func spendRequests() map[string]string {
 	id := uuid.NewString()
 	card := fmt.Sprintf(`{"type":"VIRTUAL","alias":"x","userUuid":%q}`, id)
 	return map[string]string{
-		"GET /api/v3/cards": "", "POST /api/v3/cards": card, "POST /api/v3/cards/bulk-create": bulk(card),
+		"GET /api/v3/cards": "", "POST /api/v3/cards": card, "POST /api/v3/cards/bulk-create": bulkOf(card),
 		"GET /api/v3/cards/bulk-create/" + id: "", "GET /api/v3/cards/" + id: "", "DELETE /api/v3/cards/" + id: "",
 		"PATCH /api/v3/cards/" + id + "/threshold": `{"threshold":1}`, "PATCH /api/v3/cards/" + id + "/lock": `{"lock":true}`,
 		"POST /api/v3/cards/delete": `{"uuids":["` + id + `"]}`, "GET /api/v3/reimbursements": "",

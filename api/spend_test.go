@@ -20,6 +20,9 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/lists"
 	"spendhook/storage/storagetest"
@@ -73,7 +76,7 @@ func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 type spendHarness struct {
 	*harness
 	db                 *storage.DB
-	store              *cards.Store
+	store              *store.Store
 	jobs               *atomic.Int64
 	bolt, ann, ivo, bo uuid.UUID
 	boltToken          string
@@ -82,7 +85,7 @@ type spendHarness struct {
 func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 	t.Helper()
 	h := &spendHarness{
-		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: cards.New(cards.Options{DB: db}), jobs: &atomic.Int64{},
+		harness: &harness{t: t, company: uuid.New(), seen: &transcript{}}, db: db, store: store.New(db, creations.New(creations.Options{DB: db})), jobs: &atomic.Int64{},
 		bolt: uuid.New(), ann: uuid.New(), ivo: uuid.New(), bo: uuid.New(),
 	}
 	h.keys = newKeys(t)
@@ -91,7 +94,7 @@ func spendSetup(t *testing.T, db *storage.DB) *spendHarness {
 		Idempotency: idempotency.New(idempotency.Options{Client: redistest.New(t), Keyring: sealtest.Keyring()}), Timeout: patient,
 		Keys: h.keys, Verifier: verifierOf(h.keys), Logger: slog.New(slog.NewTextHandler(h.seen, nil)),
 	})
-	h.options.CardJobs = counting{submitter{h.store}, h.jobs}
+	h.options.CardJobs = counting{submitter{h.options.BulkJobs}, h.jobs}
 	if h.handler, err = New(h.options); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +115,7 @@ type counting struct {
 	jobs *atomic.Int64
 }
 
-func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
+func (c counting) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
 	job, err := c.submitter.Submit(ctx, company, requests, once)
 	if err == nil {
 		c.jobs.Add(1)

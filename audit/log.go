@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -263,7 +264,8 @@ func (l *Log) trimRegularly(ctx context.Context) {
 	}
 }
 
-// trim waits long for its answers, since those say how much it removed.
+// trim trims the stream within trimTimeout, and logs and counts the entries that were removed
+// before their retention.
 func (l *Log) trim(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
 	defer cancel()
@@ -272,9 +274,10 @@ func (l *Log) trim(ctx context.Context) {
 		l.metrics.cut.Add(float64(cut))
 		l.opts.Logger.ErrorContext(ctx, "audit entries were removed before their retention: there are more than audit.max_entries", "entries", cut)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		l.metrics.kept.Store(left)
+	case !errors.Is(err, context.Canceled): // by Close
 		l.opts.Logger.WarnContext(ctx, "audit stream not trimmed", "exception.message", err)
-		return
 	}
-	l.metrics.kept.Store(left)
 }

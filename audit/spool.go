@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
 	"github.com/go-json-experiment/json"
 
 	"spendhook/internal/datadir"
+	"spendhook/internal/filelock"
 )
 
 // maxSpool bounds the file, in bytes: some 150,000 entries.
@@ -109,7 +109,7 @@ func (s spool) locked(use func(f *os.File) error) error {
 		return fmt.Errorf("audit file: %w", err)
 	}
 	defer f.Close() // which frees the lock
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := filelock.Exclusive(f); err != nil {
 		return fmt.Errorf("lock %s: %w", s.path, err)
 	}
 	if err := use(f); err != nil {

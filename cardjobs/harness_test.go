@@ -21,6 +21,9 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/storage/importer"
 	"spendhook/storage/storagetest"
 )
@@ -40,7 +43,9 @@ type harness struct {
 	t       *testing.T
 	options storage.Options
 	db      *storage.DB
-	store   *cards.Store
+	store   *bulk.Store
+	cards   *store.Store
+	made    *creations.Store
 	server  *redistest.Server
 	client  redis.UniversalClient
 	events  *history.Reader
@@ -72,7 +77,8 @@ func build(t *testing.T, o storage.Options) *harness {
 		server: redistest.Start(t, redistest.Options{AOF: true}),
 	}
 	load(t, h.db)
-	h.store = cards.New(cards.Options{DB: h.db})
+	h.made = creations.New(creations.Options{DB: h.db})
+	h.store, h.cards = bulk.New(h.db, h.made), store.New(h.db, h.made)
 	h.client = h.server.Client()
 	h.events = history.New(history.Options{Client: h.client, Retention: retention})
 	p := newPublisher(h.client)
@@ -127,7 +133,7 @@ func (h *harness) replica(adjust func(*Options)) *replica {
 	registry := prometheus.NewRegistry()
 	logger := slog.New(slog.NewTextHandler(h.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	o := Options{
-		Store: h.store, Publish: h.publish, Registerer: registry, Logger: logger,
+		Store: h.store, Creations: h.made, Publish: h.publish, Registerer: registry, Logger: logger,
 		OutboxEvery: 20 * time.Millisecond, LookEvery: 50 * time.Millisecond,
 	}
 	if adjust != nil {
@@ -152,22 +158,22 @@ func (r *replica) stop(timeout time.Duration) {
 	})
 }
 
-func (r *replica) submit(requests []cards.Request) cards.Job {
+func (r *replica) submit(requests []cards.Request) bulk.Job {
 	r.t.Helper()
-	return must(r.Submit(r.t.Context(), acme, requests, cards.Once{}))(r.t)
+	return must(r.Submit(r.t.Context(), acme, requests, creations.Once{}))(r.t)
 }
 
 func (r *replica) items(outcome string) float64 {
 	return testutil.ToFloat64(r.metrics.items.WithLabelValues(outcome))
 }
 
-func (r *replica) jobs(s cards.JobStatus) float64 {
+func (r *replica) jobs(s bulk.JobStatus) float64 {
 	return testutil.ToFloat64(r.metrics.jobs.WithLabelValues(string(s)))
 }
 
-// bulk requests n cards. The first of each ten must fail: its user does not exist, or it is
+// requests asks for n cards. The first of each ten must fail: its user does not exist, or it is
 // above the limit.
-func bulk(n int) []cards.Request {
+func requests(n int) []cards.Request {
 	list := make([]cards.Request, n)
 	for i := range list {
 		list[i] = cards.Request{Type: "VIRTUAL", Alias: fmt.Sprintf("card %d", i), UserUUID: ann}
@@ -184,20 +190,20 @@ func doomed(n int) int { return (n + 9) / 10 }
 // that must not fail, and one event for every item.
 func (h *harness) wantDone(id uuid.UUID) {
 	h.t.Helper()
-	var job cards.Job
+	var job bulk.Job
 	eventually(h.t, "the job ends and its outcomes are published", func() bool {
 		out, err := h.store.PendingOutcomes(h.t.Context(), 1)
 		if err != nil || len(out) > 0 {
 			return false
 		}
 		job, err = h.store.CardJob(h.t.Context(), acme, id)
-		return err == nil && job.Status == cards.JobCompleted
+		return err == nil && job.Status == bulk.JobCompleted
 	})
 	bad := doomed(job.Total)
 	if job.Succeeded != job.Total-bad || job.Failed != bad || job.FinishedAt == nil {
 		h.t.Errorf("%d succeeded and %d failed of %d", job.Succeeded, job.Failed, job.Total)
 	}
-	_, total, err := h.store.Cards(h.t.Context(), cards.Filter{})
+	_, total, err := h.cards.Cards(h.t.Context(), cards.Filter{})
 	if err != nil || total != int64(job.Succeeded) {
 		h.t.Errorf("%d cards, want %d (%v)", total, job.Succeeded, err)
 	}
@@ -205,7 +211,7 @@ func (h *harness) wantDone(id uuid.UUID) {
 }
 
 // wantEvents checks that the events are those of the job and nothing else.
-func (h *harness) wantEvents(job cards.Job) {
+func (h *harness) wantEvents(job bulk.Job) {
 	h.t.Helper()
 	got := h.published()
 	if len(got) != job.Total {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
 )
 
 type metrics struct {
@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, reports func() bool) *metrics {
 		}
 		return float64(m.unfinished.Load())
 	})
-	for _, s := range []cards.JobStatus{cards.JobQueued, cards.JobCompleted} {
+	for _, s := range []bulk.JobStatus{bulk.JobQueued, bulk.JobCompleted} {
 		m.jobs.WithLabelValues(string(s))
 	}
 	for _, o := range []string{itemCreated, itemError, string(conflict), string(tooOld), string(refused)} {
@@ -69,15 +69,15 @@ func histogram(name, help string) prometheus.Histogram {
 }
 
 // published counts an outcome with a published event.
-func (m *metrics) published(item *cards.Item) {
+func (m *metrics) published(item *bulk.Item) {
 	outcome := itemCreated
-	if item.Status == cards.ItemError {
+	if item.Status == bulk.ItemError {
 		outcome = itemError
 	}
 	m.items.WithLabelValues(outcome).Inc()
 }
 
-func (m *metrics) completed(job cards.EndedJob) {
-	m.jobs.WithLabelValues(string(cards.JobCompleted)).Inc()
+func (m *metrics) completed(job bulk.EndedJob) {
+	m.jobs.WithLabelValues(string(bulk.JobCompleted)).Inc()
 	m.jobSeconds.Observe(job.FinishedAt.Sub(job.CreatedAt).Seconds())
 }

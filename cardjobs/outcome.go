@@ -12,7 +12,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/invalid"
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
 )
 
 const (
@@ -32,12 +32,12 @@ type metadata struct {
 
 // event makes the event of a finished item from stored fields only. So it is the same on every
 // try and in every replica, and is accepted once.
-func event(item *cards.Item) (events.Event, error) {
+func event(item *bulk.Item) (events.Event, error) {
 	e := events.Event{
 		ID: "card-request-" + item.RequestUUID.String(), CompanyUUID: item.CompanyUUID,
 		Type: typeCreated, Timestamp: *item.FinishedAt,
 	}
-	if item.Status == cards.ItemError {
+	if item.Status == bulk.ItemError {
 		e.Type, e.ErrorCode, e.ErrorMessage = typeError, item.ErrorCode, item.ErrorMessage
 	}
 	var err error
@@ -87,7 +87,7 @@ func has(e *invalid.Error, code string) bool {
 }
 
 // publish publishes outcomes and removes the settled ones from the outbox.
-func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
+func (r *Runner) publish(ctx context.Context, items ...bulk.Item) error {
 	batch := make([]events.Event, len(items))
 	for i := range items {
 		var err error
@@ -119,7 +119,7 @@ func (r *Runner) publish(ctx context.Context, items ...cards.Item) error {
 	return errors.Join(err, open)
 }
 
-func (r *Runner) count(item *cards.Item, result publish.Result) {
+func (r *Runner) count(item *bulk.Item, result publish.Result) {
 	v := judge(result)
 	if v == told {
 		r.metrics.published(item)

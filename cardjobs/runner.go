@@ -19,15 +19,18 @@ import (
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 )
 
 // Publish accepts events as publish.Publisher.Accept does.
 type Publish func(context.Context, []events.Event) ([]publish.Result, error)
 
-// Options configures [New]. Store and Publish are required.
+// Options configures [New]. Store, Creations and Publish are required.
 type Options struct {
-	Store   *cards.Store
-	Publish Publish
+	Store     *bulk.Store
+	Creations *creations.Store // old ones are purged
+	Publish   Publish
 
 	Concurrency int           // items worked on at once; default 8
 	LookEvery   time.Duration // how often pending items of all replicas are counted and workers woken; default 2 s
@@ -86,13 +89,13 @@ func New(o Options) *Runner {
 }
 
 // Submit stores 1 to 500 requests as a job. Once it has returned, this replica or another one
-// completes the job. The errors are those of cards.Store.CreateCardJob.
-func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once cards.Once) (cards.Job, error) {
+// completes the job. The errors are those of bulk.Store.CreateCardJob.
+func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (bulk.Job, error) {
 	job, err := r.opts.Store.CreateCardJob(ctx, company, requests, once)
 	if err != nil {
-		return cards.Job{}, err
+		return bulk.Job{}, err
 	}
-	r.metrics.jobs.WithLabelValues(string(cards.JobQueued)).Inc()
+	r.metrics.jobs.WithLabelValues(string(bulk.JobQueued)).Inc()
 	r.wakeOne()
 	return job, nil
 }
@@ -110,8 +113,8 @@ func (r *Runner) Start(ctx context.Context) {
 	r.running.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
 }
 
-// Stop starts no more items and lets running ones finish until ctx ends. Cancelled items are
-// rolled back. It returns when nothing is running.
+// Stop lets running items finish until ctx ends, and then cancels and rolls back the others. No
+// item starts after the call. It returns when nothing is running.
 func (r *Runner) Stop(ctx context.Context) {
 	close(r.stopping)
 	r.endLoops()
@@ -128,7 +131,7 @@ func (r *Runner) purge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		keys, err := r.opts.Store.PurgeCreations(ctx)
+		keys, err := r.opts.Creations.Purge(ctx)
 		if err != nil || jobs == 0 && keys == 0 {
 			return err
 		}

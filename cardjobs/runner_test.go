@@ -19,13 +19,15 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/creations"
 )
 
 func TestSubmitStoresTheJobBeforeAnyWork(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
-		job := h.replica(nil).submit(bulk(60))
-		if job.Status != cards.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
+		job := h.replica(nil).submit(requests(60))
+		if job.Status != bulk.JobQueued || job.Total != 60 || h.finished(job.UUID) != 0 {
 			h.t.Errorf("job = %+v", job)
 		}
 		h.wantItems(60)
@@ -43,13 +45,13 @@ func TestSubmitRefusesWhatStorageRefuses(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
-		for _, requests := range [][]cards.Request{nil, bulk(501), {{Type: "VIRTUAL"}}} {
-			_, err := r.Submit(h.t.Context(), acme, requests, cards.Once{})
+		for _, requests := range [][]cards.Request{nil, requests(501), {{Type: "VIRTUAL"}}} {
+			_, err := r.Submit(h.t.Context(), acme, requests, creations.Once{})
 			if _, ok := errors.AsType[*invalid.Error](err); !ok {
 				h.t.Errorf("error = %v", err)
 			}
 		}
-		if r.jobs(cards.JobQueued) != 0 {
+		if r.jobs(bulk.JobQueued) != 0 {
 			h.t.Error("a refused job is counted")
 		}
 		h.wantItems(0)
@@ -60,15 +62,15 @@ func TestContractEventsOfCards(t *testing.T) {
 	t.Parallel()
 	id := func(n byte) uuid.UUID { return uuid.UUID{15: n} }
 	at, card := time.UnixMilli(1_780_000_000_123), id(3)
-	item := cards.Item{
+	item := bulk.Item{
 		JobUUID: id(1), CompanyUUID: id(2), Index: 7, RequestUUID: id(4), Alias: "<Ann & co>", UserUUID: id(5), FinishedAt: &at,
 	}
 	const head = `{"id":"card-request-00000000-0000-0000-0000-000000000004","companyUuid":"00000000-0000-0000-0000-000000000002","event":"`
 	const metadata = `"index":7,"jobUuid":"00000000-0000-0000-0000-000000000001","requestUuid":"00000000-0000-0000-0000-000000000004","userUuid":"00000000-0000-0000-0000-000000000005"}`
 	created, failed := item, item
-	created.Status, created.CardUUID = cards.ItemCreated, &card
-	failed.Status, failed.ErrorCode, failed.ErrorMessage = cards.ItemError, "USER_NOT_FOUND", "no such user"
-	for want, item := range map[string]cards.Item{
+	created.Status, created.CardUUID = bulk.ItemCreated, &card
+	failed.Status, failed.ErrorCode, failed.ErrorMessage = bulk.ItemError, "USER_NOT_FOUND", "no such user"
+	for want, item := range map[string]bulk.Item{
 		head + `CARD_CREATION_REQUEST_CREATED","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>","cardUuid":"00000000-0000-0000-0000-000000000003",` + metadata + `}`:        created,
 		head + `CARD_CREATION_REQUEST_ERROR","timestamp":"2026-05-28T20:26:40.123Z","metadata":{"alias":"<Ann & co>",` + metadata + `,"errorCode":"USER_NOT_FOUND","errorMessage":"no such user"}`: failed,
 	} {
@@ -108,9 +110,9 @@ func TestVerdictOnThePublishersAnswer(t *testing.T) {
 }
 
 // finish processes the first items of a new job at the given times, without publishing.
-func (h *harness) finish(at ...time.Time) cards.Job {
+func (h *harness) finish(at ...time.Time) bulk.Job {
 	h.t.Helper()
-	job := must(h.store.CreateCardJob(h.t.Context(), acme, bulk(len(at)), cards.Once{}))(h.t)
+	job := must(h.store.CreateCardJob(h.t.Context(), acme, requests(len(at)), creations.Once{}))(h.t)
 	for _, now := range at {
 		h.create(now)
 	}
@@ -118,7 +120,7 @@ func (h *harness) finish(at ...time.Time) cards.Job {
 }
 
 // create works on the next item without publishing.
-func (h *harness) create(now time.Time) cards.Item {
+func (h *harness) create(now time.Time) bulk.Item {
 	h.t.Helper()
 	item, found, err := h.store.CreateNextCard(h.t.Context(), now)
 	if err != nil || !found {
@@ -218,21 +220,21 @@ func TestOutboxIsPublishedInBatches(t *testing.T) {
 }
 
 // ago is a store on the same database with a clock that is d behind.
-func (h *harness) ago(d time.Duration) *cards.Store {
-	return cards.New(cards.Options{DB: h.db, Now: func() time.Time { return time.Now().Add(-d) }})
+func (h *harness) ago(d time.Duration) *bulk.Store {
+	return bulk.New(h.db, creations.New(creations.Options{DB: h.db, Now: func() time.Time { return time.Now().Add(-d) }}))
 }
 
 func TestOldJobsAreDeletedOnceTheyHaveEnded(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		past := h.ago(31 * 24 * time.Hour)
-		jobs := map[string]cards.Job{}
+		jobs := map[string]bulk.Job{}
 		for i, name := range []string{"old", "old, unpublished", "young", "old, unfinished"} {
 			s := past
 			if name == "young" {
 				s = h.store
 			}
-			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, bulk(2), cards.Once{}))(h.t)
+			jobs[name] = must(s.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
 			for range 2 {
 				if i == 3 {
 					break
@@ -260,7 +262,7 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(h *harness) {
 		r := h.replica(nil)
-		r.submit(bulk(2))
+		r.submit(requests(2))
 		for i, want := range []float64{0, 1, 1} {
 			if found, err := r.next(h.t.Context()); found != (i < 2) || err != nil {
 				h.t.Errorf("found %v, %v", found, err)
@@ -268,7 +270,7 @@ func TestJobThatHasOnlyBegunIsNotCountedYet(t *testing.T) {
 			if err := r.look(h.t.Context()); err != nil {
 				h.t.Error(err)
 			}
-			if n := r.jobs(cards.JobCompleted); n != want {
+			if n := r.jobs(bulk.JobCompleted); n != want {
 				h.t.Errorf("%v jobs counted after item %d", n, i)
 			}
 		}
@@ -282,7 +284,7 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 	onBoth(t, func(h *harness) {
 		const jobs = 40
 		for range jobs {
-			must(h.store.CreateCardJob(h.t.Context(), acme, bulk(2), cards.Once{}))(h.t)
+			must(h.store.CreateCardJob(h.t.Context(), acme, requests(2), creations.Once{}))(h.t)
 		}
 		r := h.replica(nil)
 		if err := r.look(h.t.Context()); err != nil {
@@ -294,11 +296,11 @@ func TestItemsOfOtherReplicasAreFound(t *testing.T) {
 		r.start()
 		items := func() float64 { return r.items(itemCreated) + r.items(itemError) }
 		eventually(h.t, "nothing is unfinished and all is counted", func() bool {
-			return r.metrics.unfinished.Load() == 0 && r.jobs(cards.JobCompleted) >= jobs && items() >= 2*jobs
+			return r.metrics.unfinished.Load() == 0 && r.jobs(bulk.JobCompleted) >= jobs && items() >= 2*jobs
 		})
 		r.stop(patience)
-		if r.jobs(cards.JobCompleted) != jobs || items() != 2*jobs {
-			h.t.Errorf("%v jobs and %v items counted", r.jobs(cards.JobCompleted), items())
+		if r.jobs(bulk.JobCompleted) != jobs || items() != 2*jobs {
+			h.t.Errorf("%v jobs and %v items counted", r.jobs(bulk.JobCompleted), items())
 		}
 	})
 }
@@ -322,19 +324,19 @@ func TestAnotherCompanyDoesNotWaitForABulk(t *testing.T) {
 			}
 		})
 		for range 3 {
-			r.submit(bulk(200))
+			r.submit(requests(200))
 		}
 		r.start()
 		for range workers {
 			<-begun
 		}
-		must(r.Submit(h.t.Context(), bolt, bulk(1), cards.Once{}))(h.t)
+		must(r.Submit(h.t.Context(), bolt, requests(1), creations.Once{}))(h.t)
 		goOn <- struct{}{}
 		if company := <-begun; company != bolt {
 			h.t.Errorf("the next item is of %s", company)
 		}
 		close(goOn)
-		eventually(h.t, "all is done", func() bool { return r.jobs(cards.JobCompleted) == 4 })
+		eventually(h.t, "all is done", func() bool { return r.jobs(bulk.JobCompleted) == 4 })
 	})
 }
 
@@ -343,7 +345,7 @@ func TestDatabaseAwayWhileItWorks(t *testing.T) {
 	server := pgtest.Start(t)
 	h := build(t, storage.Options{URL: server.URL()})
 	r := h.replica(nil).start()
-	job := r.submit(bulk(500))
+	job := r.submit(requests(500))
 	h.wantFinished(job.UUID, 20)
 	server.Stop()
 	eventually(t, "an item fails", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
@@ -356,7 +358,7 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	server := pgtest.Start(t)
 	h := build(t, storage.Options{URL: server.URL()})
 	r := h.replica(nil).start()
-	job := r.submit(bulk(200))
+	job := r.submit(requests(200))
 	h.wantFinished(job.UUID, 5)
 	server.Stop()
 	eventually(t, "items fail", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
@@ -378,7 +380,7 @@ func TestHangingPublisherDoesNotBlockStop(t *testing.T) {
 		begin func(*harness, *replica)
 		drain time.Duration
 	}{
-		"in a worker":   {func(_ *harness, r *replica) { r.submit(bulk(1)) }, 10 * time.Millisecond},
+		"in a worker":   {func(_ *harness, r *replica) { r.submit(requests(1)) }, 10 * time.Millisecond},
 		"in the outbox": {func(h *harness, _ *replica) { h.finish(time.Now()) }, patience},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -467,10 +469,10 @@ func TestMetricsStandAtZeroFromTheStart(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("series = %v, want %v", got, want)
 	}
-	job := h.replica(nil).submit(bulk(60))
+	job := h.replica(nil).submit(requests(60))
 	r.start()
 	h.wantDone(job.UUID)
-	eventually(t, "the job is counted", func() bool { return r.jobs(cards.JobCompleted) == 1 })
+	eventually(t, "the job is counted", func() bool { return r.jobs(bulk.JobCompleted) == 1 })
 	for _, f := range must(r.registry.Gather())(t) {
 		if n := len(f.GetMetric()); n != want[f.GetName()] {
 			t.Errorf("%s has %d series now", f.GetName(), n)

@@ -30,7 +30,8 @@ func Load(path string, environ []string, overrides map[string]string) (Config, e
 	return load(path, environ, overrides, (*Config).validate)
 }
 
-// LoadDaemon is Load for the command serve: it also requires TLS and mutual TLS outside dev.
+// LoadDaemon is Load for the command serve: outside dev it also requires mutual TLS, or trusted
+// proxies.
 func LoadDaemon(path string, environ []string, overrides map[string]string) (Config, error) {
 	return load(path, environ, overrides, (*Config).validateDaemon)
 }
@@ -188,7 +189,7 @@ func (l *loader) environment(environ []string) {
 
 const envPrefix = "SPENDHOOK_"
 
-// commandVariables are the variables that commands other than serve read.
+// commandVariables are the variables that set flags of commands; they are not settings.
 var commandVariables = map[string]bool{
 	"SPENDHOOK_CONFIG": true, "SPENDHOOK_URL": true, "SPENDHOOK_TOKEN": true, "SPENDHOOK_SECRET": true,
 	"SPENDHOOK_CACERT": true, "SPENDHOOK_CLIENT_CERT": true, "SPENDHOOK_CLIENT_KEY": true,

@@ -32,8 +32,8 @@ const (
 
 var scope = regexp.MustCompile(`^([a-z]+:(read|write)|platform|operator)$`)
 
-// validateDaemon is validate for the command serve: it also requires mutual TLS outside
-// dev.
+// validateDaemon is validate for the command serve: outside dev it also requires mutual
+// TLS, or trusted proxies.
 func (c *Config) validateDaemon(p *invalid.Error) {
 	c.validate(p)
 	checker{p}.posture(c)
@@ -296,10 +296,10 @@ func (v checker) posture(c *Config) {
 	if c.Dev || len(c.TLS.TrustedProxies) > 0 {
 		return
 	}
-	const instead = "or name the proxies that end TLS in tls.trusted_proxies, or use dev on this machine"
+	const instead = "or name the proxies that end TLS in tls.trusted_proxies"
 	switch {
 	case c.TLS.CertFile == "":
-		v.unsafe("tls", "there is no TLS: set tls.cert_file, tls.key_file and tls.client_ca_file ('spendhook certs dev' makes some to try), %s", instead)
+		v.unsafe("tls", "there is no TLS: set tls.cert_file, tls.key_file and tls.client_ca_file, %s; to try it, start with --quickstart, which makes certificates, or with --dev", instead)
 	case c.TLS.ClientCAFile == "":
 		v.unsafe("tls", "there is no mutual TLS: set tls.client_ca_file, %s", instead)
 	}

@@ -20,7 +20,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/listing"
@@ -124,9 +124,9 @@ type Tail interface {
 	Watch(company *uuid.UUID, keep func(tail.Entry) bool) (*tail.Viewer, error)
 }
 
-// CardJobs is *cards.Store; storage.ErrNotFound when there is no such job.
+// CardJobs is *bulk.Store; storage.ErrNotFound when there is no such job.
 type CardJobs interface {
-	CardJob(ctx context.Context, company, id uuid.UUID) (cards.Job, error)
+	CardJob(ctx context.Context, company, id uuid.UUID) (bulk.Job, error)
 }
 
 // Audit is *audit.Log.

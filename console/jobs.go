@@ -8,7 +8,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/redelivery"
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
 )
 
 // jobRow is a job with the name of its subscriber, if it is about one that exists.
@@ -86,7 +86,7 @@ func (s *server) jobRows(ctx context.Context, items []redelivery.Job) ([]jobRow,
 
 type jobPage struct {
 	Job   *redelivery.Job
-	Cards *cards.Job
+	Cards *bulk.Job
 	Again bool // the job is running, so the page reloads
 	Of    int  // how many were counted before it was started; 0: not known
 }

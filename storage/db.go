@@ -174,14 +174,6 @@ func Locked(q *bun.SelectQuery) *bun.SelectQuery {
 	return q
 }
 
-// LockedFree is Locked, but passes by the rows that another transaction holds.
-func LockedFree(q *bun.SelectQuery) *bun.SelectQuery {
-	if IsPostgres(q) {
-		return q.For("UPDATE SKIP LOCKED")
-	}
-	return q
-}
-
 // IsPostgres reports whether a query or transaction is of PostgreSQL, and not of
 // SQLite.
 func IsPostgres(q interface{ Dialect() schema.Dialect }) bool {

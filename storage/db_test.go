@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +15,9 @@ import (
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
 	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 )
@@ -27,17 +29,9 @@ var (
 	request   = cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: ann}
 )
 
-func create(t *testing.T, s *cards.Store) cards.Card {
+func create(t *testing.T, s *store.Store) cards.Card {
 	t.Helper()
-	return storagetest.Must(s.CreateCard(t.Context(), acme, request, cards.Once{}))(t)
-}
-
-func race(run ...func()) {
-	var wg sync.WaitGroup
-	for _, f := range run {
-		wg.Go(f)
-	}
-	wg.Wait()
+	return storagetest.Must(s.CreateCard(t.Context(), acme, request, creations.Once{}))(t)
 }
 
 func TestDatabaseAwayAndBackAgain(t *testing.T) {
@@ -45,7 +39,7 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 	server := pgtest.Start(t)
 	db := storagetest.Open(t, storage.Options{URL: server.URL()})
 	storagetest.LoadCompanies(t, db)
-	s := cards.New(cards.Options{DB: db})
+	s := store.New(db, creations.New(creations.Options{DB: db}))
 	card := create(t, s)
 	server.Stop()
 	var took []time.Duration
@@ -56,8 +50,11 @@ func TestDatabaseAwayAndBackAgain(t *testing.T) {
 			_, _, err := reimbursements.New(db).List(t.Context(), reimbursements.Filter{})
 			return err
 		},
-		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, cards.Once{}); return err },
-		"item":   func() error { _, _, err := s.CreateNextCard(t.Context(), storagetest.Now); return err },
+		"create": func() error { _, err := s.CreateCard(t.Context(), acme, request, creations.Once{}); return err },
+		"item": func() error {
+			_, _, err := bulk.New(db, creations.New(creations.Options{DB: db})).CreateNextCard(t.Context(), storagetest.Now)
+			return err
+		},
 	} {
 		start := time.Now()
 		if err := call(); !errors.Is(err, storage.ErrUnavailable) {
@@ -95,7 +92,7 @@ func TestTooSlowIsUnavailableAndCancelledIsNot(t *testing.T) {
 	t.Parallel()
 	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
 		t.Helper()
-		s := cards.New(cards.Options{DB: db})
+		s := store.New(db, creations.New(creations.Options{DB: db}))
 		late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 		defer cancel()
 		_, err := s.Card(late, acme, ann)
@@ -114,7 +111,7 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	t.Parallel()
 	db := storagetest.Must(storage.Open(storage.Options{DataDir: t.TempDir()}))(t)
 	defer db.Close()
-	s := cards.New(cards.Options{DB: db})
+	s := store.New(db, creations.New(creations.Options{DB: db}))
 	_, err := s.Card(t.Context(), acme, ann)
 	storagetest.WantError(t, err, storage.ErrUnavailable)
 	storagetest.WantError(t, s.CancelCard(t.Context(), acme, ann), storage.ErrUnavailable)
@@ -141,7 +138,7 @@ func TestManyProcessesMigrateAtOnce(t *testing.T) {
 			})
 		}
 	}
-	race(run...)
+	storagetest.Race(run...)
 }
 
 func TestOptionsThatCannotBeRight(t *testing.T) {
@@ -163,7 +160,7 @@ func TestDataSurvivesReopening(t *testing.T) {
 	id := uuid.New()
 	for i := range 2 {
 		db := storagetest.Open(t, storage.Options{DataDir: dir, FullSync: true})
-		s := cards.New(cards.Options{DB: db, NewID: func() uuid.UUID { return id }})
+		s := store.New(db, creations.New(creations.Options{DB: db, NewID: func() uuid.UUID { return id }}))
 		if i == 0 {
 			storagetest.LoadCompanies(t, db)
 			create(t, s)

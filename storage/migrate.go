@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
 	"spendhook/internal/datadir"
+	"spendhook/internal/filelock"
 )
 
 //go:embed migrations/*.sql
@@ -101,7 +101,7 @@ func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err = filelock.TryExclusive(f)
 		if err == nil {
 			l.file = f
 			return nil

@@ -3,10 +3,10 @@ package storage
 import (
 	"context"
 	"os"
-	"syscall"
 	"time"
 
 	"spendhook/internal/datadir"
+	"spendhook/internal/filelock"
 )
 
 const (
@@ -26,7 +26,7 @@ type turnstile struct{ path string }
 // stand makes imports wait until the file is closed. It is nil while an import is
 // passing, and where there can be no such file.
 func (t turnstile) stand() *os.File {
-	f, err := t.lock(syscall.LOCK_SH)
+	f, err := t.lock(filelock.TryShared)
 	if err != nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (t turnstile) pass(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, passLimit)
 	defer cancel()
 	for {
-		f, err := t.lock(syscall.LOCK_EX)
+		f, err := t.lock(filelock.TryExclusive)
 		if err == nil {
 			_ = f.Close() // nothing was written
 			return
@@ -51,12 +51,12 @@ func (t turnstile) pass(ctx context.Context) {
 	}
 }
 
-func (t turnstile) lock(how int) (*os.File, error) {
+func (t turnstile) lock(try func(*os.File) error) (*os.File, error) {
 	f, err := datadir.Open(t.path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
+	if err := try(f); err != nil {
 		return nil, firstError(err, f.Close())
 	}
 	return f, nil

@@ -43,6 +43,9 @@ type Options struct {
 	// RetryFor bounds the time in which a request is tried again. 0 means 30 s, less
 	// than 0 that nothing is.
 	RetryFor time.Duration
+	// Retrying is called before each wait; attempts says how many attempts failed, err how
+	// the last one did. It must be safe for concurrent use. nil: nobody is told.
+	Retrying func(attempts int, err error)
 	// UserAgent names the program. "" means "spendhook-go".
 	UserAgent string
 	// Now tells the time; nil means time.Now.
@@ -55,7 +58,8 @@ type Options struct {
 // A request that had no answer, or 502, 503 or 504, is tried again when that is safe:
 // GET, HEAD, PUT, DELETE, and POST, which the client gives an Idempotency-Key unless it
 // has one. After 429 any request is tried again, since nothing was done. Waits double from 200 ms
-// to 10 s and are never shorter than Retry-After asks; the context ends them.
+// to 10 s and are never shorter than Retry-After asks; the context ends them. A certificate
+// that one side refuses, or an address that speaks another protocol, is not tried again.
 // A DELETE that is tried again may be answered 404, since it had been carried out.
 func New(server string, o Options) (*ClientWithResponses, error) {
 	base, err := url.Parse(server)
@@ -76,6 +80,7 @@ func New(server string, o Options) (*ClientWithResponses, error) {
 		},
 		agent:    cmp.Or(o.UserAgent, "spendhook-go"),
 		retryFor: cmp.Or(o.RetryFor, 30*time.Second),
+		retrying: o.Retrying,
 		now:      o.Now,
 	}
 	server = strings.TrimRight(server, "/")

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -56,6 +57,9 @@ func newError(resp *http.Response, now time.Time) *Error {
 		_ = json.Unmarshal(text, e)        // a proxy answers with something else
 		_ = json.Unmarshal(text, &refusal) // and so does the token endpoint
 		e.Code, e.Detail = cmp.Or(e.Code, refusal.Code), cmp.Or(e.Detail, refusal.Description)
+	}
+	if resp.StatusCode == http.StatusBadRequest && bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {
+		e.Detail = "the daemon serves TLS at this address; begin it with https://"
 	}
 	e.Status, e.Code = resp.StatusCode, cmp.Or(e.Code, "HTTP_ERROR")
 	e.RequestID = cmp.Or(e.RequestID, resp.Header.Get("X-Request-Id"))

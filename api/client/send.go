@@ -1,9 +1,11 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"math/rand/v2"
 	"mime"
+	"net"
 	"net/http"
 	"time"
 
@@ -25,6 +27,7 @@ type sender struct {
 	tokens   tokenSource // nil: none
 	agent    string
 	retryFor time.Duration
+	retrying func(attempts int, err error) // nil: nobody is told
 	now      func() time.Time
 }
 
@@ -97,7 +100,13 @@ func (s *sender) wait(req *http.Request, attempt int, deadline time.Time, err er
 	if e, ok := errors.AsType[*Error](err); ok {
 		wait = max(wait, e.RetryAfter)
 	}
-	return !s.now().Add(wait).After(deadline) && pause.For(req.Context(), wait)
+	if s.now().Add(wait).After(deadline) {
+		return false
+	}
+	if s.retrying != nil {
+		s.retrying(attempt+1, err)
+	}
+	return pause.For(req.Context(), wait)
 }
 
 // mayRetry reports whether what failed may succeed later, and does no harm when the
@@ -111,7 +120,7 @@ func mayRetry(req *http.Request, err error) bool {
 	}
 	e, answered := errors.AsType[*Error](err)
 	if !answered {
-		return safe && req.Context().Err() == nil
+		return safe && req.Context().Err() == nil && !settled(err)
 	}
 	switch e.Status {
 	case http.StatusTooManyRequests:
@@ -122,6 +131,14 @@ func mayRetry(req *http.Request, err error) bool {
 		return safe && e.Code == "IDEMPOTENCY_KEY_IN_PROGRESS"
 	}
 	return false
+}
+
+// settled reports whether the connection failed for a reason that waiting does not remove:
+// a certificate that one side refuses, or an address that speaks no TLS.
+func settled(err error) bool {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	broken, isOp := errors.AsType[*net.OpError](err)
+	return untrusted || (isOp && broken.Op == "remote error") || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 func rewindable(req *http.Request) bool {

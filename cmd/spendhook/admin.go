@@ -24,7 +24,7 @@ type admin struct {
 	profiles bool                         // whether profiles are served
 	reload   func() (reload, error)       // nil: not over this listener
 	unready  atomic.Pointer[string]       // why the daemon itself is not ready; nil: it is
-	refused  atomic.Pointer[func() error] // set with the dispatcher: why it claims nothing; nil: it claims
+	refused  atomic.Pointer[func() error] // set with the dispatcher; its error says why no work is claimed
 }
 
 func newAdmin(check func(context.Context) redisx.Status, warnings func() []string, registry *prometheus.Registry) *admin {

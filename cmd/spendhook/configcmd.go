@@ -7,7 +7,7 @@ import (
 )
 
 type configCmd struct {
-	Check configCheckCmd `cmd:"" help:"Check the configuration, and list all errors." example:"spendhook config check --config spendhook.yml"`
+	Check configCheckCmd `cmd:"" help:"Check the configuration, and list all errors." example:"spendhook config check spendhook.yml"`
 	Print configPrintCmd `cmd:"" help:"Print the effective settings, without secrets." example:"spendhook config print --config spendhook.yml"`
 }
 

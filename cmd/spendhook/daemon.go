@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -44,7 +45,9 @@ import (
 	"spendhook/internal/servertls"
 	"spendhook/internal/tracing"
 	"spendhook/storage"
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
@@ -53,7 +56,7 @@ import (
 	"spendhook/subscribers/signingkey"
 )
 
-// daemon is a running daemon. startDaemon opens its parts step by step, and each step adds its
+// daemon has the parts of a running daemon. startDaemon opens them step by step, and each step adds its
 // cleanup.
 type daemon struct {
 	cfg  *config.Config
@@ -71,7 +74,9 @@ type daemon struct {
 	keyring      *seal.Keyring
 	registry     *prometheus.Registry
 	storage      *storage.DB
-	cards        *cards.Store
+	cards        *store.Store // of single cards
+	bulk         *bulk.Store  // of jobs that create cards
+	creations    *creations.Store
 	database     *databaseWatch
 	redis        *redisx.Redis
 	memory       *redismemory.Watch
@@ -106,7 +111,8 @@ type daemon struct {
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics
 	failed                chan error // a listener that ended by itself
-	address, adminAddress string     // as they are, where a port of 0 was asked for
+	intake                net.Listener
+	address, adminAddress string // as they are, where a port of 0 was asked for
 }
 
 // startDaemon returns once the daemon accepts events. After an error it cleans up. With memory,
@@ -120,7 +126,7 @@ func startDaemon(ctx context.Context, cfg *config.Config, log *slog.Logger, relo
 	reload.apply("egress.allow_cidrs", func(c *config.Config) { d.egress.Allow(c.Egress.AllowCIDRs) })
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openKeyring, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.checkKeyring, d.awaitDatabase, d.openAuth,
-		d.openStores, d.watchCertificates, d.openPipeline, d.openCardJobs, d.openIntake,
+		d.openStores, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, d.close(ctx))
@@ -174,7 +180,8 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
-	d.cards = cards.New(cards.Options{DB: d.storage})
+	d.creations = creations.New(creations.Options{DB: d.storage})
+	d.cards, d.bulk = store.New(d.storage, d.creations), bulk.New(d.storage, d.creations)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, "database watch", d.database.run)

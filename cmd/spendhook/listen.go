@@ -40,7 +40,7 @@ type listenCmd struct {
 	Count      int           `help:"Stop after this many deliveries."`
 	JSON       bool          `name:"json" help:"Print one JSON object per delivery."`
 	Subscribe  bool          `help:"Create a subscriber for this receiver, and delete it at the end."`
-	Events     []string      `default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
+	Events     []string      `aliases:"event" default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
 	PublicURL  string        `help:"With --subscribe: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 

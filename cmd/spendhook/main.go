@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -45,33 +46,48 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // commands is the whole command line, one field per subcommand.
 type commands struct {
-	remote.Commands
+	remote.Commands `group:"api"`
 
-	Serve       serveCmd       `cmd:"" help:"Run the daemon." example:"spendhook serve --config /etc/spendhook/spendhook.yml"`
-	Token       tokenCmd       `cmd:"" help:"Mint an access token with the daemon's own key." example:"spendhook token --scope 'events:write deliveries:read' --ttl 24h"`
-	Client      oauthClientCmd `cmd:"" help:"Manage OAuth clients in the daemon's database."`
-	Listen      listenCmd      `cmd:"" help:"Run a receiver that verifies deliveries and prints them." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
-	Sign        signCmd        `cmd:"" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
-	Verify      verifyCmd      `cmd:"" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
-	Import      importCmd      `cmd:"" help:"Import spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
-	DemoData    demoDataCmd    `cmd:"" help:"Write example spend data for the import command." example:"spendhook demo-data > demo.ndjson"`
-	Migrate     migrateCmd     `cmd:"" help:"Migrate the schema of the spend database to this version." example:"spendhook migrate"`
-	Init        initCmd        `cmd:"" help:"Create certificates, an encryption key and an OAuth client for a first deployment on PostgreSQL. Existing ones are kept." example:"spendhook init --dir init --host hooks.example.com"`
-	Certs       certsCmd       `cmd:"" help:"Create certificates for a trial of mutual TLS."`
-	Keys        keysCmd        `cmd:"" help:"Manage the keys that sign access tokens and the keys that encrypt stored secrets."`
-	Format      formatCmd      `cmd:"" help:"Show or raise the version of the stored format."`
-	Console     consoleCmd     `cmd:"" help:"Print a link into the web console." example:"spendhook console --open"`
-	Config      configCmd      `cmd:"" help:"Check or print the configuration."`
-	Doctor      doctorCmd      `cmd:"" help:"Check settings, Redis, database, certificates and queues, and print a remedy for each problem." example:"spendhook doctor --json"`
-	Healthcheck healthcheckCmd `cmd:"" help:"Check that a running daemon is ready." example:"spendhook healthcheck"`
-	Completion  completionCmd  `cmd:"" help:"Print the completion script for a shell." example:"spendhook completion bash"`
-	Version     versionCmd     `cmd:"" help:"Print the version." example:"spendhook version"`
+	Console consoleCmd `cmd:"" group:"api" help:"Print a link into the web console." example:"spendhook console --open"`
+
+	Serve       serveCmd       `cmd:"" group:"machine" help:"Run the daemon." example:"spendhook serve --config /etc/spendhook/spendhook.yml"`
+	Init        initCmd        `cmd:"" group:"machine" help:"Create certificates, an encryption key and an OAuth client for a first deployment on PostgreSQL. Existing ones are kept." example:"spendhook init --dir init --host hooks.example.com"`
+	Config      configCmd      `cmd:"" group:"machine" help:"Check or print the configuration."`
+	Doctor      doctorCmd      `cmd:"" group:"machine" help:"Check settings, Redis, database, certificates and queues, and print a remedy for each problem." example:"spendhook doctor --json"`
+	Healthcheck healthcheckCmd `cmd:"" group:"machine" help:"Check that a running daemon is ready." example:"spendhook healthcheck"`
+	Token       tokenCmd       `cmd:"" group:"machine" help:"Mint an access token with the daemon's own key." example:"spendhook token --scope 'events:write deliveries:read' --company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --ttl 24h"`
+	Client      oauthClientCmd `cmd:"" group:"machine" help:"Manage OAuth clients in the daemon's database (oauth-client does so over the API)."`
+	Keys        keysCmd        `cmd:"" group:"machine" help:"Manage the keys that sign access tokens and the keys that encrypt stored secrets."`
+	Migrate     migrateCmd     `cmd:"" group:"machine" help:"Migrate the schema of the spend database to this version." example:"spendhook migrate"`
+	Format      formatCmd      `cmd:"" group:"machine" help:"Show or raise the version of the stored format."`
+	Import      importCmd      `cmd:"" group:"machine" help:"Import spend data: companies, users, cards, locations, reimbursements, statements." example:"spendhook import companies.ndjson cards.ndjson"`
+
+	Listen     listenCmd     `cmd:"" group:"tools" help:"Run a receiver that verifies deliveries and prints them, or forward a feed to a local one." example:"spendhook listen --subscribe --events PAYMENT_PAID"`
+	Sign       signCmd       `cmd:"" group:"tools" help:"Sign the body on standard input." example:"spendhook sign --secret-file secret.txt --id evt_1 < body.json"`
+	Verify     verifyCmd     `cmd:"" group:"tools" help:"Verify the body on standard input against a signature." example:"spendhook verify --secret-file secret.txt --id evt_1 --timestamp 1795201200 --signature 'v1,…' < body.json"`
+	Certs      certsCmd      `cmd:"" group:"tools" help:"Create certificates for a trial of mutual TLS."`
+	DemoData   demoDataCmd   `cmd:"" group:"tools" help:"Write example spend data for the import command." example:"spendhook demo-data > demo.ndjson"`
+	Completion completionCmd `cmd:"" group:"tools" help:"Print the completion script for a shell." example:"spendhook completion bash"`
+	Version    versionCmd    `cmd:"" group:"tools" help:"Print the version." example:"spendhook version"`
+	Help       helpCmd       `cmd:"" group:"tools" help:"Explain a command." example:"spendhook help event send"`
 
 	Man         mangokong.ManFlag `hidden:"" help:"Print the manual page."`
 	ShowVersion kong.VersionFlag  `name:"version" help:"Print the version."`
 }
 
 type completionCmd = kongcompletion.Completion
+
+// groups of commands, in the order of the help.
+var groups = []kong.Group{
+	{Key: "api", Title: "Commands that ask a running daemon, on this machine or another:"},
+	{Key: "machine", Title: "Commands for the daemon's machine, which read its settings and its database:"},
+	{Key: "tools", Title: "Tools:"},
+}
+
+// helpCmd is what many type first. runWith turns it into --help of the command.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command, such as event send."`
+}
 
 // console is what a command reads and writes.
 type console struct {
@@ -91,19 +107,23 @@ func runWith(ctx context.Context, args []string, term console) int {
 	exited := -1
 	parser := kong.Must(&commands{},
 		kong.Name("spendhook"),
-		kong.Description("Webhook delivery daemon: it accepts events and delivers them to subscribers as signed HTTP requests."),
+		// The first line is the manual page's.
+		kong.Description("Deliver events as signed webhooks\n\nThe daemon accepts events and delivers each to its subscribers as signed HTTP requests: spendhook serve. The other commands ask a daemon, look after it, or help to write a receiver."),
 		kong.Writers(term.out, term.err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Help(help),
 		kong.Vars{"version": readBuild().String()},
-		kong.UsageOnError(),
+		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(&term, term.remote()),
 	)
 	kongcompletion.Register(parser, kongcompletion.WithPredictors(remote.Predictors(readBuild().Version))) //nolint:contextcheck // a shell asks outside of any command
 	if exited >= 0 {                                                                                       // a shell has asked what may come next
 		return exited
+	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err := parser.Parse(args)
 	if exited >= 0 { // --help has printed what was asked for
@@ -127,6 +147,17 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return err
 }
 
+// asked is the command that a command line names, as far as it is one.
+func asked(ctx *kong.Context) string {
+	name := ctx.Model.Name
+	for _, part := range ctx.Path {
+		if part.Command != nil {
+			name += " " + part.Command.Name
+		}
+	}
+	return name
+}
+
 // report prints an error as one line, or each problem of the settings as one,
 // and maps it to an exit code.
 func report(stderr io.Writer, err error) int {
@@ -140,9 +171,11 @@ func report(stderr io.Writer, err error) int {
 		return exitFailure
 	}
 	fmt.Fprintf(stderr, "spendhook: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
-	_, badFlags := errors.AsType[*kong.ParseError](err)
-	_, badUsage := errors.AsType[usageError](err)
-	if badFlags || badUsage {
+	if bad, ok := errors.AsType[*kong.ParseError](err); ok {
+		fmt.Fprintf(stderr, "Run '%s --help'.\n", asked(bad.Context))
+		return exitUsage
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
 	if advice := remote.Advice(err); advice != "" {

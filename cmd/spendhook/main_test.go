@@ -77,8 +77,11 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"help", []string{"--help"}, exitOK, "Usage: spendhook <command>", ""},
 		{"help of a command", []string{"event", "send", "--help"}, exitOK, "--metadata-file", ""},
+		{"help as a command", []string{"help", "event", "send"}, exitOK, "--metadata-file", ""},
+		{"groups of commands", []string{"help"}, exitOK, "\nTools:\n  listen ", ""},
+		{"manual page", []string{"--man"}, exitOK, "\"spendhook\" \"Deliver events as signed webhooks\"\n", ""},
 		{"version", []string{"version"}, exitOK, "spendhook ", ""},
-		{"no command", nil, exitUsage, "", "spendhook: expected one of"},
+		{"no command", nil, exitUsage, "", "\nRun 'spendhook --help'.\n"},
 		{"unknown command", []string{"serv"}, exitUsage, "", "unexpected argument serv"},
 		{"unknown flag", []string{"version", "--loud"}, exitUsage, "", "unknown flag --loud"},
 		{"missing flag", []string{"sign", "--secret-file", "x"}, exitUsage, "", "missing flags"},

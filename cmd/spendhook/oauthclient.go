@@ -162,7 +162,7 @@ type clientCreateCmd struct {
 
 	Name        string     `required:"" help:"Description of the client."`
 	Company     *uuid.UUID `help:"Company that the client is tied to (default: none; each token request may name a company)."`
-	Scope       []string   `required:"" help:"Scope that the client may request, such as events:write; may repeat."`
+	Scope       []string   `required:"" help:"Scope that the client may request, such as events:write; may repeat. docs/tokens.md lists them."`
 	Certificate []string   `placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat."`
 	NoSecret    bool       `help:"The client authenticates with a certificate only."`
 	JSON        bool       `name:"json" help:"Print a JSON object."`
@@ -281,12 +281,15 @@ func (c *clientRotateCmd) Run(ctx context.Context, term *console) error {
 type clientCertificatesCmd struct {
 	oneClient
 
-	Certificate []string `xor:"list" required:"" placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat. Replaces all earlier ones."`
-	Any         bool     `xor:"list" required:"" help:"Allow any certificate. The client then authenticates with its secret."`
+	Certificate []string `xor:"list" placeholder:"FILE|THUMBPRINT" help:"Certificate that the client may present, as a PEM file or as x5t#S256; may repeat. Replaces all earlier ones."`
+	Any         bool     `xor:"list" help:"Instead of --certificate: allow any certificate. The client then authenticates with its secret."`
 }
 
 // Run prints the client with its new list.
 func (c *clientCertificatesCmd) Run(ctx context.Context, term *console) error {
+	if len(c.Certificate) == 0 && !c.Any {
+		return usageError("--certificate is needed, or --any")
+	}
 	list, err := thumbprintsOf(c.Certificate)
 	if err != nil {
 		return err

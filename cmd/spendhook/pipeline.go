@@ -196,7 +196,7 @@ func (d *daemon) watchTraffic(ctx context.Context) {
 // publisher, which accepts their events.
 func (d *daemon) openCardJobs(ctx context.Context) error {
 	d.cardJobs = cardjobs.New(cardjobs.Options{
-		Store: d.cards, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency, Reports: d.reports,
+		Store: d.bulk, Creations: d.creations, Publish: d.publisher.Accept, Concurrency: d.cfg.Cards.Concurrency, Reports: d.reports,
 		Logger: d.log, Registerer: d.registry,
 	})
 	d.cardJobs.Start(ctx)
@@ -207,15 +207,26 @@ func (d *daemon) openCardJobs(ctx context.Context) error {
 	return nil
 }
 
-func (d *daemon) openIntake(ctx context.Context) error {
-	l, err := bind(ctx, "intake", d.cfg.Listen)
-	if err != nil {
+// bindIntake takes the address of the API, before deliveries have links to it.
+// Who connects from now on is answered once openIntake is done.
+func (d *daemon) bindIntake(ctx context.Context) (err error) {
+	if d.intake, err = bind(ctx, "intake", d.cfg.Listen); err != nil {
 		return err
 	}
-	d.address = l.Addr().String()
+	d.stop.add("address", func(context.Context) error {
+		_ = d.intake.Close() // as a rule its server has done so
+		return nil
+	})
+	d.address = d.intake.Addr().String()
+	if d.cfg.PublicURL == "" && !d.cfg.Dev {
+		d.log.Warn("public_url is not set: links in answers and deliveries begin with the listener's address", "address", d.base())
+	}
+	return nil
+}
+
+func (d *daemon) openIntake(context.Context) error {
 	pages, err := d.webConsole()
 	if err != nil {
-		l.Close()
 		return err
 	}
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
@@ -225,7 +236,7 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
-		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
+		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,
@@ -234,10 +245,9 @@ func (d *daemon) openIntake(ctx context.Context) error {
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})
 	if err != nil {
-		l.Close()
 		return err
 	}
-	d.serve(l, service{
+	d.serve(d.intake, service{
 		name: "intake", handler: handler, answer: answerTimeout, tls: d.tlsConfig(), limits: d.connectionLimits(),
 		context: bodies.ConnContext,
 	})
@@ -260,9 +270,5 @@ func (d *daemon) publicURL() string {
 	if d.cfg.PublicURL != "" {
 		return d.cfg.PublicURL
 	}
-	base := d.base()
-	if !d.cfg.Dev {
-		d.log.Warn("public_url is not set: links in answers begin with the listener's address", "address", base)
-	}
-	return base
+	return d.base()
 }

@@ -168,6 +168,8 @@ func TestSpendCommands(t *testing.T) {
 	card := ok("", "card", "create", "--type", "VIRTUAL", "--alias", "Travel", "--user-uuid", annUUID, "--threshold", "10", "--periodicity", "MONTHLY", "-o", "name")
 	many := secretFile(t, "["+strings.Repeat(`{"type":"VIRTUAL","alias":"Fuel","userUuid":"`+annUUID+`"},`, 6)+`{"type":"VIRTUAL","alias":"Fuel","userUuid":"`+annUUID+`"}]`)
 	ok("succeeded 7", "card", "create", "--file", many, "--wait")
+	nobody := secretFile(t, `[{"type":"VIRTUAL","alias":"Fuel","userUuid":"`+testCompany+`"}]`)
+	d.cli(t, "", "card", "create", "--file", nobody, "--wait").want(t, exitFailure, "USER_NOT_FOUND", "1 cards were not created")
 	all := strings.Fields(ok("", "card", "list", "--size", "4", "--all", "-o", "name"))
 	if slices.Sort(all); len(all) != 9 || len(slices.Compact(all)) != 9 {
 		t.Errorf("%d cards on all pages", len(all))
@@ -228,17 +230,48 @@ func TestLogin(t *testing.T) { //nolint:paralleltest // it sets the environment
 	d.stop(t)
 }
 
+// The example of each command is one of that command, and its flags are right.
 func TestEveryCommandHasAnExample(t *testing.T) {
-	t.Parallel()
-	parser := kong.Must(&commands{}, kong.Vars{"version": ""})
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"client.pem", "client.key"} { // some arguments must be there
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parser := func() *kong.Kong {
+		return kong.Must(&commands{}, kong.Vars{"version": ""}, kong.ExplicitGroups(groups))
+	}
+	model := parser().Model
 	var walk func(*kong.Node)
 	walk = func(n *kong.Node) {
-		if len(n.Children) == 0 && !strings.HasPrefix(n.Tag.Get("example"), "spendhook "+strings.TrimPrefix(n.FullPath(), parser.Model.Name+" ")) {
-			t.Errorf("%s: the example is %q", n.FullPath(), n.Tag.Get("example"))
-		}
 		for _, child := range n.Children {
 			walk(child)
 		}
+		if len(n.Children) > 0 {
+			return
+		}
+		name, example := strings.TrimPrefix(n.FullPath(), model.Name+" "), n.Tag.Get("example")
+		words := shellWords(example)
+		if len(words) == 0 || words[0] != "spendhook" {
+			t.Errorf("%s: the example is %q", name, example)
+			return
+		}
+		got, err := parser().Parse(words[1:])
+		if err != nil || got.Selected().FullPath() != n.FullPath() {
+			t.Errorf("%s: the example is %q: %v", name, example, err)
+		}
 	}
-	walk(parser.Model.Node)
+	walk(model.Node)
+}
+
+// shellWords are those before a redirection, without their quotes.
+func shellWords(line string) []string {
+	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1)
+	for i, word := range words {
+		if word == "<" || word == ">" {
+			return words[:i]
+		}
+		words[i] = strings.Trim(word, "'")
+	}
+	return words
 }

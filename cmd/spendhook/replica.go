@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/google/uuid"
 
 	"spendhook/internal/datadir"
+	"spendhook/internal/filelock"
 )
 
 // replicaID identifies this process among the replicas on one Redis. It is stored in the data
@@ -30,8 +30,8 @@ func claimReplicaID(dir string) (*replicaID, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	err = filelock.TryExclusive(f)
+	if errors.Is(err, filelock.ErrHeld) {
 		f.Close()
 		return &replicaID{id: uuid.NewString()}, nil
 	}

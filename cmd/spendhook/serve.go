@@ -55,7 +55,7 @@ func (c *serveCmd) Run(ctx context.Context, term *console) error {
 	if c.Demo && !cfg.Dev {
 		return usageError("--demo needs --dev")
 	}
-	syscall.Umask(0o077) // SQLite and redis-server make files by themselves
+	keepFilesPrivate()
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
 	defer tuneGC()()

@@ -352,3 +352,23 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		t.Error("the log has no failed attempt, so its secrets were not tested")
 	}
 }
+
+// Without public_url, what is delivered has links to where the daemon listens.
+func TestLinksOfDeliveries(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "").start(t)
+	e := newEndpoint(t, nil)
+	var sub gen.SubscriberWithSecret
+	r := d.cli(t, "", "subscriber", "create", "--name", "Thin", "--callback-url", e.URL+"/hook", "--event", "PAYMENT_PAID", "--event-format", "thin", "-o", "json")
+	if err := json.Unmarshal([]byte(r.stdout), &sub); err != nil {
+		t.Fatal(err, r)
+	}
+	e.knows(t, sub.UUID, sub.Secret)
+	d.cli(t, "", "event", "send", "--id", "evt_1", "--event", "PAYMENT_PAID").want(t, exitOK, "ACCEPTED", "")
+	e.awaits(t, 1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if body := e.bodies["evt_1"]; !strings.Contains(body, `"`+d.api+`/api/v1/events/evt_1"`) {
+		t.Errorf("no link to %s: %s", d.api, body)
+	}
+}

@@ -17,7 +17,7 @@ type tokenCmd struct {
 	storageFlags
 
 	Company *uuid.UUID    `help:"Company that the token is tied to. A token without a company needs the scope platform or operator."`
-	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'."`
+	Scope   string        `required:"" help:"Scopes, separated by spaces, such as 'events:write deliveries:read'. docs/tokens.md lists them."`
 	TTL     time.Duration `name:"ttl" default:"1h" help:"How long the token is valid."`
 	Subject string        `default:"cli" help:"User that the token names (claim sub)."`
 }

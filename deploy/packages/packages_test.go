@@ -67,12 +67,15 @@ func TestPackages(t *testing.T) {
 			s := installation{t, root, readUnit(t)}
 			if kind == "deb" {
 				command(t, nil, "dpkg", "--root="+root, "--install", file)
-				s.check()
+				s.check("usr/share/zsh/vendor-completions/_spendhook")
 				s.run()
 				command(t, nil, "dpkg", "--root="+root, "--remove", "spendhook")
 			} else {
 				command(t, nil, "rpm", "--root", root, "--install", "--nodeps", "--ignorearch", file)
-				s.check()
+				if host := command(t, nil, "rpm", "-qp", "--nosignature", "--qf", "%{BUILDHOST}", file); host != "localhost" {
+					t.Errorf("the package was built on %s", host)
+				}
+				s.check("usr/share/zsh/site-functions/_spendhook")
 				command(t, nil, "rpm", "--root", root, "--verify", "--nodeps", "--nouser", "--nogroup", "spendhook")
 				command(t, nil, "rpm", "--root", root, "--erase", "spendhook")
 			}
@@ -134,11 +137,12 @@ func (s installation) chroot(args ...string) string {
 	return command(s.T, nil, "chroot", append([]string{s.root}, args...)...)
 }
 
-// check checks the installed files and the settings without starting the service.
-func (s installation) check() {
+// check checks the installed files and the settings without starting the service; zsh is
+// the path of that shell's completion.
+func (s installation) check(zsh string) {
 	s.Helper()
 	for _, name := range []string{
-		"usr/share/man/man1/spendhook.1.gz", "usr/share/bash-completion/completions/spendhook", "usr/share/zsh/vendor-completions/_spendhook",
+		"usr/share/man/man1/spendhook.1.gz", "usr/share/bash-completion/completions/spendhook", zsh,
 		"usr/share/fish/vendor_completions.d/spendhook.fish", "usr/share/doc/spendhook/settings.yml", "usr/share/doc/spendhook/copyright",
 	} {
 		if info, err := os.Stat(filepath.Join(s.root, name)); err != nil || info.Size() == 0 {

@@ -57,7 +57,7 @@ type Result struct {
 }
 
 // maxFuture is how far ahead of the clock a timestamp may be. The key of an event expires
-// layout.Grace after retention; until then its id must be refused as too old.
+// layout.Grace after retention; by then the event must be refused as too old.
 const maxFuture = 5 * time.Minute
 
 // defaultMaxMetadata is in bytes.

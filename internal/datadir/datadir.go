@@ -8,13 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 )
 
 const (
 	dirMode  = 0o700
 	fileMode = 0o600
-	others   = 0o077
 )
 
 // Make makes the directory where there is none, and checks it.
@@ -42,11 +40,6 @@ func Check(dir string) error {
 		return fmt.Errorf("data directory %s: mode %v lets others use it; set 0700", dir, info.Mode().Perm())
 	}
 	return nil
-}
-
-func mine(info fs.FileInfo) bool {
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(owner.Uid) == os.Geteuid()
 }
 
 // Open is os.OpenFile for a file of the data directory. It sets mode 0600, whatever the umask.
@@ -79,7 +72,7 @@ func Read(path string) ([]byte, error) {
 }
 
 func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {
-	f, err = os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode) // a pipe must not hold us up
+	f, err = os.OpenFile(path, flag|carefully, fileMode)
 	if err != nil {
 		return nil, 0, err
 	}

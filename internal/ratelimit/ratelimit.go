@@ -51,7 +51,7 @@ type Decision struct {
 	OK               bool
 	Limit, Remaining int           // tokens of a full bucket, and now
 	Reset            time.Duration // until the bucket is full
-	RetryAfter       time.Duration // when the request may be repeated; 0 when OK
+	RetryAfter       time.Duration // how long to wait before a repetition; 0 when OK
 }
 
 // Limiter is safe for concurrent use. While Redis is unreachable it probes Redis in the

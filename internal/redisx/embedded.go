@@ -206,8 +206,8 @@ func (e *embedded) supervise(ctx context.Context, c *child.Process) {
 // the server would end at its first write, each time after loading all of its data.
 func (e *embedded) lacksRoom() bool {
 	const least = 1 << 20 // bytes
-	var disk syscall.Statfs_t
-	full := syscall.Statfs(e.home.dir, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < least //nolint:gosec // a block has a size
+	free, known := freeBytes(e.home.dir)
+	full := known && free < least
 	if was := e.full.Swap(full); full && !was {
 		e.log.Error("embedded Redis stays down until its disk has space", "file.path", e.home.dir)
 	}

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/datadir"
+	"spendhook/internal/filelock"
 )
 
 const (
@@ -96,7 +96,7 @@ func lockFile(path string, patience time.Duration) (*os.File, error) {
 	defer timeout.Stop()
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
-	for tryLock(f) != nil {
+	for filelock.TryExclusive(f) != nil {
 		select {
 		case <-tick.C:
 		case <-timeout.C:
@@ -105,8 +105,4 @@ func lockFile(path string, patience time.Duration) (*os.File, error) {
 		}
 	}
 	return f, nil
-}
-
-func tryLock(f *os.File) error {
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

@@ -1,3 +1,5 @@
+// Package cards says what a card is, what a request for one must say, and whether a card
+// may change. It decides; storage/cards/store and storage/cards/bulk read and write.
 package cards
 
 import (
@@ -13,8 +15,17 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/money"
-	"spendhook/storage/column"
 	"spendhook/storage/lists"
+)
+
+var (
+	// ErrUserNotFound means that a cardholder is not an active user of the company.
+	ErrUserNotFound = errors.New("the user is not an active user of the company")
+	// ErrNotActive means that the card's status forbids the change.
+	ErrNotActive = errors.New("the card is not active")
+	// ErrThresholdExceedsLimit means that a threshold is above the company's
+	// credit limit.
+	ErrThresholdExceedsLimit = errors.New("the threshold exceeds the company's credit limit")
 )
 
 // Status is a state of the card's life:
@@ -65,6 +76,22 @@ type Request struct {
 	BusinessType, Periodicity string
 }
 
+// Order is a Request as it is stored: the type as lists call it, Threshold in minor units,
+// Periodicity in capitals.
+type Order struct {
+	Type, Name  string
+	HolderUUID  uuid.UUID
+	Threshold   *int64
+	Periodicity string
+}
+
+// CancelResult tells what became of one of several cards to be cancelled: it is cancelled
+// now, or it was not found.
+type CancelResult struct {
+	UUID  uuid.UUID
+	Found bool
+}
+
 // Filter narrows a list of cards; zero fields do not. A nil Company means
 // all companies. UserUUID and UserERPID exclude each other.
 type Filter struct {
@@ -75,8 +102,8 @@ type Filter struct {
 	Page                      lists.Page
 }
 
-// check reports the fields whose shape is wrong, named under path.
-func (r Request) check(e *invalid.Error, path, currency string) {
+// Check reports the fields whose shape is wrong, named under path.
+func (r Request) Check(e *invalid.Error, path, currency string) {
 	if r.Type == "" {
 		e.Add(path+"type", "REQUIRED", "is required")
 	} else {
@@ -97,39 +124,35 @@ func (r Request) check(e *invalid.Error, path, currency string) {
 		e.OneOf(path+"periodicity", r.Periodicity, Periodicities...)
 	}
 	if r.Threshold != nil {
-		checkThreshold(e, path+"threshold", *r.Threshold, currency)
+		Threshold(e, path+"threshold", *r.Threshold, currency)
 	}
 }
 
-func checkThreshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) {
+// Threshold reports a threshold that no company of the currency can have, and returns
+// another in minor units. What no company can allow becomes the largest there is, above
+// every limit.
+func Threshold(e *invalid.Error, field string, amount decimal.Decimal, currency string) int64 {
 	if !amount.IsPositive() {
 		e.Add(field, "INVALID", "must be more than 0")
-		return
+		return 0
 	}
-	if _, err := money.ToMinor(amount, currency); errors.Is(err, money.ErrTooManyDecimals) {
+	minor, err := money.ToMinor(amount, currency)
+	if errors.Is(err, money.ErrTooManyDecimals) {
 		e.Add(field, "INVALID", "must have at most %d decimals, as %s has", money.Exponent(currency), currency)
 	}
-}
-
-// storedThreshold is the threshold in minor units. What no company can allow
-// becomes the largest there is, above every limit.
-func storedThreshold(amount *decimal.Decimal, currency string) *int64 {
-	if amount == nil {
-		return nil
-	}
-	minor, err := money.ToMinor(*amount, currency)
 	if err != nil {
-		minor = math.MaxInt64
+		return math.MaxInt64
 	}
-	return &minor
+	return minor
 }
 
-// row is the card that is asked for, before the rules of business.
-func (r Request) row(id, company uuid.UUID, currency string) cardRow {
-	return cardRow{
-		UUID: column.Key(id), CompanyUUID: column.Key(company), HolderUUID: column.Key(r.UserUUID), Type: r.listedType(), Name: r.Alias,
-		Threshold: storedThreshold(r.Threshold, currency), Periodicity: strings.ToUpper(r.Periodicity),
+// Order is the card that a sound request asks for, before the rules of business.
+func (r Request) Order(currency string) Order {
+	o := Order{Type: r.listedType(), Name: r.Alias, HolderUUID: r.UserUUID, Periodicity: strings.ToUpper(r.Periodicity)}
+	if r.Threshold != nil {
+		o.Threshold = new(Threshold(&invalid.Error{}, "", *r.Threshold, currency))
 	}
+	return o
 }
 
 // listedType is what a list of cards calls the product that was asked for.
@@ -149,8 +172,8 @@ func LastFour(card uuid.UUID) string {
 	return fmt.Sprintf("%04d", binary.BigEndian.Uint32(card[:4])%10_000)
 }
 
-// locked is the status after a lock or unlock.
-func (s Status) locked(lock bool) (Status, error) {
+// Locked is the status after a lock or unlock, or ErrNotActive.
+func (s Status) Locked(lock bool) (Status, error) {
 	switch {
 	case s != Active && s != Blocked:
 		return s, ErrNotActive
@@ -161,7 +184,8 @@ func (s Status) locked(lock bool) (Status, error) {
 	}
 }
 
-func (f Filter) check() error {
+// Check returns an *invalid.Error for a filter that cannot be right.
+func (f Filter) Check() error {
 	var e invalid.Error
 	f.Page.Check(&e)
 	if f.UserUUID != nil && f.UserERPID != "" {

@@ -5,7 +5,8 @@ import (
 
 	"spendhook/internal/pgtest"
 	"spendhook/storage"
-	"spendhook/storage/cards"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
@@ -26,7 +27,7 @@ type data struct {
 	locations      *locations.Store
 }
 
-type cardStore = cards.Store
+type cardStore = store.Store
 
 // databases are an empty one of each kind.
 var databases = map[string]func(testing.TB) data{
@@ -43,5 +44,5 @@ func open(tb testing.TB, o storage.Options) data {
 }
 
 func dataOf(db *storage.DB) data {
-	return data{DB: db, cardStore: cards.New(cards.Options{DB: db}), reimbursements: reimbursements.New(db), locations: locations.New(db)}
+	return data{DB: db, cardStore: store.New(db, creations.New(creations.Options{DB: db})), reimbursements: reimbursements.New(db), locations: locations.New(db)}
 }

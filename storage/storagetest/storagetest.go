@@ -79,6 +79,15 @@ func OnBoth(t *testing.T, test func(*testing.T, *storage.DB)) {
 	}
 }
 
+// Race runs functions at the same time, and returns when all have returned.
+func Race(run ...func()) {
+	var all sync.WaitGroup
+	for _, f := range run {
+		all.Go(f)
+	}
+	all.Wait()
+}
+
 // migrated are the files of a migrated SQLite database.
 var migrated = sync.OnceValues(func() (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "storagetest-")

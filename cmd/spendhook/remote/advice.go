@@ -1,7 +1,9 @@
 package remote
 
 import (
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -23,7 +25,11 @@ const (
 func KindOf(err error) Kind {
 	e, answered := errors.AsType[*client.Error](err)
 	if !answered {
-		if _, asked := errors.AsType[*url.Error](err); asked {
+		_, asked := errors.AsType[*url.Error](err)
+		switch {
+		case refusedByPeer(err):
+			return NotAllowed
+		case asked && !untrusted(err) && !errors.Is(err, http.ErrSchemeMismatch):
 			return Unavailable
 		}
 		return Failed
@@ -39,27 +45,57 @@ func KindOf(err error) Kind {
 	return Failed
 }
 
+// untrusted is that this side refuses the certificate of the other.
+func untrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
+}
+
+// refusedByPeer is that the other side ends the handshake, as it does without a
+// certificate that it trusts.
+func refusedByPeer(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "remote error"
+}
+
+const giveCertificate = "Give a certificate with --cert and --key, or keep one in the profile: spendhook login --cert … --key …"
+
 // Advice names the next step after an error, "" when there is nothing to add.
 func Advice(err error) string {
 	e, answered := errors.AsType[*client.Error](err)
-	if !answered {
-		if KindOf(err) == Unavailable {
-			return "The daemon was not reached: is it running, and is --url (SPENDHOOK_URL, or the profile's) its address?"
-		}
-		return ""
+	if answered {
+		return adviceOn(e)
 	}
 	switch {
+	case untrusted(err):
+		return "The daemon's certificate is not trusted: give its CA with --cacert, and in --url a name that is in the certificate."
+	case refusedByPeer(err):
+		return giveCertificate
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "There is no TLS at this address: begin --url with http://, or is it another port?"
+	case KindOf(err) == Unavailable:
+		return "The daemon was not reached: is it running, and is --url (SPENDHOOK_URL, or the profile's) its address?"
+	}
+	return ""
+}
+
+func adviceOn(e *client.Error) string {
+	switch {
 	case e.Code == "CLIENT_CERTIFICATE_REQUIRED" || e.Code == "CLIENT_CERTIFICATE_INVALID":
-		return "Give a certificate with --cert and --key, or keep one in the profile: spendhook login --cert … --key …"
+		return giveCertificate
 	case e.Code == "INSUFFICIENT_SCOPE":
 		return "Log in with a client that has the scope; the operator makes one with 'spendhook client create --scope …'."
 	case e.Status == http.StatusUnauthorized:
-		return "Log in again: spendhook login."
+		return "Log in again with 'spendhook login'. A token in SPENDHOOK_TOKEN or --token-file goes before that: replace or unset it."
 	case e.Status == http.StatusForbidden:
-		return "Look at --company-uuid, and at which profile is used: spendhook profile list."
+		return "Check --company-uuid and --profile: 'spendhook profile list' shows the profiles."
+	case e.Code == "NO_SUCH_ROUTE" || (e.Code == "HTTP_ERROR" && e.Status == http.StatusNotFound):
+		return "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon? It has no path, except behind a proxy."
+	case e.Code == "NO_EGRESS_CERTIFICATE":
+		return "Set one with 'spendhook certificate set'."
 	case e.Status == http.StatusNotFound:
-		return "Look for it with the command list, and at which company and profile are used."
-	case KindOf(err) == Unavailable:
+		return "The list command shows the ids. Check --company-uuid and --profile too."
+	case KindOf(e) == Unavailable:
 		return "Try again later, or for longer with --retry-for 5m."
 	case e.Type != "":
 		return "See " + e.Type

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,7 +70,7 @@ func (c *Connection) Open(term *Terminal, adjust ...func(*client.Options)) (*cli
 
 // options combines flags, environment and profile, in this order of precedence.
 func (c *Connection) options(term *Terminal) (client.Options, error) {
-	o := client.Options{UserAgent: "spendhook/" + term.Version, RetryFor: cmp.Or(c.RetryFor, -1)}
+	o := client.Options{UserAgent: "spendhook/" + term.Version, RetryFor: cmp.Or(c.RetryFor, -1), Retrying: c.retrying(term)}
 	p, err := readProfile(c.Profile)
 	if err != nil {
 		return o, err
@@ -94,6 +95,16 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 		o.Credentials = p.credentials(c.Profile, term.Err)
 	}
 	return o, err
+}
+
+// retrying tells of a daemon that has not answered for about a second, once.
+func (c *Connection) retrying(term *Terminal) func(int, error) {
+	var once sync.Once
+	return func(attempts int, err error) {
+		if attempts >= 3 {
+			once.Do(func() { fmt.Fprintf(term.Err, "%v; trying again for %v\n", err, c.RetryFor) })
+		}
+	}
 }
 
 // readSecret reads a file, or standard input for "-".

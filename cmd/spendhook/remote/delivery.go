@@ -29,21 +29,22 @@ type deliveryCmd struct {
 	Retry deliveryRetryCmd `cmd:"" help:"Retry a delivery now, or all deliveries that match filters." example:"spendhook delivery retry pay-4711.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"`
 }
 
-// outcomes are the filters that lists of events and of deliveries have in common.
+// outcomes are the filters that lists of events and of deliveries have in common. What
+// lists them sets only and statuses.
 type outcomes struct {
-	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" help:"Only deliveries to this subscriber."`
-	Event          []string   `predictor:"event-type" help:"Only these event types; may repeat."`
-	Status         []string   `help:"Only these statuses; may repeat."`
-	ErrorClass     []string   `help:"Only deliveries with an attempt of this outcome, such as timeout or http_5xx; may repeat."`
-	StatusCodeFrom *int       `help:"Only deliveries answered with this status code or above."`
-	StatusCodeTo   *int       `help:"Only deliveries answered with this status code or below."`
+	SubscriberUUID *uuid.UUID `name:"subscriber-uuid" predictor:"subscriber" help:"${only} to this subscriber."`
+	Event          []string   `predictor:"event-type" aliases:"events" help:"Only these event types; may repeat."`
+	Status         []string   `help:"Only these statuses: ${statuses}; may repeat."`
+	ErrorClass     []string   `help:"${only} whose last attempt ended with this error, such as timeout, connect, tls or http_5xx; may repeat."`
+	StatusCodeFrom *int       `help:"${only} whose last attempt was answered with this status code or above."`
+	StatusCodeTo   *int       `help:"${only} whose last attempt was answered with this status code or below."`
 	From           *moment    `name:"since" aliases:"from" help:"Not before this time, or not longer ago than this (2h, 3d)."`
 	To             *moment    `name:"until" aliases:"to" help:"Not after this time, or at least this long ago (2h, 3d)."`
 }
 
 type deliveryListCmd struct {
 	listing
-	outcomes
+	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"`
 }
 
 // Run lists them.
@@ -63,7 +64,8 @@ func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
 }
 
 type deliveryRetryCmd struct {
-	outcomes
+	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"`
+
 	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
 	Yes    bool   `short:"y" help:"Do not ask for confirmation."`
 	DryRun bool   `help:"For one delivery, print the request. For many, only count."`

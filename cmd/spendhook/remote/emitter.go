@@ -118,7 +118,9 @@ func whyRefused(r client.EventItemResult) string {
 	fmt.Fprintf(&why, "%s: %s: %s", id, r.Error.Code, r.Error.Message)
 	if r.Error.Errors != nil {
 		for _, f := range *r.Error.Errors {
-			fmt.Fprintf(&why, "; %s: %s", f.Field, f.Message)
+			if !strings.Contains(r.Error.Message, f.Message) {
+				fmt.Fprintf(&why, "; %s: %s", f.Field, f.Message)
+			}
 		}
 	}
 	return why.String()

@@ -61,9 +61,16 @@ func (c *eventSendCmd) one(ctx context.Context, e *emitter) error {
 	if err != nil {
 		return err
 	}
+	if err := json.Unmarshal(made.Metadata, &map[string]json.RawMessage{}); err != nil {
+		flag := "--metadata"
+		if c.MetadataFile != "" {
+			flag = c.MetadataFile
+		}
+		return UsageError(flag + " is not a JSON object: " + err.Error())
+	}
 	body, err := json.Marshal(made)
 	if err != nil {
-		return UsageError("--metadata is not valid JSON: " + err.Error())
+		return err
 	}
 	if err := e.send(ctx, []line{{text: body}}); err != nil {
 		return err
@@ -113,7 +120,7 @@ func given(text string) *string {
 
 type eventListCmd struct {
 	listing
-	outcomes
+	outcomes `set:"only=Only events with a delivery" set:"statuses=PENDING, DELIVERED, DEAD, CANCELLED, HELD, NO_SUBSCRIBER"`
 }
 
 // Run lists them.

@@ -64,7 +64,7 @@ func copyFields(to, from reflect.Value) {
 	}
 }
 
-// assign sets to to the value of from. Either may be a pointer.
+// assign copies the value of from into to. Either may be a pointer.
 func assign(to, from reflect.Value) {
 	if from.Kind() == reflect.Pointer {
 		from = from.Elem()

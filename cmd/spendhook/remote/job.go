@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -47,9 +48,10 @@ func cardJob(s *session, job uuid.UUID) reading {
 	}
 }
 
-// await shows a job until it has ended.
+// await shows a job until it has ended, and fails when cards of it did.
 func (s *session) await(ctx context.Context, read reading) error {
-	return s.watch(ctx, func(out io.Writer) (bool, error) {
+	failed := ""
+	err := s.watch(ctx, func(out io.Writer) (bool, error) {
 		text, err := answered(read(ctx))
 		if err != nil {
 			return false, err
@@ -58,8 +60,13 @@ func (s *session) await(ctx context.Context, read reading) error {
 		if err != nil {
 			return false, err
 		}
+		failed = whole.at("failed")
 		return whole.at("finishedAt") != "", s.output.print(out, text)
 	})
+	if err == nil && failed != "" && failed != "0" { // only jobs of cards count it
+		return fmt.Errorf("%s cards were not created; the job's items say why", failed)
+	}
+	return err
 }
 
 type jobGetCmd struct{ oneJob }

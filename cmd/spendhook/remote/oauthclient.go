@@ -47,7 +47,7 @@ type oauthClientCreateCmd struct {
 	careful      `local:""`
 	Name         string     `required:"" help:"Description of the client."`
 	ForCompany   *uuid.UUID `local:"" help:"Company that the client is tied to (default: none; each token request may name a company)."`
-	Scopes       []string   `name:"scope" required:"" help:"Scope that the client may request; may repeat."`
+	Scopes       []string   `name:"scope" required:"" help:"Scope that the client may request, such as events:write; may repeat. docs/tokens.md lists them."`
 	Certificates []string   `name:"certificate" placeholder:"THUMBPRINT" help:"x5t#S256 of a certificate that the client may present; may repeat."`
 	NoSecret     bool       `help:"The client authenticates with a certificate only."`
 }

@@ -88,7 +88,7 @@ type auditExportCmd struct{ auditFilter }
 
 // Run writes the entries as they come. An export that is cut off is an error.
 func (c *auditExportCmd) Run(ctx context.Context, s *session) error {
-	api, err := s.connection.Open(s.term, func(o *client.Options) { o.Timeout = -1 }) // a long export takes long
+	api, err := s.connection.Open(s.term, func(o *client.Options) { o.Timeout = -1 }) // an export may take longer than any time-out
 	if err != nil {
 		return err
 	}

@@ -267,7 +267,11 @@ func (c *profileDeleteCmd) Run(t *Terminal) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil {
+	err = os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return UsageError(fmt.Sprintf("there is no profile %q: 'spendhook profile list' shows them", c.Name))
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Remove(token); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -30,7 +30,7 @@ type reimbursementListCmd struct {
 	CategoryCodes            []int32     `name:"category-code" help:"Merchant category code; may repeat."`
 	RequesterUuids           []uuid.UUID `name:"requester-uuid" help:"User who made the request; may repeat."`
 	RequesterName            string      `help:"Only requesters whose name contains this text."`
-	Statuses                 []string    `name:"status" help:"Validation status; may repeat."`
+	Statuses                 []string    `name:"status" help:"PENDING, APPROVED, SENT_TO_PAY, PAYMENT_IN_PROGRESS, PAID, REJECTED, FINANCE_REJECTED or CANCELLED; may repeat."`
 	Uuids                    []uuid.UUID `name:"uuid" help:"Only the reimbursement with this id; may repeat."`
 }
 

@@ -255,7 +255,7 @@ type subscriberRecoverCmd struct {
 	oneSubscriber
 	Since    moment   `required:"" help:"Events accepted since this time, or since this long ago (2h, 3d)."`
 	Until    *moment  `help:"End of the time range (default: now)."`
-	Statuses []string `name:"status" help:"Statuses of deliveries to send again (default: DEAD); may repeat."`
+	Statuses []string `name:"status" help:"Statuses of deliveries to send again: PENDING, RETRYING, DELIVERED, DEAD or CANCELLED (default: DEAD); may repeat. What was never sent because the subscriber was disabled is always included."`
 	DryRun   bool     `help:"Count, and send nothing."`
 	Wait     bool     `local:"" help:"Show the progress until the job ends."`
 }

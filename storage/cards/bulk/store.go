@@ -1,45 +1,60 @@
-package cards
+package bulk
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/cards/store"
 	"spendhook/storage/column"
+	"spendhook/storage/creations"
 )
+
+// Store is the jobs of a database. It is safe for concurrent use. Every method returns
+// storage.ErrUnavailable, wrapped, when the database is away or too slow.
+type Store struct {
+	db        *storage.DB
+	creations *creations.Store
+	served    atomic.Pointer[column.Key] // the company whose item was worked on last
+}
+
+// New returns the jobs of a database, and records those that it creates among the
+// creations of the same database.
+func New(db *storage.DB, made *creations.Store) *Store { return &Store{db: db, creations: made} }
 
 // CreateCardJob stores 1 to 500 requests as a job, all or none, before any work
 // on them. The shape of every item is checked (*invalid.Error, the path of a
 // field begins with /cardsRequests/index); the rules of business are left to
 // CreateNextCard. Done again for the same once, it returns the job as it was
-// first stored; another use of its Key is ErrKeyReused.
-func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []Request, once Once) (Job, error) {
+// first stored; another use of its Key is creations.ErrKeyReused.
+func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests []cards.Request, once creations.Once) (Job, error) {
 	if err := checkCount(requests); err != nil {
 		return Job{}, err
 	}
 	row := jobRow{CompanyUUID: column.Key(company)}
 	var items []itemRow
 	err := s.db.Write(ctx, "create card job", func(ctx context.Context, tx bun.Tx) error {
-		p, err := cardPolicy(ctx, tx, company)
+		currency, err := store.CurrencyOf(ctx, tx, company)
 		if err != nil {
 			return err
 		}
-		if err := checkItems(requests, p.Currency); err != nil {
+		if err := checkItems(requests, currency); err != nil {
 			return err
 		}
-		made, err := s.claim(ctx, tx, once)
+		made, err := s.creations.Claim(ctx, tx, once)
 		if err != nil {
 			return err
 		}
-		row.UUID, row.CreatedAt = made.MadeUUID, made.CreatedAt
-		items = newItems(row, requests, p.Currency)
-		if made.again {
+		row.UUID, row.CreatedAt = column.Key(made.UUID), made.CreatedAt
+		items = newItems(row, requests, currency)
+		if made.Again {
 			return nil
 		}
 		if _, err := tx.NewInsert().Model(&row).Exec(ctx); err != nil {
@@ -54,13 +69,14 @@ func (s *Store) CreateCardJob(ctx context.Context, company uuid.UUID, requests [
 	return newJob(row, items), nil
 }
 
-func newItems(job jobRow, requests []Request, currency string) []itemRow {
+func newItems(job jobRow, requests []cards.Request, currency string) []itemRow {
 	items := make([]itemRow, len(requests))
 	for i, r := range requests {
+		o := r.Order(currency)
 		items[i] = itemRow{
 			JobUUID: job.UUID, Index: i, CompanyUUID: job.CompanyUUID, CreatedAt: job.CreatedAt, RequestUUID: column.Key(requestUUID(uuid.UUID(job.UUID), i)),
-			Type: r.listedType(), Alias: r.Alias, UserUUID: column.Key(r.UserUUID), Threshold: storedThreshold(r.Threshold, currency),
-			Periodicity: strings.ToUpper(r.Periodicity), Status: ItemPending,
+			Type: o.Type, Alias: o.Name, UserUUID: column.Key(o.HolderUUID), Threshold: o.Threshold,
+			Periodicity: o.Periodicity, Status: ItemPending,
 		}
 	}
 	return items
@@ -123,7 +139,7 @@ func (s *Store) nextItem(ctx context.Context, tx bun.Tx, now time.Time) (itemRow
 	}
 	for _, companies := range []string{"company_uuid > ?", "company_uuid <= ?"} {
 		var row itemRow
-		err := storage.LockedFree(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
+		err := lockedFree(nextItemQuery(tx, &row, companies, last, now)).Scan(ctx)
 		if err == nil {
 			s.served.Store(&row.CompanyUUID)
 		}
@@ -138,6 +154,14 @@ func nextItemQuery(db bun.IDB, row *itemRow, companies string, last column.Key, 
 	return db.NewSelect().Model(row).Where("status = ?", ItemPending).Where(companies, last).
 		Where("retry_at IS NULL OR retry_at <= ?", now.UnixMilli()).
 		OrderExpr("company_uuid, created_at, job_uuid, item_index").Limit(1)
+}
+
+// lockedFree is storage.Locked, but passes by the rows that another transaction holds.
+func lockedFree(q *bun.SelectQuery) *bun.SelectQuery {
+	if storage.IsPostgres(q) {
+		return q.For("UPDATE SKIP LOCKED")
+	}
+	return q
 }
 
 // inOrderOfIndex lets no statement of the transaction sort. PostgreSQL knows
@@ -183,20 +207,14 @@ func (r *itemRow) finish(ctx context.Context, tx bun.Tx, now time.Time) error {
 }
 
 func (r *itemRow) createCard(ctx context.Context, tx bun.Tx, now time.Time) error {
-	p, err := cardPolicy(ctx, tx, uuid.UUID(r.CompanyUUID))
-	if err != nil {
-		return err
-	}
 	id := column.Key(cardUUID(uuid.UUID(r.RequestUUID)))
-	card := cardRow{
-		UUID: id, CompanyUUID: r.CompanyUUID, HolderUUID: r.UserUUID, Type: r.Type, Name: r.Alias,
-		Threshold: r.Threshold, Periodicity: r.Periodicity,
+	order := cards.Order{
+		Type: r.Type, Name: r.Alias, HolderUUID: uuid.UUID(r.UserUUID), Threshold: r.Threshold, Periodicity: r.Periodicity,
 	}
-	card.issue(p, now.UnixMilli())
-	switch err = insert(ctx, tx, p, &card); {
-	case errors.Is(err, ErrUserNotFound):
+	switch err := store.Issue(ctx, tx, uuid.UUID(id), uuid.UUID(r.CompanyUUID), order, now.UnixMilli()); {
+	case errors.Is(err, cards.ErrUserNotFound):
 		r.fail("USER_NOT_FOUND", err)
-	case errors.Is(err, ErrThresholdExceedsLimit):
+	case errors.Is(err, cards.ErrThresholdExceedsLimit):
 		r.fail("THRESHOLD_EXCEEDS_LIMIT", err)
 	case err != nil:
 		return err

@@ -1,4 +1,6 @@
-package cards
+// Package bulk keeps the jobs that create cards in bulk: their items, whose turn is next,
+// and the outcomes that are not published yet.
+package bulk
 
 import (
 	"encoding/binary"
@@ -9,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/invalid"
+	"spendhook/storage/cards"
 	"spendhook/storage/column"
 )
 
@@ -152,15 +155,15 @@ func (j *Job) count(s ItemStatus) {
 }
 
 // checkItems reports what is wrong with the shape of the requests, by index.
-func checkItems(requests []Request, currency string) error {
+func checkItems(requests []cards.Request, currency string) error {
 	var e invalid.Error
 	for i, r := range requests {
-		r.check(&e, fmt.Sprintf("/cardsRequests/%d/", i), currency)
+		r.Check(&e, fmt.Sprintf("/cardsRequests/%d/", i), currency)
 	}
 	return e.OrNil()
 }
 
-func checkCount(requests []Request) error {
+func checkCount(requests []cards.Request) error {
 	var e invalid.Error
 	if len(requests) == 0 {
 		e.Add("cardsRequests", "REQUIRED", "must have at least one item")

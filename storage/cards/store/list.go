@@ -1,4 +1,4 @@
-package cards
+package store
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/internal/money"
+	"spendhook/storage/cards"
 	"spendhook/storage/column"
 	"spendhook/storage/lists"
 )
@@ -16,21 +17,21 @@ import (
 type cardRow struct {
 	bun.BaseModel `bun:"table:cards,alias:c"`
 
-	UUID        column.Key `bun:"uuid,pk"`
-	CompanyUUID column.Key `bun:"company_uuid"`
-	HolderUUID  column.Key `bun:"holder_uuid"`
-	LastFour    string     `bun:"last_four"`
-	Type        string     `bun:"type"`
-	Status      Status     `bun:"status"`
-	Name        string     `bun:"name"`
-	Threshold   *int64     `bun:"threshold"`
-	Periodicity string     `bun:"periodicity"`
-	IssuedAt    int64      `bun:"issued_at"`
-	Currency    string     `bun:"currency,scanonly"`
+	UUID        column.Key   `bun:"uuid,pk"`
+	CompanyUUID column.Key   `bun:"company_uuid"`
+	HolderUUID  column.Key   `bun:"holder_uuid"`
+	LastFour    string       `bun:"last_four"`
+	Type        string       `bun:"type"`
+	Status      cards.Status `bun:"status"`
+	Name        string       `bun:"name"`
+	Threshold   *int64       `bun:"threshold"`
+	Periodicity string       `bun:"periodicity"`
+	IssuedAt    int64        `bun:"issued_at"`
+	Currency    string       `bun:"currency,scanonly"`
 }
 
-func (r *cardRow) card() Card {
-	return Card{
+func (r *cardRow) card() cards.Card {
+	return cards.Card{
 		UUID: uuid.UUID(r.UUID), CompanyUUID: uuid.UUID(r.CompanyUUID), HolderUUID: uuid.UUID(r.HolderUUID),
 		LastFour: r.LastFour, Type: r.Type, Status: r.Status, Name: r.Name,
 		Threshold: money.FromMinorPtr(r.Threshold, r.Currency), Currency: r.Currency,
@@ -39,7 +40,7 @@ func (r *cardRow) card() Card {
 }
 
 // Card reads one card of the company, or returns storage.ErrNotFound.
-func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (Card, error) {
+func (s *Store) Card(ctx context.Context, company, id uuid.UUID) (cards.Card, error) {
 	var row cardRow
 	err := s.db.Query(ctx, "read card", func(ctx context.Context, db bun.IDB) error {
 		return selectCard(db, &row, company, id).Scan(ctx)
@@ -55,52 +56,53 @@ func selectCard(db bun.IDB, row *cardRow, company, id uuid.UUID) *bun.SelectQuer
 
 // Cards lists cards, the latest issued first and then by uuid, with the number
 // of all that pass the filter. The error may be an *invalid.Error.
-func (s *Store) Cards(ctx context.Context, f Filter) (cards []Card, total int64, err error) {
-	if err := f.check(); err != nil {
+func (s *Store) Cards(ctx context.Context, f cards.Filter) (list []cards.Card, total int64, err error) {
+	if err := f.Check(); err != nil {
 		return nil, 0, err
 	}
 	var rows []cardRow
 	err = s.db.Snapshot(ctx, "list cards", func(ctx context.Context, db bun.IDB) error {
-		total, err = f.apply(db.NewSelect().Table("cards")).Count(ctx)
+		total, err = narrow(f, db.NewSelect().Table("cards")).Count(ctx)
 		if err != nil || total <= f.Page.Offset() {
 			return err
 		}
-		return f.page(db, &rows).Scan(ctx)
+		return page(f, db, &rows).Scan(ctx)
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	cards = make([]Card, len(rows))
+	list = make([]cards.Card, len(rows))
 	for i := range rows {
-		cards[i] = rows[i].card()
+		list[i] = rows[i].card()
 	}
-	return cards, total, nil
+	return list, total, nil
 }
 
 // page skips within an index and reads only the rows of the page itself.
-func (f Filter) page(db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
-	ids := f.Page.Apply(f.apply(db.NewSelect().Table("cards").Column("uuid")).OrderExpr("issued_at DESC, uuid"))
+func page(f cards.Filter, db bun.IDB, rows *[]cardRow) *bun.SelectQuery {
+	ids := f.Page.Apply(narrow(f, db.NewSelect().Table("cards").Column("uuid")).OrderExpr("issued_at DESC, uuid"))
 	return db.NewSelect().Model(rows).ColumnExpr("c.*, k.currency").
 		Join("JOIN companies AS k ON k.uuid = c.company_uuid").
 		Where("c.uuid IN (?)", ids).OrderExpr("c.issued_at DESC, c.uuid")
 }
 
-func (f Filter) apply(q *bun.SelectQuery) *bun.SelectQuery {
+// narrow keeps to the cards that pass the filter.
+func narrow(f cards.Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	q = lists.InCompany(q, f.Company)
 	if f.UserUUID != nil {
 		q = q.Where("holder_uuid = ?", column.Key(*f.UserUUID))
 	}
 	if f.UserERPID != "" {
-		q = q.Where("holder_uuid IN (?)", f.users(q).Where("erp_id = ?", f.UserERPID))
+		q = q.Where("holder_uuid IN (?)", users(f, q).Where("erp_id = ?", f.UserERPID))
 	}
 	if f.Username != "" {
-		q = q.Where("holder_uuid IN (?)", f.users(q).Where("username = ?", f.Username))
+		q = q.Where("holder_uuid IN (?)", users(f, q).Where("username = ?", f.Username))
 	}
 	q = lists.WhereEqual(q, "status", f.Status)
 	q = lists.WhereEqual(q, "type", f.Type)
 	return lists.WhereEqual(q, "periodicity", f.Periodicity)
 }
 
-func (f Filter) users(q *bun.SelectQuery) *bun.SelectQuery {
+func users(f cards.Filter, q *bun.SelectQuery) *bun.SelectQuery {
 	return lists.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company)
 }

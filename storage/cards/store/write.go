@@ -1,4 +1,4 @@
-package cards
+package store
 
 import (
 	"context"
@@ -12,7 +12,9 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/storage"
+	"spendhook/storage/cards"
 	"spendhook/storage/column"
+	"spendhook/storage/creations"
 )
 
 // policy is what a company allows: its currency, and its limit in minor units.
@@ -21,58 +23,73 @@ type policy struct {
 	CreditLimit int64  `bun:"credit_limit"`
 }
 
-// findPolicy returns storage.ErrNotFound for an unknown company.
+// findPolicy takes an unknown company for one that has no users, and so no cards.
 func findPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
 	var p policy
 	err := db.NewSelect().Table("companies").Column("currency", "credit_limit").
 		Where("uuid = ?", column.Key(company)).Scan(ctx, &p)
-	return p, err
-}
-
-// CreateCard creates a card for an active user of the company. It returns
-// *invalid.Error, ErrUserNotFound, ErrThresholdExceedsLimit or ErrKeyReused, and
-// then has changed nothing. Done again for the same once, it returns the card
-// as it was first made; without one it makes another.
-func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r Request, once Once) (Card, error) {
-	var card cardRow
-	err := s.db.Write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {
-		p, err := cardPolicy(ctx, tx, company)
-		if err != nil {
-			return err
-		}
-		var e invalid.Error
-		if r.check(&e, "", p.Currency); e.OrNil() != nil {
-			return &e
-		}
-		made, err := s.claim(ctx, tx, once)
-		if err != nil {
-			return err
-		}
-		card = r.row(uuid.UUID(made.MadeUUID), company, p.Currency)
-		card.issue(p, made.CreatedAt)
-		if made.again {
-			return nil
-		}
-		return insert(ctx, tx, p, &card)
-	})
-	if err != nil {
-		return Card{}, err
-	}
-	return card.card(), nil
-}
-
-// cardPolicy takes an unknown company for one that has no users, and so no cards.
-func cardPolicy(ctx context.Context, db bun.IDB, company uuid.UUID) (policy, error) {
-	p, err := findPolicy(ctx, db, company)
-	if err != nil && errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
 	return p, err
 }
 
-// issue makes a new card of a request; at is in milliseconds.
-func (r *cardRow) issue(p policy, at int64) {
-	r.LastFour, r.Status, r.IssuedAt, r.Currency = LastFour(uuid.UUID(r.UUID)), Active, at, p.Currency
+// CreateCard creates a card for an active user of the company. It returns
+// *invalid.Error, cards.ErrUserNotFound, cards.ErrThresholdExceedsLimit or
+// creations.ErrKeyReused, and then has changed nothing. Done again for the same once, it
+// returns the card as it was first made; without one it makes another.
+func (s *Store) CreateCard(ctx context.Context, company uuid.UUID, r cards.Request, once creations.Once) (cards.Card, error) {
+	var row cardRow
+	err := s.db.Write(ctx, "create card", func(ctx context.Context, tx bun.Tx) error {
+		p, err := findPolicy(ctx, tx, company)
+		if err != nil {
+			return err
+		}
+		var e invalid.Error
+		if r.Check(&e, "", p.Currency); e.OrNil() != nil {
+			return &e
+		}
+		made, err := s.creations.Claim(ctx, tx, once)
+		if err != nil {
+			return err
+		}
+		row = newRow(made.UUID, company, r.Order(p.Currency), p, made.CreatedAt)
+		if made.Again {
+			return nil
+		}
+		return insert(ctx, tx, p, &row)
+	})
+	if err != nil {
+		return cards.Card{}, err
+	}
+	return row.card(), nil
+}
+
+// CurrencyOf is the currency of a company's cards; "" for an unknown company.
+func CurrencyOf(ctx context.Context, db bun.IDB, company uuid.UUID) (string, error) {
+	p, err := findPolicy(ctx, db, company)
+	return p.Currency, err
+}
+
+// Issue creates a card for an active user of the company, in the caller's transaction; at
+// is in milliseconds. It returns cards.ErrUserNotFound or cards.ErrThresholdExceedsLimit,
+// and then has changed nothing.
+func Issue(ctx context.Context, tx bun.Tx, id, company uuid.UUID, o cards.Order, at int64) error {
+	p, err := findPolicy(ctx, tx, company)
+	if err != nil {
+		return err
+	}
+	row := newRow(id, company, o, p, at)
+	return insert(ctx, tx, p, &row)
+}
+
+// newRow is a new card; at is in milliseconds.
+func newRow(id, company uuid.UUID, o cards.Order, p policy, at int64) cardRow {
+	return cardRow{
+		UUID: column.Key(id), CompanyUUID: column.Key(company), HolderUUID: column.Key(o.HolderUUID),
+		LastFour: cards.LastFour(id), Type: o.Type, Status: cards.Active, Name: o.Name,
+		Threshold: o.Threshold, Periodicity: o.Periodicity, IssuedAt: at, Currency: p.Currency,
+	}
 }
 
 // insert applies the rules of business to a new card and writes it.
@@ -83,44 +100,45 @@ func insert(ctx context.Context, tx bun.Tx, p policy, card *cardRow) error {
 		return err
 	}
 	if !active {
-		return ErrUserNotFound
+		return cards.ErrUserNotFound
 	}
 	if card.Threshold != nil && *card.Threshold > p.CreditLimit {
-		return ErrThresholdExceedsLimit
+		return cards.ErrThresholdExceedsLimit
 	}
 	_, err = tx.NewInsert().Model(card).Exec(ctx)
 	return err
 }
 
 // SetCardThreshold changes what an ACTIVE card may spend. It returns
-// *invalid.Error, storage.ErrNotFound, ErrNotActive or ErrThresholdExceedsLimit.
-func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (Card, error) {
+// *invalid.Error, storage.ErrNotFound, cards.ErrNotActive or
+// cards.ErrThresholdExceedsLimit.
+func (s *Store) SetCardThreshold(ctx context.Context, company, id uuid.UUID, threshold decimal.Decimal) (cards.Card, error) {
 	return s.changeCard(ctx, "set card threshold", company, id, func(ctx context.Context, tx bun.Tx, row *cardRow) error {
 		var e invalid.Error
-		if checkThreshold(&e, "threshold", threshold, row.Currency); e.OrNil() != nil {
+		minor := cards.Threshold(&e, "threshold", threshold, row.Currency)
+		if e.OrNil() != nil {
 			return &e
 		}
-		if row.Status != Active {
-			return ErrNotActive
+		if row.Status != cards.Active {
+			return cards.ErrNotActive
 		}
 		p, err := findPolicy(ctx, tx, company)
 		if err != nil {
 			return err
 		}
-		row.Threshold = storedThreshold(&threshold, p.Currency)
-		if *row.Threshold > p.CreditLimit {
-			return ErrThresholdExceedsLimit
+		if row.Threshold = &minor; minor > p.CreditLimit {
+			return cards.ErrThresholdExceedsLimit
 		}
 		return nil
 	})
 }
 
 // LockCard blocks the card or makes it active again; repeating it changes
-// nothing. It returns storage.ErrNotFound, or ErrNotActive for a card that is
+// nothing. It returns storage.ErrNotFound, or cards.ErrNotActive for a card that is
 // CANCELLED or EXPIRED.
-func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (Card, error) {
+func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) (cards.Card, error) {
 	return s.changeCard(ctx, "lock card", company, id, func(_ context.Context, _ bun.Tx, row *cardRow) (err error) {
-		row.Status, err = row.Status.locked(lock)
+		row.Status, err = row.Status.Locked(lock)
 		return err
 	})
 }
@@ -128,7 +146,7 @@ func (s *Store) LockCard(ctx context.Context, company, id uuid.UUID, lock bool) 
 // changeCard lets decide alter the card while no one else can.
 func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID,
 	decide func(context.Context, bun.Tx, *cardRow) error,
-) (Card, error) {
+) (cards.Card, error) {
 	var row cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		row = cardRow{}
@@ -142,7 +160,7 @@ func (s *Store) changeCard(ctx context.Context, op string, company, id uuid.UUID
 		return err
 	})
 	if err != nil {
-		return Card{}, err
+		return cards.Card{}, err
 	}
 	return row.card(), nil
 }
@@ -157,19 +175,12 @@ func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	return err
 }
 
-// CancelResult tells what became of one card of CancelCards: it is cancelled
-// now, or it was not found.
-type CancelResult struct {
-	UUID  uuid.UUID
-	Found bool
-}
-
 // maxCancel is how many cards CancelCards takes.
 const maxCancel = 100
 
 // CancelCards cancels 1 to 100 cards at once, all or none, with a result for
 // each uuid in the order given. The error may be an *invalid.Error.
-func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
+func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error) {
 	var e invalid.Error
 	if len(ids) == 0 {
 		e.Add("uuids", "REQUIRED", "must name at least one card")
@@ -183,7 +194,7 @@ func (s *Store) CancelCards(ctx context.Context, company uuid.UUID, ids []uuid.U
 	return s.cancel(ctx, "cancel cards", company, ids)
 }
 
-func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) ([]CancelResult, error) {
+func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []uuid.UUID) ([]cards.CancelResult, error) {
 	var rows []cardRow
 	err := s.db.Write(ctx, op, func(ctx context.Context, tx bun.Tx) error {
 		rows = nil
@@ -192,7 +203,7 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 		if err := storage.Locked(q).Scan(ctx); err != nil || len(rows) == 0 {
 			return err
 		}
-		_, err := tx.NewUpdate().Table("cards").Set("status = ?", Cancelled).Where("company_uuid = ?", column.Key(company)).
+		_, err := tx.NewUpdate().Table("cards").Set("status = ?", cards.Cancelled).Where("company_uuid = ?", column.Key(company)).
 			Where("uuid IN ?", bun.Tuple(column.Keys(ids))).Exec(ctx)
 		return err
 	})
@@ -203,9 +214,9 @@ func (s *Store) cancel(ctx context.Context, op string, company uuid.UUID, ids []
 	for i := range rows {
 		found[rows[i].UUID] = true
 	}
-	results := make([]CancelResult, len(ids))
+	results := make([]cards.CancelResult, len(ids))
 	for i, id := range ids {
-		results[i] = CancelResult{UUID: id, Found: found[column.Key(id)]}
+		results[i] = cards.CancelResult{UUID: id, Found: found[column.Key(id)]}
 	}
 	return results, nil
 }

@@ -1,4 +1,4 @@
-package cards
+package bulk
 
 import (
 	"context"
@@ -11,9 +11,6 @@ import (
 
 // RetryItem is retryItem.
 const RetryItem = retryItem
-
-// Apply is what narrows a list of cards.
-func (f Filter) Apply(q *bun.SelectQuery) *bun.SelectQuery { return f.apply(q) }
 
 // NextItemQuery is what CreateNextCard looks for an item with.
 func NextItemQuery(tx bun.Tx, companies string, last column.Key) *bun.SelectQuery {

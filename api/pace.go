@@ -1,0 +1,82 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"spendhook/internal/pause"
+)
+
+const (
+	// maxOwed bounds how long an answer is delayed. While an account owes more, its
+	// lists are refused.
+	maxOwed = 2 * time.Second
+	// paceBurst is how far the bytes of an account may be ahead of the rate.
+	paceBurst = time.Second
+	// maxPaced is how many accounts a pacer knows; the least used are forgotten.
+	maxPaced = 10_000
+)
+
+// pacer limits the bytes a second that each account reads from lists, feeds and exports of
+// this process, since large answers cost CPU. An answer above the rate ends later. It is
+// safe for concurrent use.
+type pacer struct {
+	perSecond int64
+	now       func() time.Time
+
+	mu   sync.Mutex
+	paid *lru.Cache[string, time.Time] // when the bytes of an account have passed at the rate
+}
+
+func newPacer(perSecond int64, now func() time.Time) *pacer {
+	paid, err := lru.New[string, time.Time](maxPaced)
+	if err != nil {
+		panic(err) // only for a size of 0
+	}
+	return &pacer{perSecond: perSecond, now: now, paid: paid}
+}
+
+// add counts bytes that an account has read, and returns how long they are above the rate.
+func (p *pacer) add(account string, bytes int64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	paid, _ := p.paid.Get(account)
+	if paid.Before(now) {
+		paid = now
+	}
+	paid = paid.Add(time.Duration(float64(bytes) / float64(p.perSecond) * float64(time.Second)))
+	p.paid.Add(account, paid)
+	return max(0, paid.Sub(now)-paceBurst)
+}
+
+// hold delays the end of an answer: by the rate at which its account may read, or as a
+// refusal. The handler has released its memory and its Idempotency-Key by then.
+func (s *server) hold(ctx context.Context, w http.ResponseWriter) {
+	rec, ok := w.(*recorder)
+	if !ok || rec.caller == nil {
+		return
+	}
+	name := account(rec.caller)
+	switch {
+	case rec.refused:
+		s.refusals.delay(ctx, name)
+	case rec.caller.bytes > 0:
+		bytes := rec.bytes
+		rec.bytes = 0
+		pause.For(ctx, min(s.pacer.add(name, bytes), maxOwed))
+	}
+}
+
+// checkPace returns a 503 while an account owes more than maxOwed.
+func (s *server) checkPace(account string) error {
+	if s.pacer.add(account, 0) <= maxOwed {
+		return nil
+	}
+	return newProblem(http.StatusServiceUnavailable, "OVERLOADED", "More bytes of lists are read than %d MiB a second; try again.", s.pacer.perSecond>>20).
+		with("Retry-After", "1")
+}

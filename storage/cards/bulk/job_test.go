@@ -1,0 +1,253 @@
+package bulk_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/cardstest"
+	"spendhook/storage/creations"
+	"spendhook/storage/storagetest"
+)
+
+func TestContractBulkCreateStoresTheJobBeforeAnyWork(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		made := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), creations.Once{}))(h)
+		job := storagetest.Must(h.CardJob(h.Context(), acme, made.UUID))(h)
+		if job.Status != bulk.JobQueued || job.Total != 3 || len(job.Items) != 3 || job.FinishedAt != nil || !job.CreatedAt.Equal(now) {
+			h.Errorf("job = %+v", job)
+		}
+		for i, item := range job.Items {
+			if item.Index != i || item.Status != bulk.ItemPending || item.RequestUUID != made.Items[i].RequestUUID || item.CompanyUUID != acme {
+				h.Errorf("item = %+v", item)
+			}
+		}
+		h.WantCards(0)
+		_, err := h.CardJob(h.Context(), bolt, made.UUID)
+		storagetest.WantError(h.T, err, storage.ErrNotFound)
+	})
+}
+
+func TestContractShapeErrorsRefuseTheWholeBulk(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		bad := cardstest.Requests(5)
+		bad[3].Threshold = cardstest.Amount("1.005")
+		for field, list := range map[string][]cards.Request{
+			"cardsRequests":              {},
+			"/cardsRequests/3/threshold": bad,
+		} {
+			_, err := h.CreateCardJob(h.Context(), acme, list, creations.Once{})
+			storagetest.WantInvalid(h.T, err, field)
+		}
+		_, err := h.CreateCardJob(h.Context(), acme, cardstest.Requests(501), creations.Once{})
+		storagetest.WantInvalid(h.T, err, "cardsRequests")
+		if n := storagetest.Must(h.PendingItems(h.Context()))(h); n != 0 {
+			h.Errorf("%d items are pending", n)
+		}
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), creations.Once{}))(h)
+	})
+}
+
+func TestContractEachItemEndsInExactlyOneOutcome(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		list := cardstest.Requests(4, 1)
+		list[2].Threshold = cardstest.Amount("1e9999")
+		job := storagetest.Must(h.CreateCardJob(h.Context(), acme, list, creations.Once{}))(h)
+		for i, code := range []string{"", "USER_NOT_FOUND", "THRESHOLD_EXCEEDS_LIMIT", ""} {
+			item := h.CreateNext(now)
+			if item.Index != i || item.ErrorCode != code || (item.CardUUID == nil) != (code != "") || (item.ErrorMessage == "") != (code == "") {
+				h.Errorf("item %d = %+v", i, item)
+			}
+			if got := storagetest.Must(h.CardJob(h.Context(), acme, job.UUID))(h); i < 3 && got.Status != bulk.JobRunning {
+				h.Errorf("after item %d the job is %s", i, got.Status)
+			}
+		}
+		done := storagetest.Must(h.CardJob(h.Context(), acme, job.UUID))(h)
+		if done.Status != bulk.JobCompleted || done.Succeeded != 2 || done.Failed != 2 || done.FinishedAt == nil {
+			h.Errorf("job = %+v", done)
+		}
+		card := storagetest.Must(h.Card(h.Context(), acme, *done.Items[3].CardUUID))(h)
+		if card.Name != "card 3" || card.Type != "MASTER_VIRTUAL" || card.Periodicity != "MONTHLY" || !card.Threshold.Equal(*cardstest.Amount("100.5")) {
+			h.Errorf("card = %+v", card)
+		}
+		h.WantCards(2)
+		if item, found, err := h.CreateNextCard(h.Context(), now); found || err != nil {
+			h.Errorf("item = %+v, %v", item, err)
+		}
+	})
+}
+
+func TestWorkersAtTheSameTimeShareTheItems(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(10, 4), creations.Once{}))(h)
+		var done sync.Map
+		var run []func()
+		for range 8 {
+			run = append(run, func() {
+				for {
+					item, found, err := h.CreateNextCard(h.Context(), now)
+					if err != nil || !found {
+						if err != nil {
+							h.Error(err)
+						}
+						return
+					}
+					if _, again := done.LoadOrStore(item.Index, true); again {
+						h.Errorf("item %d was worked on twice", item.Index)
+					}
+				}
+			})
+		}
+		storagetest.Race(run...)
+		h.WantCards(9)
+		if out := storagetest.Must(h.PendingOutcomes(h.Context(), 100))(h); len(out) != 10 {
+			h.Errorf("%d outcomes, want 10", len(out))
+		}
+	})
+}
+
+// However many items one company queued first, another's come in turn, and each
+// company's in the order of its jobs.
+func TestCompaniesAreServedInTurn(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		jobs := map[uuid.UUID]int{}
+		for i, company := range []uuid.UUID{acme, acme, acme, bolt, acme, bolt} {
+			h.Clock = now.Add(seconds(i))
+			list := slices.Repeat([]cards.Request{{Type: "VIRTUAL", Alias: "a", UserUUID: ann}}, 3)
+			jobs[storagetest.Must(h.CreateCardJob(h.Context(), company, list, creations.Once{}))(h).UUID] = i
+		}
+		var order []string
+		for range 18 {
+			item := h.CreateNext(now)
+			order = append(order, fmt.Sprint(jobs[item.JobUUID], ".", item.Index))
+		}
+		want := "0.0 3.0 0.1 3.1 0.2 3.2 1.0 5.0 1.1 5.1 1.2 5.2 2.0 2.1 2.2 4.0 4.1 4.2"
+		if got := strings.Join(order, " "); got != want {
+			h.Errorf("order %s\nwant  %s", got, want)
+		}
+	})
+}
+
+func TestOutcomesArePendingUntilPublished(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3, 1), creations.Once{}))(h)
+		var finished []bulk.Item
+		for i := range 3 {
+			finished = append(finished, h.CreateNext(now.Add(seconds(i))))
+		}
+		out := storagetest.Must(h.PendingOutcomes(h.Context(), 2))(h)
+		if len(out) != 2 || out[1].ErrorCode != "USER_NOT_FOUND" || out[0].CompanyUUID != acme || *out[0].CardUUID != *finished[0].CardUUID {
+			h.Errorf("outcomes = %+v", out)
+		}
+		for _, want := range []int{2, 0} {
+			marked := storagetest.Must(h.MarkPublished(h.Context(), out[0].RequestUUID, out[1].RequestUUID))(h)
+			if len(marked) != want || want > 0 && !marked[out[0].RequestUUID] {
+				h.Errorf("marked %v, want %d", marked, want)
+			}
+		}
+		left := storagetest.Must(h.PendingOutcomes(h.Context(), 100))(h)
+		if len(left) != 1 || left[0].Index != 2 {
+			h.Errorf("left = %+v", left)
+		}
+	})
+}
+
+func TestAJobEndsOnce(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		for round := range 20 {
+			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(4), creations.Once{}))(h)
+			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), creations.Once{}))(h)
+			for i := range 4 {
+				h.CreateNext(now.Add(seconds(i)))
+			}
+			var ended atomic.Int64
+			end := func() {
+				for _, job := range storagetest.Must(h.EndJobs(h.Context()))(h) {
+					ended.Add(1)
+					if !job.CreatedAt.Equal(now) || job.FinishedAt.Before(now) {
+						h.Errorf("job = %+v", job)
+					}
+				}
+			}
+			end()
+			before := ended.Load() // the order of two jobs of one time is not given
+			h.CreateNext(now.Add(seconds(9)))
+			storagetest.Race(end, end, end, end)
+			if n := ended.Load(); before > 1 || n != 2 {
+				h.Errorf("round %d: ended %d jobs, of which %d at first", round, n, before)
+			}
+		}
+	})
+}
+
+func TestPendingItemsAreCounted(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(3), creations.Once{}))(h)
+		for want := 3; want >= 0; want-- {
+			if n := storagetest.Must(h.PendingItems(h.Context()))(h); n != want {
+				h.Errorf("%d items are pending, want %d", n, want)
+			}
+			if want > 0 {
+				h.CreateNext(now)
+			}
+		}
+	})
+}
+
+func TestOnlyJobsThatAreOverArePurged(t *testing.T) {
+	t.Parallel()
+	cardstest.OnBoth(t, func(h *cardstest.Data) {
+		for range 3 {
+			storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(1), creations.Once{}))(h)
+		}
+		over := h.CreateNext(now)
+		h.CreateNext(now)
+		storagetest.Must(h.MarkPublished(h.Context(), over.RequestUUID))(h)
+		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 0 {
+			h.Errorf("purged %d whose end is not written", n)
+		}
+		storagetest.Must(h.EndJobs(h.Context()))(h)
+		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now))(h); n != 0 {
+			h.Errorf("purged %d that are not older", n)
+		}
+		if n := storagetest.Must(h.PurgeCardJobs(h.Context(), now.Add(seconds(1))))(h); n != 1 {
+			h.Errorf("purged %d, want 1", n)
+		}
+		_, err := h.CardJob(h.Context(), acme, over.JobUUID)
+		storagetest.WantError(h.T, err, storage.ErrNotFound)
+		h.WantCards(2)
+	})
+}
+
+func TestRequestUUIDsDifferAndAreRepeatable(t *testing.T) {
+	t.Parallel()
+	h := cardstest.New(t, storagetest.Open(t, storage.Options{}))
+	job := storagetest.Must(h.CreateCardJob(h.Context(), acme, cardstest.Requests(500), creations.Once{}))(t)
+	seen := map[string]bool{}
+	for _, item := range job.Items {
+		id := item.RequestUUID.String()
+		if seen[id] || strings.Contains(id, ".") {
+			t.Fatalf("request %s comes twice", id)
+		}
+		seen[id] = true
+	}
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -1,0 +1,95 @@
+// Package cardstest gives tests the cards, jobs and creations of a database, and requests
+// for cards.
+package cardstest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shopspring/decimal"
+
+	"spendhook/storage"
+	"spendhook/storage/cards"
+	"spendhook/storage/cards/bulk"
+	"spendhook/storage/cards/store"
+	"spendhook/storage/creations"
+	"spendhook/storage/storagetest"
+)
+
+type (
+	cardStore     = store.Store
+	jobStore      = bulk.Store
+	creationStore = creations.Store
+)
+
+// Data is a database with the companies of storagetest in it, all that reads and writes
+// its cards, and a clock that can be put forward.
+type Data struct {
+	*testing.T
+	*cardStore
+	*jobStore
+	*creationStore
+	DB    *storage.DB
+	Clock time.Time
+}
+
+// OnBoth runs a test on a database of each kind, in parallel, each with the clock at
+// storagetest.Now.
+func OnBoth(t *testing.T, test func(*Data)) {
+	t.Helper()
+	storagetest.OnBoth(t, func(t *testing.T, db *storage.DB) {
+		t.Helper()
+		test(New(t, db))
+	})
+}
+
+// New loads the companies into an empty database.
+func New(t *testing.T, db *storage.DB) *Data {
+	t.Helper()
+	storagetest.LoadCompanies(t, db)
+	d := &Data{T: t, DB: db, Clock: storagetest.Now}
+	d.creationStore = creations.New(creations.Options{DB: db, Now: func() time.Time { return d.Clock }})
+	d.cardStore, d.jobStore = store.New(db, d.creationStore), bulk.New(db, d.creationStore)
+	return d
+}
+
+// Amount is an amount of money.
+func Amount(text string) *decimal.Decimal { return new(decimal.RequireFromString(text)) }
+
+// Request is a sound request of Ann, of storagetest.
+func Request() cards.Request {
+	return cards.Request{Type: "VIRTUAL", Alias: "Travel", UserUUID: storagetest.Ann, Threshold: Amount("100.50"), Periodicity: "MONTHLY"}
+}
+
+// Requests asks for n cards; each index in doomed is for an unknown user.
+func Requests(n int, doomed ...int) []cards.Request {
+	list := make([]cards.Request, n)
+	for i := range list {
+		list[i] = Request()
+		list[i].Alias = fmt.Sprintf("card %d", i)
+	}
+	for _, i := range doomed {
+		list[i].UserUUID = storagetest.Bo
+	}
+	return list
+}
+
+// WantCards fails the test unless Acme, of storagetest, has so many cards.
+func (d *Data) WantCards(want int64) {
+	d.Helper()
+	_, total, err := d.Cards(d.Context(), cards.Filter{Company: &storagetest.Acme})
+	if err != nil || total != want {
+		d.Errorf("%d cards, %v, want %d", total, err, want)
+	}
+}
+
+// CreateNext works on an item that there must be.
+func (d *Data) CreateNext(now time.Time) bulk.Item {
+	d.Helper()
+	item, found, err := d.CreateNextCard(d.Context(), now)
+	if err != nil || !found {
+		d.Fatalf("found %v, %v", found, err)
+	}
+	return item
+}

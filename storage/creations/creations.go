@@ -1,0 +1,125 @@
+// Package creations lets a creation be asked for many times and be done once: what was made
+// is recorded under its Idempotency-Key, in the transaction that makes it.
+package creations
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/storage"
+	"spendhook/storage/column"
+)
+
+// ErrKeyReused means that another request has used the Key of a Once.
+var ErrKeyReused = errors.New("the Idempotency-Key was used for another request")
+
+const (
+	ttl        = 24 * time.Hour
+	purgeBatch = 1000
+)
+
+// Once lets a creation be asked for any number of times and be done once: what
+// was made is recorded under Key in the transaction that makes it, for 24 h.
+// The zero value records nothing.
+type Once struct {
+	// Key is the SHA-256 of the caller and its Idempotency-Key.
+	Key [32]byte
+	// Fingerprint is the SHA-256 of the request.
+	Fingerprint [32]byte
+}
+
+// Creation is what a Once made.
+type Creation struct {
+	UUID      uuid.UUID
+	CreatedAt int64 // milliseconds since 1970
+	Again     bool  // it was made before
+}
+
+// Options configures New.
+type Options struct {
+	DB    *storage.DB // required
+	Now   func() time.Time
+	NewID func() uuid.UUID
+}
+
+// Store is the creations of a database. It is safe for concurrent use.
+type Store struct {
+	db    *storage.DB
+	now   func() time.Time
+	newID func() uuid.UUID
+}
+
+// New returns the creations of a database; nil functions mean the real ones.
+func New(o Options) *Store {
+	if o.Now == nil {
+		o.Now = time.Now //nolint:forbidigo // the default clock
+	}
+	if o.NewID == nil {
+		o.NewID = uuid.New
+	}
+	return &Store{db: o.DB, now: o.Now, newID: o.NewID}
+}
+
+type row struct {
+	bun.BaseModel `bun:"table:creations,alias:c"`
+
+	KeyHash     []byte     `bun:"key_hash,pk"`
+	Fingerprint []byte     `bun:"fingerprint"`
+	MadeUUID    column.Key `bun:"made_uuid"`
+	CreatedAt   int64      `bun:"created_at"`
+}
+
+func (r *row) creation(again bool) Creation {
+	return Creation{UUID: uuid.UUID(r.MadeUUID), CreatedAt: r.CreatedAt, Again: again}
+}
+
+// Claim gives the creation its uuid and time: new ones, or those that it had
+// when it was first done. The error may be ErrKeyReused. A transaction that fails takes its
+// claim back.
+func (s *Store) Claim(ctx context.Context, tx bun.Tx, once Once) (Creation, error) {
+	now := s.now()
+	c := row{
+		KeyHash: once.Key[:], Fingerprint: once.Fingerprint[:],
+		MadeUUID: column.Key(s.newID()), CreatedAt: now.UnixMilli(),
+	}
+	if once == (Once{}) {
+		return c.creation(false), nil
+	}
+	result, err := tx.NewInsert().Model(&c).On("CONFLICT (key_hash) DO UPDATE").
+		Set("fingerprint = excluded.fingerprint, made_uuid = excluded.made_uuid, created_at = excluded.created_at").
+		Where("c.created_at <= ?", now.Add(-ttl).UnixMilli()).Exec(ctx)
+	if err != nil {
+		return Creation{}, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n > 0 {
+		return c.creation(false), err
+	}
+	var first row
+	if err := tx.NewSelect().Model(&first).Where("key_hash = ?", c.KeyHash).Scan(ctx); err != nil {
+		return Creation{}, err
+	}
+	if !bytes.Equal(first.Fingerprint, c.Fingerprint) {
+		return Creation{}, ErrKeyReused
+	}
+	return first.creation(true), nil
+}
+
+// Purge forgets at most 1000 keys of more than 24 h ago. It returns
+// how many.
+func (s *Store) Purge(ctx context.Context) (n int64, err error) {
+	err = s.db.Write(ctx, "purge creations", func(ctx context.Context, tx bun.Tx) error {
+		old := tx.NewSelect().Table("creations").Column("key_hash").
+			Where("created_at <= ?", s.now().Add(-ttl).UnixMilli()).OrderExpr("created_at").Limit(purgeBatch)
+		result, err := tx.NewDelete().Table("creations").Where("key_hash IN (?)", old).Exec(ctx)
+		if err == nil {
+			n, err = result.RowsAffected()
+		}
+		return err
+	})
+	return n, err
+}
