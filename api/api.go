@@ -26,29 +26,35 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards/bulk"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/signingkey"
 )
 
 // Options are what the API needs. The domain's parts and Verifier are
 // required; the rest has defaults.
 type Options struct {
-	Subscribers    subscriberService
-	Publisher      publisher
-	Events         eventReader
-	EventTypes     eventTypeStore
-	Deliveries     deliveryStore
-	Redelivery     redeliveryService
-	Inspector      inspector
-	Feed           feedReader
-	Quarantine     quarantineKeeper
-	Idempotency    idempotencyStore
-	Cards          cardStore
-	CardJobs       cardSubmitter
-	BulkJobs       *bulk.Store
-	Reimbursements reimbursementReader
-	Locations      locationReader
-	Statements     *billing.Store
-	Sessions       *session.Store
-	Verifier       *auth.Verifier
+	Subscribers     subscriberService
+	SubscriberLists subscriberLister
+	Certificates    *certificate.Store
+	Health          *health.Store
+	Publisher       publisher
+	Events          eventReader
+	EventTypes      eventTypeStore
+	Deliveries      deliveryStore
+	Redelivery      redeliveryService
+	Inspector       inspector
+	Feed            feedReader
+	Quarantine      quarantineKeeper
+	Idempotency     idempotencyStore
+	Cards           cardStore
+	CardJobs        cardSubmitter
+	BulkJobs        *bulk.Store
+	Reimbursements  reimbursementReader
+	Locations       locationReader
+	Statements      *billing.Store
+	Sessions        *session.Store
+	Verifier        *auth.Verifier
 
 	// Audit records changes. Nil records nothing.
 	Audit auditLog
@@ -77,9 +83,9 @@ type Options struct {
 	// every group, or is nil: then none needs one.
 	CertificateRequired map[string]bool
 
-	// WebhookKeys shows the public keys of the v1a signatures. Leave it off
+	// SigningKeys have the public keys of the v1a signatures. They are nil
 	// when deliveries are not signed so.
-	WebhookKeys bool
+	SigningKeys *signingkey.Store
 	// Timeout bounds the wait for memory for an answer, and then the work for the answer.
 	// Both begin after the request is read. 0 means 1.5 s. TestTimeout bounds the work for
 	// a test delivery; 0 means 20 s.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/ed25519"
 
 	"github.com/google/uuid"
 	"github.com/shopspring/decimal"
@@ -25,6 +24,7 @@ import (
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 // What the API asks of those parts of the domain that a test replaces; of the others
@@ -35,7 +35,6 @@ import (
 type subscriberService interface {
 	Create(ctx context.Context, company uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
-	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
 	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error
 	AddEvent(ctx context.Context, company uuid.UUID, callbackURL, event string) (subscribers.Subscriber, error)
@@ -43,11 +42,11 @@ type subscriberService interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
-	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
-	SigningKey(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey, error)
-	SetCertificate(ctx context.Context, company uuid.UUID, in subscribers.CertificateInput) (*subscribers.Certificate, error)
-	Certificate(ctx context.Context, company uuid.UUID) (*subscribers.Certificate, error)
-	RemoveCertificate(ctx context.Context, company uuid.UUID) error
+}
+
+// subscriberLister is *listing.Reader.
+type subscriberLister interface {
+	List(ctx context.Context, f listing.Filter) (items []subscribers.Subscriber, total int, err error)
 }
 
 // publisher is *publish.Publisher.

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // GetEgressCertificate is GET /api/v1/egress-certificate.
@@ -17,7 +17,7 @@ func (s *server) GetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 		if err != nil {
 			return reply{}, err
 		}
-		found, err := s.opts.Subscribers.Certificate(ctx, company)
+		found, err := s.opts.Certificates.Get(ctx, company)
 		if err != nil {
 			return reply{}, err
 		}
@@ -37,8 +37,7 @@ func (s *server) SetEgressCertificate(w http.ResponseWriter, r *http.Request, p 
 			return reply{}, err
 		}
 		c.changes(company, "egress_certificate", company.String())
-		set, err := s.opts.Subscribers.SetCertificate(ctx, company,
-			subscribers.CertificateInput{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
+		set, err := s.opts.Certificates.Set(ctx, company, certificate.Input{Chain: in.CertificateChain, PrivateKey: in.PrivateKey})
 		if err != nil {
 			return reply{}, err
 		}
@@ -59,12 +58,12 @@ func (s *server) DeleteEgressCertificate(w http.ResponseWriter, r *http.Request,
 			return reply{}, err
 		}
 		c.changes(company, "egress_certificate", company.String())
-		return noContent(), s.opts.Subscribers.RemoveCertificate(ctx, company)
+		return noContent(), s.opts.Certificates.Remove(ctx, company)
 	})
 }
 
 // shownCertificate never has the key.
-func shownCertificate(company uuid.UUID, c *subscribers.Certificate) gen.EgressCertificate {
+func shownCertificate(company uuid.UUID, c *certificate.Certificate) gen.EgressCertificate {
 	return gen.EgressCertificate{
 		CompanyUUID: company, Subject: c.Subject, Issuer: c.Issuer, Thumbprint: c.Thumbprint,
 		NotBefore: c.NotBefore, NotAfter: c.NotAfter, UpdatedAt: c.UpdatedAt,

@@ -23,7 +23,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/invalid"
 	"spendhook/internal/tracing"
-	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 const maxBatch = 1000 // events of one request
@@ -478,7 +478,7 @@ func (s *server) replay(ctx context.Context, h http.Header, c *caller, ref event
 	most := len(only)
 	if most == 0 {
 		var err error
-		if _, most, err = s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &ref.Company, Enabled: new(true), Size: 1}); err != nil {
+		if _, most, err = s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &ref.Company, Enabled: new(true), Size: 1}); err != nil {
 			return nil, err
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 // The stubs accept all valid input and list nothing. A method that they do not implement
@@ -91,7 +92,7 @@ func (stubEvents) List(context.Context, history.Filter) (history.Page, error) {
 	return history.Page{}, nil
 }
 
-func (stubSubscribers) List(context.Context, subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+func (stubSubscribers) List(context.Context, listing.Filter) ([]subscribers.Subscriber, int, error) {
 	return nil, 0, nil
 }
 
@@ -117,7 +118,7 @@ func stubbed(tb testing.TB) (http.Handler, string) {
 		tb.Fatal(err)
 	}
 	handler, err := New(Options{
-		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, Deliveries: stubDeliveries{},
+		Publisher: stubPublisher{}, Events: stubEvents{}, Subscribers: stubSubscribers{}, SubscriberLists: stubSubscribers{}, Deliveries: stubDeliveries{},
 		Cards: stubCards{}, CardJobs: stubCards{}, Reimbursements: stubReimbursements{}, Locations: stubLocations{},
 		Keys: keys, Verifier: verifierOf(keys), Logger: slog.New(slog.DiscardHandler),
 	})

@@ -55,7 +55,12 @@ import (
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 func TestMain(m *testing.M) { redistest.Main(pgtest.Stopping(m)) }
@@ -92,7 +97,7 @@ func setupOn(t *testing.T, client redis.UniversalClient, adjust ...func(*Options
 	log := audit.Open(audit.Options{Store: audit.NewStore(client), Dir: t.TempDir(), Logger: o.Logger})
 	t.Cleanup(log.Close)
 	o.Audit = log
-	o.WebhookKeys, o.Timeout = true, patient
+	o.Timeout = patient
 	for _, f := range adjust {
 		f(&o)
 	}
@@ -119,15 +124,19 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 		Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour,
 	}
 	store := history.New(history.Options{Client: client, Retention: policy.Retention})
-	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true, Resolve: resolve}})
+	subs := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true, Resolve: resolve}})
+	lists := listing.New(client, sealtest.Keyring())
+	healths := health.New(health.Options{Client: client})
+	certificates := certificate.New(client, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
-	copies := registry.New(subs, 0)
-	made := requests.New(requests.Options{Subscribers: subs, Logger: logger})
+	copies := registry.New(lists, 0)
+	made := requests.New(requests.Options{Logger: logger})
 	d, err := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
+		Certificates: certificates, Health: healths,
 		Registry: copies, Requests: made, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
@@ -142,10 +151,11 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(t, storage.Options{}), Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
-		EventTypes: eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
-		Sessions:   session.NewStore(client, nil),
-		Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
+		SigningKeys: signingkey.New(client, sealtest.Keyring()),
+		EventTypes:  eventtype.NewStore(eventtype.Options{Client: client, Now: time.Now, Logger: logger}),
+		Sessions:    session.NewStore(client, nil),
+		Deliveries:  d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: client, Keyring: sealtest.Keyring()}), Logger: logger,
 	})
 }

@@ -26,6 +26,7 @@ import (
 	"spendhook/storage/cards/bulk"
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 )
 
 // limited is a harness whose limits hardly refill while a test runs.
@@ -207,7 +208,7 @@ func TestQuotaOfSubscribers(t *testing.T) {
 	client := redistest.New(t)
 	h := setupOn(t, client, func(o *Options) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
-			Client: client, Policy: subscribers.URLPolicy{AllowHTTP: true}, MaxPerCompany: 3, Keyring: sealtest.Keyring(),
+			Client: client, Policy: callback.Policy{AllowHTTP: true}, MaxPerCompany: 3, Keyring: sealtest.Keyring(),
 		})
 	})
 	var created atomic.Int64

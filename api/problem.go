@@ -28,6 +28,7 @@ import (
 	"spendhook/storage/cards"
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // problem is an error that has its HTTP form (RFC 9457).
@@ -77,7 +78,7 @@ var known = []struct {
 	{subscribers.ErrConflict, http.StatusConflict, "CALLBACK_URL_TAKEN", "Another subscriber of the company has this callbackUrl."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "PRECONDITION_FAILED", "The subscriber is not the one that If-Match names: it was changed meanwhile."},
 	{subscribers.ErrQuota, http.StatusConflict, "TOO_MANY_SUBSCRIBERS", "The company has as many subscribers as it may."},
-	{subscribers.ErrNoCertificate, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
+	{certificate.ErrNotFound, http.StatusNotFound, "NO_EGRESS_CERTIFICATE", "The company has no egress certificate."},
 	{session.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, http.StatusNotFound, "NOT_FOUND", "There is no such delivery."},
 	{redelivery.ErrFinished, http.StatusConflict, "JOB_FINISHED", "The job has completed."},

@@ -17,6 +17,7 @@ import (
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
+	sublayout "spendhook/subscribers/layout"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -297,7 +298,7 @@ func TestADamagedSubscriberIsInTheQuarantine(t *testing.T) {
 		t.Helper()
 		subscriberstest.Overwrite(t, w.client, w.company, w.sub.String(), value)
 	}
-	former := w.client.HGet(t.Context(), subscriberstest.CompanyKey(w.company), w.sub.String()).Val()
+	former := w.client.HGet(t.Context(), sublayout.CompanyKey(w.company), w.sub.String()).Val()
 	damage("{")
 	w.call("POST", "/api/v1/events", event("e-1")).want(http.StatusAccepted)
 	id := "." + w.sub.String()

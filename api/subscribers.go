@@ -14,6 +14,9 @@ import (
 	"spendhook/internal/secret"
 	"spendhook/storage/lists"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // ListSubscribers is GET /api/v1/subscribers.
@@ -23,7 +26,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 		if err != nil {
 			return reply{}, err
 		}
-		items, total, err := s.opts.Subscribers.List(ctx, filter)
+		items, total, err := s.opts.SubscriberLists.List(ctx, filter)
 		if err != nil {
 			return reply{}, err
 		}
@@ -33,7 +36,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p gen.L
 	})
 }
 
-func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f subscribers.Filter, err error) {
+func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter, err error) {
 	f.Page, f.Size, f.UUID, f.Enabled = or(p.Page, 0), or(p.Size, defaultSize), p.UUID, p.Enabled
 	f.Name, f.CallbackURL, f.Events = text(p.Name), text(p.CallbackURL), or(p.Events, nil)
 	f.Company, err = c.companyOfList(p.CompanyUUID)
@@ -62,7 +65,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 		c.changes(company, "subscriber", sub.UUID.String())
 		// A new subscriber has no health yet. Reading it could fail, and the answer is the only
 		// one with the secret.
-		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, subscribers.Health{}), secret: true}
+		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, health.Health{}), secret: true}
 		return created.with("Location", r.URL.Path+"/"+sub.UUID.String()).with("ETag", `"`+sub.Revision+`"`), nil
 	})
 }
@@ -189,7 +192,7 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 
 // namesSubscriber sets the target of the audit entry to the subscriber of a callback URL.
 func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
-	items, _, err := s.opts.Subscribers.List(ctx, subscribers.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
+	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
 		c.changes(company, "subscriber", items[0].UUID.String())
 	}
@@ -223,7 +226,7 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 			return reply{}, err
 		}
 		// First the health: nothing may fail between the rotation and its answer.
-		health, err := s.opts.Subscribers.Health(ctx, company, id)
+		known, err := s.opts.Health.Of(ctx, company, id)
 		if err != nil {
 			return reply{}, err
 		}
@@ -232,14 +235,14 @@ func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, 
 		if err != nil {
 			return reply{}, err
 		}
-		return reply{status: http.StatusOK, content: shownWithSecret(sub, health[id]), secret: true}, nil
+		return reply{status: http.StatusOK, content: shownWithSecret(sub, known[id]), secret: true}, nil
 	})
 }
 
 // answerWith answers a subscriber with its health.
 func (s *server) answerWith(ctx context.Context, status int, sub subscribers.Subscriber) (reply, error) {
-	health, err := s.opts.Subscribers.Health(ctx, sub.CompanyUUID, sub.UUID)
-	answer := reply{status: status, content: shownSubscriber(sub, health[sub.UUID])}
+	known, err := s.opts.Health.Of(ctx, sub.CompanyUUID, sub.UUID)
+	answer := reply{status: status, content: shownSubscriber(sub, known[sub.UUID])}
 	return answer.with("ETag", `"`+sub.Revision+`"`), err
 }
 
@@ -265,13 +268,13 @@ func (s *server) shown(ctx context.Context, items []subscribers.Subscriber) ([]g
 	for _, sub := range items {
 		byCompany[sub.CompanyUUID] = append(byCompany[sub.CompanyUUID], sub.UUID)
 	}
-	healths := map[uuid.UUID]map[uuid.UUID]subscribers.Health{}
+	healths := map[uuid.UUID]map[uuid.UUID]health.Health{}
 	for company, ids := range byCompany {
-		health, err := s.opts.Subscribers.Health(ctx, company, ids...)
+		known, err := s.opts.Health.Of(ctx, company, ids...)
 		if err != nil {
 			return nil, err
 		}
-		healths[company] = health
+		healths[company] = known
 	}
 	content := make([]gen.Subscriber, len(items))
 	for i, sub := range items {
@@ -324,15 +327,15 @@ func rateLimitOf(raw jsontext.Value) (*subscribers.RateLimit, error) {
 }
 
 // shownSubscriber never has the secret.
-func shownSubscriber(sub subscribers.Subscriber, health subscribers.Health) gen.Subscriber {
+func shownSubscriber(sub subscribers.Subscriber, h health.Health) gen.Subscriber {
 	return gen.Subscriber{
 		UUID: sub.UUID, CompanyUUID: sub.CompanyUUID, Name: sub.Name, CallbackURL: sub.CallbackURL,
 		Events: sub.Events, Enabled: sub.Enabled, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
-		Health: shownHealth(sub, health), Headers: shownHeaders(sub.Headers),
+		Health: shownHealth(sub, h), Headers: shownHeaders(sub.Headers),
 		Filter: optional(sub.Filter), Format: gen.Format(cmp.Or(sub.Format, subscribers.FormatStandard)),
 		RateLimit: shownRateLimit(sub.RateLimit), Ordered: sub.Ordered, OnDead: (*gen.OnDead)(optional(sub.OnDead)),
-		Paused: health.PausedAt != nil, PausedAt: health.PausedAt,
-		PausedReason: (*gen.SubscriberPausedReason)(optional(health.PausedReason)),
+		Paused: h.PausedAt != nil, PausedAt: h.PausedAt,
+		PausedReason: (*gen.SubscriberPausedReason)(optional(h.PausedReason)),
 	}
 }
 
@@ -344,26 +347,26 @@ func shownRateLimit(limit *subscribers.RateLimit) *gen.RateLimit {
 }
 
 // shownHeaders has the names alone.
-func shownHeaders(headers []subscribers.Header) *map[string]string {
+func shownHeaders(headers []callback.Header) *map[string]string {
 	if len(headers) == 0 {
 		return nil
 	}
 	shown := make(map[string]string, len(headers))
 	for _, h := range headers {
-		shown[h.Name] = subscribers.HiddenValue
+		shown[h.Name] = callback.HiddenValue
 	}
 	return &shown
 }
 
-func shownHealth(sub subscribers.Subscriber, health subscribers.Health) gen.Health {
+func shownHealth(sub subscribers.Subscriber, h health.Health) gen.Health {
 	shown := gen.Health{
-		State: gen.HealthState(health.State), FailingSince: health.FailingSince,
-		ConsecutiveFailures: health.ConsecutiveFailures, LastSuccessAt: health.LastSuccessAt,
+		State: gen.HealthState(h.State), FailingSince: h.FailingSince,
+		ConsecutiveFailures: h.ConsecutiveFailures, LastSuccessAt: h.LastSuccessAt,
 	}
 	switch {
 	case !sub.Enabled:
 		shown.State, shown.DisabledReason = gen.HealthStateDisabled, &sub.DisabledReason
-	case !shown.State.Valid(), shown.State == gen.HealthStateDisabled: // not known yet, or enabled again since
+	case !shown.State.Valid(): // not known yet
 		shown.State = gen.HealthStateHealthy
 	}
 	return shown
@@ -376,6 +379,6 @@ type withSecret struct {
 	Secret string `json:"secret"`
 }
 
-func shownWithSecret(sub subscribers.Subscriber, health subscribers.Health) withSecret {
-	return withSecret{shownSubscriber(sub, health), sub.Secrets[0].Key.Reveal()}
+func shownWithSecret(sub subscribers.Subscriber, h health.Health) withSecret {
+	return withSecret{shownSubscriber(sub, h), sub.Secrets[0].Key.Reveal()}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/subscribers"
+	"spendhook/subscribers/signingkey"
 )
 
 const cacheable = "public, max-age=300"
@@ -29,11 +29,11 @@ func (s *server) GetJwks(w http.ResponseWriter, r *http.Request) {
 // GetWebhookKeys is GET /.well-known/webhook-keys/{companyUuid}.
 func (s *server) GetWebhookKeys(w http.ResponseWriter, r *http.Request, company uuid.UUID) {
 	s.do(w, r, func(ctx context.Context, _ *caller) (reply, error) {
-		key, err := ed25519.PrivateKey(nil), subscribers.ErrNotFound
-		if s.opts.WebhookKeys {
-			key, err = s.opts.Subscribers.SigningKey(ctx, company)
+		key, err := ed25519.PrivateKey(nil), signingkey.ErrNotFound
+		if s.opts.SigningKeys != nil {
+			key, err = s.opts.SigningKeys.Key(ctx, company)
 		}
-		if errors.Is(err, subscribers.ErrNotFound) {
+		if errors.Is(err, signingkey.ErrNotFound) {
 			return reply{}, newProblem(http.StatusNotFound, "NO_WEBHOOK_KEYS", "There are no keys of this company.")
 		}
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Sessions    Sessions
 	Subscribers Subscribers
+	Health      Health
 	Registry    Registry
 	Events      Events
 	Catalogue   *eventtype.Catalogue

@@ -22,6 +22,8 @@ import (
 	"spendhook/events/history"
 	"spendhook/storage/cards/bulk"
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // The parts of the domain that the console uses. All methods are safe for concurrent use, and
@@ -42,14 +44,18 @@ type Subscribers interface {
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Pause(ctx context.Context, company, id uuid.UUID) error
 	Resume(ctx context.Context, company, id uuid.UUID) error
-	Health(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]subscribers.Health, error)
+}
+
+// Health is *health.Store.
+type Health interface {
+	Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]health.Health, error)
 	Troubled(ctx context.Context, company uuid.UUID) (failing, paused []uuid.UUID, err error)
-	History(ctx context.Context, company, id uuid.UUID) ([]subscribers.Change, error)
+	History(ctx context.Context, company, id uuid.UUID) ([]health.Change, error)
 }
 
 // Registry is *registry.Registry, which has copies of the subscribers of a company.
 type Registry interface {
-	List(ctx context.Context, f subscribers.Filter) (items []subscribers.Subscriber, total int, err error)
+	List(ctx context.Context, f listing.Filter) (items []subscribers.Subscriber, total int, err error)
 	Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error)
 }
 

@@ -19,6 +19,7 @@ import (
 	"spendhook/internal/invalid"
 	"spendhook/storage"
 	"spendhook/subscribers"
+	"spendhook/subscribers/vault"
 )
 
 // problem is an error as a page shows it.
@@ -50,7 +51,7 @@ var known = []struct {
 	{events.ErrCompacted, http.StatusGone, "The payload is not kept any more", "The event settled long ago. Its id stays known; its source can tell what was in it."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "It was deleted, or never was."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
-	{subscribers.ErrLocked, http.StatusConflict, "The secrets do not open", "The subscriber's secrets are sealed under a key that the daemon does not have. Its log says more."},
+	{vault.ErrLocked, http.StatusConflict, "The secrets do not open", "The subscriber's secrets are sealed under a key that the daemon does not have. Its log says more."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "Somebody has changed the subscriber meanwhile. Load the page again and see what it says now."},
 	{delivery.ErrNotFound, http.StatusNotFound, "There is no such thing", "It is past its retention, or never was."},
 	{delivery.ErrInFlight, http.StatusConflict, "Nothing was changed", "An attempt of this delivery is under way. It may well succeed."},

@@ -14,6 +14,8 @@ import (
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 )
 
 // subscriberRow is a subscriber with its health and traffic.
@@ -21,7 +23,7 @@ type subscriberRow struct {
 	subscribers.Subscriber
 
 	State  string // healthy, failing, paused or disabled
-	Health subscribers.Health
+	Health health.Health
 	Stats  totals.Stats
 	Hour   []traffic.Point // none when it had no traffic
 }
@@ -49,7 +51,7 @@ func (s *server) subscribers(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	f := subscribers.Filter{Company: company, Name: v.text("name"), Page: v.number("page"), Size: listSize}
+	f := listing.Filter{Company: company, Name: v.text("name"), Page: v.number("page"), Size: listSize}
 	if strings.Contains(f.Name, "://") {
 		f.Name, f.CallbackURL = "", f.Name
 	}
@@ -108,7 +110,7 @@ func (s *server) states(ctx context.Context, company uuid.UUID) ([]*subscribers.
 	if err != nil {
 		return nil, nil, err
 	}
-	failing, paused, err := s.opts.Subscribers.Troubled(ctx, company)
+	failing, paused, err := s.opts.Health.Troubled(ctx, company)
 	return subs, troubles(subs, failing, paused), err
 }
 
@@ -125,7 +127,7 @@ func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscri
 		for i, place := range at {
 			ids[i] = rows[place].UUID
 		}
-		health, err := s.opts.Subscribers.Health(ctx, company, ids...)
+		known, err := s.opts.Health.Of(ctx, company, ids...)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +136,7 @@ func (s *server) subscriberRows(ctx context.Context, items []subscribers.Subscri
 			return nil, err
 		}
 		for i, place := range at {
-			rows[place].Health, rows[place].Stats = health[ids[i]], stats[i]
+			rows[place].Health, rows[place].Stats = known[ids[i]], stats[i]
 			rows[place].State = stateOf(&rows[place].Subscriber, rows[place].Health)
 		}
 	}
@@ -163,13 +165,13 @@ func (s *server) addTraffic(ctx context.Context, rows []subscriberRow) error {
 	return nil
 }
 
-func stateOf(sub *subscribers.Subscriber, health subscribers.Health) string {
+func stateOf(sub *subscribers.Subscriber, h health.Health) string {
 	switch {
 	case !sub.Enabled:
 		return "disabled"
-	case health.PausedAt != nil:
+	case h.PausedAt != nil:
 		return "paused"
-	case health.State == "failing":
+	case h.State == "failing":
 		return "failing"
 	}
 	return "healthy"
@@ -184,7 +186,7 @@ type subscriberPage struct {
 	Span     span
 	Timeline []spell
 	Stays    []stay
-	Changes  []subscribers.Change // the latest first
+	Changes  []health.Change // the latest first
 	Charts   []chart
 }
 
@@ -216,7 +218,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 		return page, err
 	}
 	page.Span = v.span(series)
-	history, err := s.opts.Subscribers.History(ctx, company, id)
+	history, err := s.opts.Health.History(ctx, company, id)
 	if err != nil {
 		return page, err
 	}
@@ -237,7 +239,7 @@ func (s *server) readSubscriber(ctx context.Context, v *visit) (page subscriberP
 // mostChanges is the number of changes on the page of a subscriber.
 const mostChanges = 5
 
-func latest(history []subscribers.Change, n int) []subscribers.Change {
+func latest(history []health.Change, n int) []health.Change {
 	history = slices.Clone(history[max(0, len(history)-n):])
 	slices.Reverse(history)
 	return history

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"spendhook/dispatcher/traffic"
-	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 )
 
 // spell is a part of a subscriber's timeline with one state.
@@ -70,7 +70,7 @@ type stay struct {
 const maxHistory = 50
 
 // knownSince is the time from which the history of a subscriber is complete.
-func knownSince(created time.Time, history []subscribers.Change) time.Time {
+func knownSince(created time.Time, history []health.Change) time.Time {
 	if len(history) >= maxHistory {
 		return history[0].At
 	}
@@ -79,7 +79,7 @@ func knownSince(created time.Time, history []subscribers.Change) time.Time {
 
 // stays are those between the first point and now, but not before known: from the changes
 // of the subscriber, the oldest first, and its state now.
-func stays(points []traffic.Point, history []subscribers.Change, state string, known, now time.Time) (all []stay) {
+func stays(points []traffic.Point, history []health.Change, state string, known, now time.Time) (all []stay) {
 	if len(points) < 2 {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (c condition) state() string {
 
 // conditionBefore returns the condition before the first change. A condition that a change ends
 // was true before it. A condition that no change is about is the current one.
-func conditionBefore(history []subscribers.Change, state string) condition {
+func conditionBefore(history []health.Change, state string) condition {
 	was := func(begin, end string) bool {
 		for _, c := range history {
 			if c.What == begin || c.What == end {

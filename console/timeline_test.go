@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"spendhook/dispatcher/traffic"
-	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 )
 
 // TestStays: changes within the shown time and before it determine the stays.
@@ -40,12 +40,12 @@ func TestStays(t *testing.T) {
 		{"10 failing, 11 recovered, 170 failing", "failing", "10+1 Failing; 170+10 Failing", "failing for 11 min"},
 		{"10 disabled, 15 paused", "disabled", "10+170 Disabled", "disabled for 2 h 50 min"},
 	} {
-		var history []subscribers.Change
+		var history []health.Change
 		for change := range strings.SplitSeq(c.history, ", ") {
 			var minute int
 			var what string
 			if n, _ := fmt.Sscan(change, &minute, &what); n == 2 {
-				history = append(history, subscribers.Change{At: begin.Add(time.Duration(minute) * time.Minute), What: what})
+				history = append(history, health.Change{At: begin.Add(time.Duration(minute) * time.Minute), What: what})
 			}
 		}
 		got := stays(points, history, c.state, time.Time{}, now)
@@ -64,7 +64,7 @@ func TestStays(t *testing.T) {
 	if got := stays(points, nil, "disabled", knownSince(created, nil), now); len(got) != 1 || got[0].For != 10*time.Minute || got[0].From != 170 {
 		t.Errorf("created ten minutes ago: %+v", got)
 	}
-	full := make([]subscribers.Change, maxHistory)
+	full := make([]health.Change, maxHistory)
 	full[0].At = begin
 	if got := knownSince(created, full); !got.Equal(begin) {
 		t.Errorf("a full history is known since %v", got)

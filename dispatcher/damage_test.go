@@ -20,8 +20,8 @@ import (
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
-	"spendhook/subscribers"
-	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/certificate"
+	sublayout "spendhook/subscribers/layout"
 )
 
 // damaged is an overwritten value in Redis. mend restores the former value.
@@ -116,8 +116,8 @@ func damageAmong(t *testing.T, good int) {
 	record := h.overwrite(damaged{
 		key: partition.Key(h.company, "d:"+h.company.String()+"/"+deliveryID), field: sub.UUID.String(),
 	}, "P1|{")
-	whole := h.overwrite(damaged{key: subscriberstest.CompanyKey(h.company), field: other.UUID.String(), subscribers: h.company}, "{")
-	certificate := h.overwrite(damaged{key: subscriberstest.CompanyKey(company), field: "c", subscribers: company}, `{"key":"sealed1:x:y"}`)
+	whole := h.overwrite(damaged{key: sublayout.CompanyKey(h.company), field: other.UUID.String(), subscribers: h.company}, "{")
+	certificate := h.overwrite(damaged{key: sublayout.CompanyKey(company), field: "c", subscribers: company}, `{"key":"sealed1:x:y"}`)
 
 	h.start()
 	h.reachAll(ids, sub, delivery.StatusDelivered)
@@ -188,8 +188,8 @@ func (h *harness) certify(company uuid.UUID) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	in := subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
-	if _, err := h.opts.Subscribers.SetCertificate(h.t.Context(), company, in); err != nil {
+	in := certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
+	if _, err := h.opts.Certificates.Set(h.t.Context(), company, in); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -34,19 +34,23 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
 
 // Options configures [New]. The stores, the maker of requests and the sender are required.
 type Options struct {
-	Client      redis.UniversalClient
-	Events      *history.Reader
-	Operational *operational.Store
-	Subscribers *subscribers.Store
-	Registry    *registry.Registry
-	Requests    *requests.Maker
-	Sender      *webhook.Sender
-	Policy      lifecycle.Policy
+	Client       redis.UniversalClient
+	Events       *history.Reader
+	Operational  *operational.Store
+	Subscribers  *subscribers.Store
+	Certificates *certificate.Store
+	Health       *health.Store
+	Registry     *registry.Registry
+	Requests     *requests.Maker
+	Sender       *webhook.Sender
+	Policy       lifecycle.Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
 	Concurrency         int           // deliveries in memory, in flight or waiting; default 2,048
@@ -161,7 +165,7 @@ func New(o Options) (*Dispatcher, error) {
 	d.backlog = backlog.New(o.Client, d.queue.PassedSince)
 	d.redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Queue: d.queue, Quarantine: d.quarantined,
+		Certificates: o.Certificates, Queue: d.queue, Quarantine: d.quarantined,
 		Now: o.Now, NewID: o.NewID, Logger: o.Logger,
 	})
 	d.records = newRecorders(d)

@@ -17,7 +17,7 @@ import (
 	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
-	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // authority issues client certificates.
@@ -112,15 +112,15 @@ func TestCertificateAppliesToTheNextAttempt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
-		if _, err := h.opts.Subscribers.SetCertificate(t.Context(), h.company, in); err != nil {
+		in := certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
+		if _, err := h.opts.Certificates.Set(t.Context(), h.company, in); err != nil {
 			t.Fatal(err)
 		}
 		if got := takenFor(); got != name {
 			t.Errorf("the receiver saw the names %v, want %q", got, name)
 		}
 	}
-	if err := h.opts.Subscribers.RemoveCertificate(t.Context(), h.company); err != nil {
+	if err := h.opts.Certificates.Remove(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
 	if got := takenFor(); got != "nobody" {

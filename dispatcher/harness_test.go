@@ -32,6 +32,10 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -62,11 +66,12 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	eventStore := history.New(history.Options{Client: client, Retention: policy.Retention})
 	told := operational.New(operational.Options{Client: client, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{
-		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+		Client: client, Operational: told, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	o := Options{
-		Client: client, Events: eventStore, Operational: told, Subscribers: subs,
-		Registry: registry.New(subs, 0),
+		Client: client, Events: eventStore, Operational: told, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
+		Health:   health.New(health.Options{Client: client, Operational: told}),
+		Registry: registry.New(listing.New(client, sealtest.Keyring()), 0),
 		Policy:   policy, Replica: uuid.NewString(),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -78,7 +83,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		o.Sender = testSender(10 * time.Second)
 	}
 	if o.Requests == nil {
-		o.Requests = requests.New(requests.Options{Subscribers: subs, Logger: o.Logger})
+		o.Requests = requests.New(requests.Options{Logger: o.Logger})
 	}
 	d, err := New(o)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/internal/partition"
 	"spendhook/subscribers"
+	"spendhook/subscribers/health"
 )
 
 // maxNoted bounds the subscribers whose last outcome is remembered.
@@ -42,9 +43,9 @@ func newHealthKeeper(now func() time.Time) (*healthKeeper, error) {
 
 // samples makes one sample of each subscriber's outcomes, in order. It leaves out
 // successes of a healthy subscriber within healthQuiet of its last sample.
-func (h *healthKeeper) samples(written []*outcome) []subscribers.Sample {
+func (h *healthKeeper) samples(written []*outcome) []health.Sample {
 	index := make(map[uuid.UUID]int)
-	var all []subscribers.Sample
+	var all []health.Sample
 	for _, o := range written {
 		if o.result == nil || o.result.Aborted() {
 			continue
@@ -53,7 +54,7 @@ func (h *healthKeeper) samples(written []*outcome) []subscribers.Sample {
 		if !ok {
 			i = len(all)
 			index[o.ref.Subscriber] = i
-			all = append(all, subscribers.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: h.now()})
+			all = append(all, health.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: h.now()})
 		}
 		if o.result.Success() {
 			all[i].Success, all[i].TrailingFailures = true, 0
@@ -70,7 +71,7 @@ func (h *healthKeeper) samples(written []*outcome) []subscribers.Sample {
 	return kept
 }
 
-func (h *healthKeeper) news(s subscribers.Sample) bool {
+func (h *healthKeeper) news(s health.Sample) bool {
 	last, ok := h.seen.Get(s.Subscriber)
 	if ok && !last.failing && s.TrailingFailures == 0 && s.At.Sub(last.at) < healthQuiet {
 		return false
@@ -94,9 +95,9 @@ type consequences struct {
 }
 
 func newConsequences(d *Dispatcher) (*consequences, error) {
-	health, err := newHealthKeeper(d.opts.Now)
+	keeper, err := newHealthKeeper(d.opts.Now)
 	return &consequences{
-		d: d, health: health, in: make(chan []*outcome, consequencesQueue), done: make(chan struct{}),
+		d: d, health: keeper, in: make(chan []*outcome, consequencesQueue), done: make(chan struct{}),
 	}, err
 }
 
@@ -155,7 +156,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	if len(samples) == 0 {
 		return
 	}
-	transitions := d.opts.Subscribers.RecordHealth(ctx, samples, subscribers.HealthPolicy{
+	transitions := d.opts.Health.Record(ctx, samples, health.Policy{
 		FailingAfter: d.opts.Policy.FailingAfter, DisableAfter: d.opts.Policy.DisableAfter,
 	})
 	for _, t := range transitions {
@@ -190,12 +191,12 @@ func (d *Dispatcher) show(o *outcome) {
 	})
 }
 
-func (d *Dispatcher) transition(ctx context.Context, t subscribers.Transition) {
+func (d *Dispatcher) transition(ctx context.Context, t health.Transition) {
 	switch t.Kind {
-	case subscribers.TransitionNone:
-	case subscribers.TransitionFailing, subscribers.TransitionRecovered:
+	case health.None:
+	case health.Failing, health.Recovered:
 		d.queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
-	case subscribers.TransitionExpired:
+	case health.Expired:
 		d.disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
 	}
 }

@@ -18,7 +18,10 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 	"spendhook/subscribers/subscriberstest"
 )
 
@@ -29,9 +32,9 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	client := redistest.New(t)
 	storeOf := func(o *Options, keys *seal.Keyring) {
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
-			Client: client, Keyring: keys, Policy: subscribers.URLPolicy{AllowHTTP: true},
+			Client: client, Keyring: keys, Policy: callback.Policy{AllowHTTP: true},
 		})
-		o.Registry = registry.New(o.Subscribers, 0)
+		o.Registry = registry.New(listing.New(client, keys), 0)
 	}
 	inbox, other := receive(t, nil), receive(t, nil)
 	first := build(t, client, func(o *Options) { storeOf(o, sealtest.Ring("lost")) })
@@ -57,9 +60,9 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
-	health, err := h.opts.Subscribers.Health(t.Context(), h.company, sub.UUID)
-	if err != nil || health[sub.UUID].ConsecutiveFailures != 0 {
-		t.Errorf("health %+v, %v", health, err)
+	known, err := h.opts.Health.Of(t.Context(), h.company, sub.UUID)
+	if err != nil || known[sub.UUID].ConsecutiveFailures != 0 {
+		t.Errorf("health %+v, %v", known, err)
 	}
 	h.stop(5 * time.Second)
 
@@ -97,11 +100,10 @@ func TestDeliveriesWaitForALockedV1aKey(t *testing.T) {
 	client := redistest.New(t)
 	inbox := receive(t, nil)
 	h := build(t, client, func(o *Options) {
-		o.Requests = requests.New(requests.Options{Subscribers: o.Subscribers, SignEd25519: true, Logger: o.Logger})
+		o.Requests = requests.New(requests.Options{SigningKeys: signingkey.New(client, sealtest.Keyring()), Logger: o.Logger})
 	})
 	sub := h.subscribe(inbox.URL)
-	lost := subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Ring("lost")})
-	if _, err := lost.SigningKey(t.Context(), h.company); err != nil {
+	if _, err := signingkey.New(client, sealtest.Ring("lost")).Key(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
 	h.start()

@@ -33,6 +33,9 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -60,15 +63,15 @@ func newNoticeBench(t *testing.T) *noticeBench {
 	b.events = history.New(history.Options{Client: b.client, Retention: policy.Retention})
 	b.told = operational.New(operational.Options{Client: b.client, Retention: policy.Retention, Operations: b.operations})
 	b.subs = subscribers.NewStore(subscribers.StoreOptions{
-		Client: b.client, Operational: b.told, Keyring: sealtest.Keyring(), Policy: subscribers.URLPolicy{AllowHTTP: true},
+		Client: b.client, Operational: b.told, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: egress.New(egress.Options{AllowLoopback: true}), Timeout: 10 * time.Second, ConnectTimeout: 10 * time.Second, Version: "test",
 	})
 	t.Cleanup(sender.Close)
 	o := dispatcher.Options{
-		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
-		Registry: registry.New(b.subs, 0), Requests: requests.New(requests.Options{Subscribers: b.subs, Logger: slog.New(slog.DiscardHandler)}),
+		Client: b.client, Events: b.events, Operational: b.told, Subscribers: b.subs, Health: health.New(health.Options{Client: b.client, Operational: b.told}), Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Registry: registry.New(listing.New(b.client, sealtest.Keyring()), 0), Requests: requests.New(requests.Options{Logger: slog.New(slog.DiscardHandler)}),
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second

@@ -17,7 +17,7 @@ import (
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), func(o *Options) {
-		o.Requests = requests.New(requests.Options{Subscribers: o.Subscribers, PublicURL: "https://hooks.example.com/", Logger: o.Logger})
+		o.Requests = requests.New(requests.Options{PublicURL: "https://hooks.example.com/", Logger: o.Logger})
 	})
 	h.start()
 	boxes, subs := map[string]*inbox{}, map[string]subscribers.Subscriber{}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
 	"time"
@@ -15,16 +14,18 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/invalid"
 	"spendhook/internal/partition"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/layout"
 )
 
-// Of n changes of one subscriber at the same time each round lets one through;
-// maxRounds is far above any honest n.
+// maxRounds bounds the retries of a change. Of n concurrent changes of a subscriber one
+// succeeds in each round; maxRounds is far above any expected n.
 const maxRounds = 200
 
-var errContended = errors.New("change subscriber: too many others change it too")
+var errContended = errors.New("change subscriber: too many concurrent changes")
 
 // Update changes what in has. ErrNotFound, ErrChanged and ErrConflict change nothing.
-// Enabling a disabled subscriber forgets why it was disabled and its health;
+// Enabling a disabled subscriber clears its disabled reason and its health;
 // disabling one sets ReasonManual.
 func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) (Subscriber, error) {
 	if err := s.check(ctx, &invalid.Error{}, &in); err != nil {
@@ -40,36 +41,13 @@ func (s *Store) Update(ctx context.Context, company, id uuid.UUID, in Settings) 
 	})
 }
 
-// check is Settings.check, with what the policy says of the URL.
+// check is Settings.check plus the URL policy.
 func (s *Store) check(ctx context.Context, problems *invalid.Error, in *Settings) error {
 	in.check(problems, &s.opts)
 	if err := problems.OrNil(); err != nil || in.CallbackURL == nil {
 		return err
 	}
-	return s.opts.Policy.resolve(ctx, *in.CallbackURL)
-}
-
-// keepHeadersAtHome refuses to send the values of headers to another origin than
-// they were given for. They cannot be read through the API; a caller that may change the
-// URL could otherwise have them sent to its own server.
-func (in *Settings) keepHeadersAtHome(problems *invalid.Error, sub *Subscriber) {
-	if in.CallbackURL == nil || origin(*in.CallbackURL) == origin(sub.CallbackURL) {
-		return
-	}
-	for _, h := range sub.Headers {
-		if _, named := in.Headers[h.Name]; !named {
-			problems.Add(headerField(h.Name), "REQUIRED", "must be given again, or removed with null, when callbackUrl moves to another origin")
-		}
-	}
-}
-
-// origin is the scheme, host and port of a normalised URL.
-func origin(normal string) string {
-	u, err := url.Parse(normal)
-	if err != nil {
-		return normal
-	}
-	return u.Scheme + "://" + u.Host
+	return s.opts.Policy.Judge(ctx, *in.CallbackURL)
 }
 
 // Disable disables a subscriber for one of the Reason constants. It reports
@@ -81,10 +59,9 @@ func (s *Store) Disable(ctx context.Context, company, id uuid.UUID, reason strin
 	return s.disableIf(ctx, company, id, reason, func(*Subscriber) bool { return true })
 }
 
-// DisableGone disables a subscriber for ReasonGone: its endpoint at callbackURL
-// answered 410 to an attempt that began then. It reports false, and
-// changes nothing, when the subscriber already was disabled or has been changed
-// since: it may have moved.
+// DisableGone disables a subscriber with ReasonGone, after its endpoint at callbackURL answered
+// 410 to an attempt that started at the time began. It reports false, and changes nothing, when
+// the subscriber is already disabled or was changed since: its URL may be another one.
 func (s *Store) DisableGone(ctx context.Context, company, id uuid.UUID, callbackURL string, began time.Time) (bool, error) {
 	return s.disableIf(ctx, company, id, ReasonGone, func(sub *Subscriber) bool {
 		return sub.CallbackURL == callbackURL && !sub.UpdatedAt.After(began)
@@ -134,10 +111,10 @@ func (s *Store) RemoveEvent(ctx context.Context, company uuid.UUID, callbackURL,
 	return err
 }
 
-// changeByURL is change for the subscriber with the URL, unless there are
-// problems. An http URL is looked up even when it could not be set any more.
+// changeByURL is change for the subscriber with the URL, if there are no problems. It finds
+// http URLs even if the policy no longer allows them.
 func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, problems *invalid.Error, f func(*Subscriber) error) (Subscriber, error) {
-	normal := anyURL.normalize(problems, raw)
+	normal := callback.Any.Normalize(problems, raw)
 	if err := problems.OrNil(); err != nil {
 		return Subscriber{}, err
 	}
@@ -157,9 +134,9 @@ func (s *Store) changeByURL(ctx context.Context, company uuid.UUID, raw string, 
 // rotations within the overlap.
 const maxSecrets = 5
 
-// RotateSecret puts a new secret before the others. The one that was current
-// goes on signing for StoreOptions.SecretOverlap; of those still signing the
-// oldest beyond five are dropped, and those that do not open: they cannot sign.
+// RotateSecret adds a new current secret. The former one continues to sign for
+// StoreOptions.SecretOverlap. Secrets beyond the five newest, and secrets that do not open, are
+// dropped.
 func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscriber, error) {
 	fresh := SigningSecret{Key: s.opts.NewSecret()}
 	return s.change(ctx, company, id, func(sub *Subscriber) error {
@@ -176,9 +153,9 @@ func (s *Store) RotateSecret(ctx context.Context, company, id uuid.UUID) (Subscr
 	})
 }
 
-// change applies f to the stored subscriber and writes the result if nobody
-// else changed it meanwhile; else it applies f to what is there now. f may run
-// many times. Nothing is written when f fails or changes nothing.
+// change applies f to the stored subscriber and writes the result. If another change came
+// first, it applies f to the new record; f may run many times. Nothing is written when f fails
+// or changes nothing.
 func (s *Store) change(ctx context.Context, company, id uuid.UUID, f func(*Subscriber) error) (Subscriber, error) {
 	raw, err := s.read(ctx, company, id)
 	if err != nil {
@@ -197,14 +174,14 @@ func (s *Store) change(ctx context.Context, company, id uuid.UUID, f func(*Subsc
 	return Subscriber{}, errContended
 }
 
-// try is one round of change. It returns what is stored now when that is no
-// longer raw.
+// try is one round of change. When the stored record is not raw any more, it returns the
+// present one as current.
 func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f func(*Subscriber) error) (sub Subscriber, current string, err error) {
-	before, err := s.vault.decode(company, id, raw)
+	before, err := s.codec.decode(company, id, raw)
 	if err != nil {
 		return sub, "", err
 	}
-	after, _ := s.vault.decode(company, id, raw) // not a copy: f may write into slices
+	after, _ := s.codec.decode(company, id, raw) // not a copy: f may write into slices
 	if err := f(&after); err != nil {
 		return sub, "", err
 	}
@@ -218,7 +195,7 @@ func (s *Store) try(ctx context.Context, company, id uuid.UUID, raw string, f fu
 }
 
 func (s *Store) replace(ctx context.Context, raw string, before, after *Subscriber) (current string, err error) {
-	next, err := s.vault.encode(after, rand.Text())
+	next, err := s.codec.encode(after, rand.Text())
 	if err != nil {
 		return "", err
 	}
@@ -240,7 +217,7 @@ func (s *Store) replace(ctx context.Context, raw string, before, after *Subscrib
 		partition.Prefix(p), company.String(), notice, after.UpdatedAt.UnixMilli(),
 	}
 	reply, err := updateScript.Run(ctx, s.opts.Client,
-		append(queues.Keys(p), companyKey(company), urlsKey(company), healthKey(company, id)),
+		append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.HealthKey(company, id)),
 		append(args, after.serving()...)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("change subscriber: %w", err)

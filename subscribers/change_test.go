@@ -225,7 +225,7 @@ func TestConcurrentDisablesChangeOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if n := len(slices.DeleteFunc(changed, func(c bool) bool { return !c })); n != 1 {
-		t.Errorf("%d callers were told that they disabled it", n)
+		t.Errorf("%d callers were answered that they disabled it", n)
 	}
 }
 
@@ -289,8 +289,8 @@ func TestRotationsAreBounded(t *testing.T) {
 	}
 }
 
-// A 410 counts against the endpoint that answered it, and no other.
-func TestDisableGoneSparesOneThatWasChanged(t *testing.T) {
+// A 410 disables the subscriber only if its URL is still the one that answered.
+func TestDisableGoneIgnoresAChangedSubscriber(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")

@@ -7,8 +7,8 @@ import (
 	"spendhook/events/operational"
 )
 
-// disabledNotice tells that a change disables a subscriber because of its
-// endpoint. What a person disables needs no telling.
+// disabledNotice is the notice of a change that disables a subscriber because of its endpoint;
+// "" for other changes, including a disable by the company itself.
 func (s *Store) disabledNotice(before, after *Subscriber) (string, error) {
 	if s.opts.Operational == nil || !before.Enabled || after.Enabled || after.DisabledReason == ReasonManual {
 		return "", nil
@@ -18,26 +18,4 @@ func (s *Store) disabledNotice(before, after *Subscriber) (string, error) {
 		Type: eventtype.SubscriberDisabled, Company: after.CompanyUUID, At: *after.DisabledAt,
 		Metadata: map[string]any{"subscriberUuid": after.UUID, "reason": after.DisabledReason},
 	})
-}
-
-// healthNotices are what a sample may be about to tell; lua/health.lua fills in
-// what stands after an @. Each run of failures has its own ids.
-func (s *Store) healthNotices(sample Sample) (failing, recovered string, err error) {
-	if s.opts.Operational == nil {
-		return "", "", nil
-	}
-	n := operational.Event{
-		ID:   "subscriber-failing-" + sample.Subscriber.String() + "-@since",
-		Type: eventtype.SubscriberFailing, Company: sample.Company, At: sample.At,
-		Metadata: map[string]any{
-			"subscriberUuid": sample.Subscriber, "consecutiveFailures": "@failures", "failingSince": "@failingSince",
-		},
-	}
-	if failing, err = s.opts.Operational.Encode(n); err != nil {
-		return "", "", err
-	}
-	n.ID = "subscriber-recovered-" + sample.Subscriber.String() + "-@since"
-	n.Type, n.Metadata = eventtype.SubscriberRecovered, map[string]any{"subscriberUuid": sample.Subscriber}
-	recovered, err = s.opts.Operational.Encode(n)
-	return failing, recovered, err
 }

@@ -7,20 +7,22 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
+	"spendhook/subscribers/subscriberstest"
 )
 
-// furnished makes three companies with everything that is sealed, under the key
-// "old".
+// furnished makes three companies with all kinds of sealed values, sealed under the key "old".
 func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 	t.Helper()
 	b := &bundle{client: redistest.New(t), clock: newClock()}
@@ -37,19 +39,14 @@ func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 			noErr(t, err)
 			all = append(all, s)
 		}
-		_, err := b.store.SigningKey(t.Context(), b.company)
-		noErr(t, err)
-		_, err = b.store.SetCertificate(t.Context(), b.company, clientCertificate(t, b.clock.Now()))
+		_, err := b.certificates(sealtest.Ring("old")).Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, b.clock.Now()))
 		noErr(t, err)
 	}
 	return b, all
 }
 
-func clientCertificate(t *testing.T, now time.Time) subscribers.CertificateInput {
-	t.Helper()
-	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(90*24*time.Hour))
-	noErr(t, err)
-	return issue(t, ca, devca.Leaf{Name: "client", NotBefore: now.Add(-time.Hour), NotAfter: now.Add(60 * 24 * time.Hour)})
+func (b *bundle) certificates(keys *seal.Keyring) *certificate.Store {
+	return certificate.New(b.client, keys, b.clock.Now)
 }
 
 // sealsOf counts what is stored under each key.
@@ -71,9 +68,9 @@ func sealsOf(t *testing.T, b *bundle, ids ...string) map[string]int {
 	return found
 }
 
-const total = 6*4 + 3 + 3 // six subscribers, signing keys, certificates
+const total = 6*4 + 3 // six subscribers, certificates
 
-func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
+func TestResealSealsEverythingUnderTheCurrentKey(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	if got := sealsOf(t, b, "old")["old"]; got != total {
@@ -81,19 +78,19 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 	}
 	both := b.withKeys(sealtest.Ring("new", "old"))
 
-	look := seal.Count{DryRun: true}
+	look := reseal.Count{DryRun: true}
 	noErr(t, both.Reseal(t.Context(), &look))
-	if want := map[string]int{"old": total}; !maps.Equal(look.Left, want) || look.Resealed != 0 || look.Seen != 12 {
-		t.Errorf("dry run: %+v, want %v left of 12", look, want)
+	if want := map[string]int{"old": total}; !maps.Equal(look.Left, want) || look.Resealed != 0 || look.Seen != 9 {
+		t.Errorf("dry run: %+v, want %v left of 9", look, want)
 	}
 	if sealsOf(t, b, "new")["new"] != 0 {
 		t.Error("the dry run wrote")
 	}
 
-	var count seal.Count
+	var count reseal.Count
 	noErr(t, both.Reseal(t.Context(), &count))
-	if count.Resealed != 12 || count.Seen != 12 || len(count.Left) != 0 {
-		t.Errorf("%+v, want 12 resealed and nothing left", count)
+	if count.Resealed != 9 || count.Seen != 9 || len(count.Left) != 0 {
+		t.Errorf("%+v, want 9 resealed and nothing left", count)
 	}
 	if got := sealsOf(t, b, "new", "old"); got["new"] != total || got["old"] != 0 {
 		t.Errorf("stored: %v", got)
@@ -105,27 +102,25 @@ func TestResealBringsEverythingUnderTheCurrentKey(t *testing.T) {
 		if read.Unusable() != nil || read.Secrets[0].Key != s.Secrets[0].Key {
 			t.Errorf("%s: %v", s.UUID, read.Unusable())
 		}
-		_, err = fresh.SigningKey(t.Context(), s.CompanyUUID)
-		noErr(t, err)
-		c, err := fresh.Certificate(t.Context(), s.CompanyUUID)
+		c, err := b.certificates(sealtest.Ring("new")).Get(t.Context(), s.CompanyUUID)
 		noErr(t, err)
 		if c.Locked != nil {
 			t.Error(c.Locked.Err())
 		}
 	}
 
-	var again seal.Count
+	var again reseal.Count
 	noErr(t, fresh.Reseal(t.Context(), &again))
 	if again.Resealed != 0 || len(again.Left) != 0 {
 		t.Errorf("the second time: %+v", again)
 	}
 }
 
-func TestResealLeavesWhatDoesNotOpenAndSaysUnderWhichKey(t *testing.T) {
+func TestResealCountsLockedValuesByKey(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	before := b.raw(t, withCompany(b, all[5]))
-	var count seal.Count
+	var count reseal.Count
 	noErr(t, b.withKeys(sealtest.Ring("new")).Reseal(t.Context(), &count))
 	if want := map[string]int{"old": total}; !maps.Equal(count.Left, want) || count.Resealed != 0 {
 		t.Errorf("%+v, want %v left", count, want)
@@ -142,9 +137,9 @@ func withCompany(b *bundle, s subscribers.Subscriber) subscribers.Subscriber {
 
 var errCut = errors.New("cut off")
 
-// Cut off after each number of commands in turn, and run again: in between
-// everything can be read, and in the end all is done.
-func TestResealCanBeCutOffAnywhere(t *testing.T) {
+// Reseal is interrupted after each number of commands in turn and run again. All values can be
+// read in between, and all are resealed at the end.
+func TestResealCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	both := b.withKeys(sealtest.Ring("new", "old"))
@@ -159,7 +154,7 @@ func TestResealCanBeCutOffAnywhere(t *testing.T) {
 	}})
 	for budget := 1; ; budget++ {
 		left = budget
-		var count seal.Count
+		var count reseal.Count
 		err := both.Reseal(t.Context(), &count)
 		left = -1
 		for _, s := range all {
@@ -189,7 +184,7 @@ func TestResealNeverOverwritesAChange(t *testing.T) {
 	old := b.withKeys(sealtest.Ring("old")) // a replica that was not restarted yet
 	changed := 0
 	b.client.AddHook(hook{each: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		// Between the walk's reading and its writing, the first two times.
+		// Change the record between read and write of the reseal, the first two times.
 		if text := fmt.Sprint(cmd.Args()...); changed < 2 && strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(text, victim.UUID.String()) && strings.Contains(text, "sealed1:new") {
 			changed++
 			_, err := old.Update(ctx, victim.CompanyUUID, victim.UUID, subscribers.Settings{Name: new(fmt.Sprint("Changed ", changed))})
@@ -197,7 +192,7 @@ func TestResealNeverOverwritesAChange(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	}})
-	var count seal.Count
+	var count reseal.Count
 	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &count))
 	read, err := b.withKeys(sealtest.Ring("new")).Get(t.Context(), victim.CompanyUUID, victim.UUID)
 	noErr(t, err)
@@ -206,18 +201,18 @@ func TestResealNeverOverwritesAChange(t *testing.T) {
 	}
 }
 
-func TestResealMovesTheVersionSoThatNoReplicaKeepsALockedCopy(t *testing.T) {
+func TestResealRaisesTheVersion(t *testing.T) {
 	t.Parallel()
 	b, all := furnished(t)
 	withCompany(b, all[0])
-	registry := registryOn(b.withKeys(sealtest.Ring("new")))
-	locked, err := registry.Current(t.Context(), b.company)
+	copies := registry.New(listing.New(b.client, sealtest.Ring("new")), 0)
+	locked, err := copies.Current(t.Context(), b.company)
 	noErr(t, err)
 	if locked[1].Unusable() == nil {
 		t.Fatal("the registry opens what it has no key of")
 	}
-	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &seal.Count{}))
-	open, err := registry.Current(t.Context(), b.company)
+	noErr(t, b.withKeys(sealtest.Ring("new", "old")).Reseal(t.Context(), &reseal.Count{}))
+	open, err := copies.Current(t.Context(), b.company)
 	noErr(t, err)
 	if err := open[1].Unusable(); err != nil {
 		t.Error(err)

@@ -8,20 +8,19 @@ import (
 	"github.com/google/uuid"
 )
 
-// Deliveries is what a Service needs of the deliveries to subscribers. Both
-// methods are safe to call again.
+// Deliveries has the changes of deliveries that a Service needs. Both methods may be repeated.
 type Deliveries interface {
-	// SubscriberEnabled releases what was held while the subscriber was disabled.
+	// SubscriberEnabled releases deliveries that were held while the subscriber was disabled.
 	SubscriberEnabled(ctx context.Context, company, subscriber uuid.UUID) error
-	// SubscriberDeleting cancels what is pending for a subscriber that is about to
-	// be deleted. It looks a moment later whether the subscriber is gone, and does
-	// nothing if not.
+	// SubscriberDeleting starts to cancel the pending deliveries of a subscriber. Call it
+	// before the deletion. A moment later it checks whether the subscriber was deleted,
+	// and does nothing if not.
 	SubscriberDeleting(ctx context.Context, company, subscriber uuid.UUID) error
 }
 
-// Service is a Store whose changes include what they mean for deliveries. It is
-// for callers that change subscribers on behalf of a company. Safe for concurrent
-// use; its errors are those of Store and of Deliveries.
+// Service is a Store that also updates deliveries when a subscriber changes. It is for callers
+// that change subscribers on behalf of a company. Safe for concurrent use; its errors are those
+// of Store and of Deliveries.
 type Service struct {
 	*Store
 
@@ -47,9 +46,8 @@ func (s *Service) Update(ctx context.Context, company, id uuid.UUID, in Settings
 	return sub, nil
 }
 
-// Delete is Store.Delete, after it has arranged that what is pending is
-// cancelled. In this order a process that is lost in between leaves no delivery
-// pending for a subscriber that is gone.
+// Delete starts to cancel the pending deliveries and then calls Store.Delete. In this order a
+// process that is lost in between leaves no pending delivery of a deleted subscriber.
 func (s *Service) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	raw, err := s.read(ctx, company, id)
 	if err != nil { // nothing to cancel for an unknown one

@@ -12,7 +12,7 @@ import (
 	"spendhook/subscribers"
 )
 
-// deliveries notes what a Service asks for, and what is stored at that moment.
+// deliveries records the calls of a Service, and the stored subscriber at that moment.
 type deliveries struct {
 	store *subscribers.Store
 	calls []string
@@ -46,7 +46,7 @@ func serviceOn(b *bundle) (*subscribers.Service, *deliveries) {
 	return subscribers.NewService(b.store, d), d
 }
 
-func TestServiceMovesDeliveries(t *testing.T) {
+func TestServiceReleasesAndCancelsDeliveries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	service, d := serviceOn(b)
@@ -69,9 +69,8 @@ func TestServiceMovesDeliveries(t *testing.T) {
 	d.expect(t, "changing an unknown one")
 }
 
-// What fails between the two steps of a change, or a process that is lost there,
-// is made good by asking again.
-func TestServiceGoesOnWhereItFailed(t *testing.T) {
+// When a change fails between its two steps, repeating the request completes it.
+func TestRepeatedRequestCompletesAChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	service, d := serviceOn(b)

@@ -7,7 +7,7 @@ import (
 	"spendhook/internal/invalid"
 )
 
-// What becomes of an ordered subscriber when a delivery to it died.
+// What happens to an ordered subscriber after a dead delivery.
 const (
 	onDeadContinue = "continue" // the next delivery goes out; the default
 	onDeadPause    = "pause"    // the subscriber is paused
@@ -45,8 +45,8 @@ func checkOnDead(problems *invalid.Error, onDead string) {
 	}
 }
 
-// serving is how the scripts serve the subscriber's endpoint queue: what
-// dispatcher/workqueue/queues/lua/lib.lua's configure takes.
+// serving returns the arguments of configure in dispatcher/workqueue/queues/lua/lib.lua, which
+// sets how the subscriber's endpoint queue is served.
 func (s *Subscriber) serving() []any {
 	interval, burst, ordered, onDead := "", "", "", ""
 	if s.RateLimit != nil {

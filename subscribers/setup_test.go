@@ -2,7 +2,6 @@ package subscribers_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -49,25 +49,14 @@ func setup(t *testing.T, opts subscribers.StoreOptions) *bundle {
 	return b
 }
 
-func registryOn(store *subscribers.Store) *registry.Registry { return registry.New(store, 0) }
+// lists reads with the keys of setup.
+func (b *bundle) lists() *listing.Reader { return listing.New(b.client, sealtest.Keyring()) }
 
-// companies makes n companies with some subscribers each.
-func (b *bundle) companies(t *testing.T, n, each int) []registry.CompanyVersion {
-	t.Helper()
-	all := make([]registry.CompanyVersion, n)
-	for i := range all {
-		b.company = uuid.New()
-		for k := range each {
-			b.create(t, fmt.Sprintf("https://hooks.example.com/companies/%d/%d", i, k))
-		}
-		all[i] = registry.CompanyVersion{Company: b.company, Version: b.version(t)}
-	}
-	return all
-}
+func (b *bundle) registry() *registry.Registry { return registry.New(b.lists(), 0) }
 
 func (b *bundle) subscribers(t *testing.T) []*subscribers.Subscriber {
 	t.Helper()
-	all, err := registryOn(b.store).Current(t.Context(), b.company)
+	all, err := b.registry().Current(t.Context(), b.company)
 	noErr(t, err)
 	return all
 }
@@ -88,7 +77,7 @@ func (b *bundle) create(t *testing.T, url string) subscribers.Subscriber {
 // version is what a dispatch reads before it asks the registry.
 func (b *bundle) version(t *testing.T) int64 {
 	t.Helper()
-	v, err := b.store.Version(t.Context(), b.company)
+	v, err := b.lists().Version(t.Context(), b.company)
 	if err != nil {
 		t.Fatalf("read version: %v", err)
 	}

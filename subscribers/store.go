@@ -2,14 +2,12 @@ package subscribers
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue/queues"
@@ -19,17 +17,20 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/internal/secret"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/layout"
+	"spendhook/subscribers/vault"
 )
 
 // StoreOptions are what a Store needs. Client and Keyring are required.
 type StoreOptions struct {
 	Client    redis.UniversalClient
-	Keyring   *seal.Keyring // of the secrets that Redis keeps
-	Policy    URLPolicy
+	Keyring   *seal.Keyring        // of the secrets that Redis keeps
+	Policy    callback.Policy      // of callback URLs
 	Catalogue *eventtype.Catalogue // the event names that may be subscribed to; nil allows any
 
-	// Operational makes the operational events about subscribers, which the changes
-	// themselves write; nil makes none.
+	// Operational encodes the operational events about subscribers, which the scripts of the
+	// changes write; nil: none.
 	Operational *operational.Store
 
 	MaxPerCompany int           // subscribers of one company; 0 means 1,000
@@ -42,13 +43,12 @@ type StoreOptions struct {
 
 // Store keeps subscribers in Redis. Its methods are safe for concurrent use
 // and block for round trips to Redis (and, where a callback URL is set, for
-// URLPolicy.Resolve). Invalid input is an *invalid.Error; any error but that
-// and the sentinels of this package means that Redis failed. Every change is
-// one script: it happens whole or not at all, and raises the company's version.
+// callback.Policy.Resolve). Invalid input is an *invalid.Error; any error but that
+// and the sentinels of this package means that Redis failed. Every change is one atomic script
+// and raises the company's version.
 type Store struct {
 	opts  StoreOptions
-	vault vault
-	keys  *lru.Cache[uuid.UUID, ed25519.PrivateKey]
+	codec codec
 }
 
 // NewStore returns a Store; it does not talk to Redis yet.
@@ -68,11 +68,10 @@ func NewStore(opts StoreOptions) *Store {
 	if opts.NewSecret == nil {
 		opts.NewSecret = newSecret
 	}
-	keys, _ := lru.New[uuid.UUID, ed25519.PrivateKey](maxCachedKeys) // fails only for a size < 1
-	return &Store{opts: opts, vault: vault{opts.Keyring}, keys: keys}
+	return &Store{opts: opts, codec: codec{vault.New(opts.Keyring)}}
 }
 
-// now has the precision that is kept.
+// now has the precision of stored times.
 func (s *Store) now() time.Time { return s.opts.Now().UTC().Truncate(time.Millisecond) }
 
 // Create adds a subscriber with a new secret. ErrConflict and ErrQuota change
@@ -100,13 +99,13 @@ func (s *Store) Create(ctx context.Context, company uuid.UUID, in Settings) (Sub
 }
 
 func (s *Store) insert(ctx context.Context, sub *Subscriber) error {
-	raw, err := s.vault.encode(sub, "")
+	raw, err := s.codec.encode(sub, "")
 	if err != nil {
 		return err
 	}
 	company := sub.CompanyUUID
 	p := partition.Of(company)
-	keys := append(queues.Keys(p), companyKey(company), urlsKey(company), companiesKey(p))
+	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p))
 	args := []any{sub.UUID.String(), sub.CallbackURL, raw, company.String(), s.opts.MaxPerCompany, partition.Prefix(p)}
 	reply, err := createScript.Run(ctx, s.opts.Client, keys, append(args, sub.serving()...)...).Text()
 	switch {
@@ -127,11 +126,11 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (Subscriber, err
 	if err != nil {
 		return Subscriber{}, err
 	}
-	return s.vault.decode(company, id, raw)
+	return s.codec.decode(company, id, raw)
 }
 
 func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error) {
-	raw, err := s.opts.Client.HGet(ctx, companyKey(company), id.String()).Result()
+	raw, err := s.opts.Client.HGet(ctx, layout.CompanyKey(company), id.String()).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", ErrNotFound
 	}
@@ -141,19 +140,13 @@ func (s *Store) read(ctx context.Context, company, id uuid.UUID) (string, error)
 	return raw, nil
 }
 
-// versionLife is how long the version of a company without subscribers is
-// kept. Were it dropped at once, a Redis clock that stepped back could give
-// out an old version again.
-const versionLife = 24 * time.Hour
-
-// Delete removes a subscriber and its health, or returns ErrNotFound; or ErrChanged
-// when revisions are given and it has none of them. The caller cancels what is pending
-// for it.
+// Delete removes a subscriber and its health. ErrNotFound; ErrChanged when revisions are given
+// and the subscriber has none of them. The caller cancels its pending deliveries.
 func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...string) error {
 	p := partition.Of(company)
-	keys := append(queues.Keys(p), companyKey(company), urlsKey(company), companiesKey(p), healthKey(company, id))
+	keys := append(queues.Keys(p), layout.CompanyKey(company), layout.URLsKey(company), layout.CompaniesKey(p), layout.HealthKey(company, id))
 	deleted, err := deleteScript.Run(ctx, s.opts.Client, keys,
-		id.String(), company.String(), versionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
+		id.String(), company.String(), layout.VersionLife.Milliseconds(), partition.Prefix(p), strings.Join(revisions, ",")).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("delete subscriber: %w", err)
@@ -166,7 +159,7 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 }
 
 func (s *Store) findByURL(ctx context.Context, company uuid.UUID, normal string) (uuid.UUID, error) {
-	id, err := s.opts.Client.HGet(ctx, urlsKey(company), normal).Result()
+	id, err := s.opts.Client.HGet(ctx, layout.URLsKey(company), normal).Result()
 	if errors.Is(err, redis.Nil) {
 		return uuid.Nil, ErrNotFound
 	}

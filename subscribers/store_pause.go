@@ -9,6 +9,7 @@ import (
 
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/subscribers/layout"
 )
 
 // pausedManually is the reason of a pause that the company asked for. The other one
@@ -18,15 +19,13 @@ const (
 	pausedDead     = "DEAD" // a delivery to an ordered subscriber died, and onDead is onDeadPause
 )
 
-// Pause keeps back all deliveries to a subscriber that are claimed from now on: they
-// wait, without cost, until Resume. One that is paused already stays so for its first
-// reason. ErrNotFound.
+// Pause pauses a subscriber: from now on none of its deliveries is claimed until Resume. A
+// paused subscriber keeps its first reason. ErrNotFound.
 func (s *Store) Pause(ctx context.Context, company, id uuid.UUID) error {
 	return s.runOne(ctx, pauseScript, "pause", company, id, pausedManually)
 }
 
-// Resume lets go of what a pause keeps back; without one it does nothing.
-// ErrNotFound.
+// Resume ends a pause. It does nothing when the subscriber is not paused. ErrNotFound.
 func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
 	return s.runOne(ctx, resumeScript, "resume", company, id)
 }
@@ -35,7 +34,7 @@ func (s *Store) Resume(ctx context.Context, company, id uuid.UUID) error {
 func (s *Store) runOne(ctx context.Context, script *redis.Script, what string, company, id uuid.UUID, args ...any) error {
 	p := partition.Of(company)
 	args = append([]any{id.String(), partition.Prefix(p), company.String()}, args...)
-	found, err := script.Run(ctx, s.opts.Client, append(queues.Keys(p), companyKey(company)), args...).Int()
+	found, err := script.Run(ctx, s.opts.Client, append(queues.Keys(p), layout.CompanyKey(company)), args...).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s subscriber: %w", what, err)

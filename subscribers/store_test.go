@@ -1,6 +1,7 @@
 package subscribers_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,7 +19,10 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
-	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
 )
 
 func TestCreatedSubscriberIsRead(t *testing.T) {
@@ -47,7 +51,7 @@ func TestCreatedSubscriberIsRead(t *testing.T) {
 	}
 }
 
-func TestTimesHaveThePrecisionThatIsKept(t *testing.T) {
+func TestTimesHaveTheStoredPrecision(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring()}) // the real clock
@@ -147,7 +151,7 @@ func TestOneURLIsCreatedOnce(t *testing.T) {
 			t.Errorf("error = %v, want ErrConflict", err)
 		}
 	}
-	_, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	_, total, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	if created != 1 || total != 1 {
 		t.Errorf("%d creates succeeded, %d subscribers are listed", created, total)
@@ -185,7 +189,7 @@ func TestQuotaHoldsUnderConcurrency(t *testing.T) {
 	if refused != 23 {
 		t.Errorf("%d of 30 refused, want 23", refused)
 	}
-	all, _, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	all, _, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	noErr(t, b.store.Delete(t.Context(), b.company, all[0].UUID))
 	b.create(t, "https://example.com/room-again")
@@ -211,14 +215,15 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/?a=1&b=<2>")
-	b.record(t, b.sample(s, false, 1))
+	sample := health.Sample{Company: b.company, Subscriber: s.UUID, TrailingFailures: 1, At: b.clock.Now()}
+	noErr(t, health.New(health.Options{Client: b.client}).Record(t.Context(), []health.Sample{sample}, health.Policy{})[0].Err)
 	noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
 	wantErr(t, b.store.Delete(t.Context(), b.company, s.UUID), subscribers.ErrNotFound)
 	_, err := b.store.Get(t.Context(), b.company, s.UUID)
 	wantErr(t, err, subscribers.ErrNotFound)
 
 	keys := b.client.Keys(t.Context(), "*").Val()
-	if len(keys) != 1 || keys[0] != subscriberstest.CompanyKey(b.company) {
+	if len(keys) != 1 || keys[0] != layout.CompanyKey(b.company) {
 		t.Fatalf("keys left: %v", keys)
 	}
 	if ttl := b.client.TTL(t.Context(), keys[0]).Val(); ttl <= 23*time.Hour || ttl > 24*time.Hour {
@@ -230,7 +235,7 @@ func TestDeleteLeavesOnlyTheVersionForAWhile(t *testing.T) {
 	}
 }
 
-// A version that was returned once must never stand for something else.
+// A version must never be assigned twice.
 func TestVersionOnlyGrows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
@@ -265,13 +270,13 @@ func TestVersionOnlyGrows(t *testing.T) {
 	step("create after the version was lost", nil)
 
 	ahead := last + time.Hour.Milliseconds() // as if Redis's clock had stepped back
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), "v", ahead).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), "v", ahead).Err())
 	last = ahead
 	b.create(t, "https://example.com/2")
 	step("create with a slow clock", nil)
 }
 
-func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
+func TestUnavailableRedisIsAWrappedError(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
 	// A large pool: past as many failed dials go-redis dials on in the background.
@@ -280,7 +285,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 	b := &bundle{client: client, clock: newClock(), company: uuid.New()}
 	b.store = subscribers.NewStore(subscribers.StoreOptions{Client: b.client, Keyring: sealtest.Keyring(), Now: b.clock.Now})
 	s := b.create(t, "https://example.com/")
-	before := b.client.HGetAll(t.Context(), subscriberstest.CompanyKey(b.company)).Val()
+	before := b.client.HGetAll(t.Context(), layout.CompanyKey(b.company)).Val()
 
 	server.Kill()
 	for what, call := range everyCall(t, b, s) {
@@ -290,7 +295,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 		}
 	}
 	server.Restart()
-	after, err := server.Client().HGetAll(t.Context(), subscriberstest.CompanyKey(b.company)).Result()
+	after, err := server.Client().HGetAll(t.Context(), layout.CompanyKey(b.company)).Result()
 	noErr(t, err)
 	if diff := cmp.Diff(before, after, cmpopts.IgnoreUnexported(subscribers.Subscriber{})); diff != "" || len(after) != 2 {
 		t.Errorf("stored (-before +after):\n%s", diff)
@@ -300,7 +305,7 @@ func TestRedisAwayIsAWrappedErrorAndWritesNothing(t *testing.T) {
 func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]func() error {
 	t.Helper()
 	ctx, name := t.Context(), "Other"
-	registry := registryOn(b.store)
+	registry := b.registry()
 	return map[string]func() error{
 		"create": func() error { _, err := b.store.Create(ctx, b.company, b.input("https://example.com/2")); return err },
 		"get":    func() error { _, err := b.store.Get(ctx, b.company, s.UUID); return err },
@@ -313,17 +318,12 @@ func everyCall(t *testing.T, b *bundle, s subscribers.Subscriber) map[string]fun
 		"rotate":  func() error { _, err := b.store.RotateSecret(ctx, b.company, s.UUID); return err },
 		"disable": func() error { _, err := b.store.Disable(ctx, b.company, s.UUID, subscribers.ReasonGone); return err },
 		"delete":  func() error { return b.store.Delete(ctx, b.company, s.UUID) },
-		"list":    func() error { _, _, err := b.store.List(ctx, subscribers.Filter{}); return err },
+		"list":    func() error { _, _, err := b.lists().List(ctx, listing.Filter{}); return err },
 		"list one company": func() error {
-			_, _, err := b.store.List(ctx, subscribers.Filter{Company: &b.company})
+			_, _, err := b.lists().List(ctx, listing.Filter{Company: &b.company})
 			return err
 		},
-		"health": func() error { _, err := b.store.Health(ctx, b.company, s.UUID); return err },
-		"record health": func() error {
-			return b.store.RecordHealth(ctx, []subscribers.Sample{{Company: b.company, Subscriber: s.UUID}}, subscribers.HealthPolicy{})[0].Err
-		},
-		"registry":    func() error { _, err := registry.Current(ctx, b.company); return err },
-		"signing key": func() error { _, err := b.store.SigningKey(ctx, b.company); return err },
+		"registry": func() error { _, err := registry.Current(ctx, b.company); return err },
 	}
 }
 
@@ -332,9 +332,33 @@ func TestDamagedRecordTellsNoSecret(t *testing.T) {
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
 	raw := `{"secrets":[{"key":"whsec_hunter2"`
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), s.UUID.String(), raw).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), s.UUID.String(), raw).Err())
 	_, err := b.store.Get(t.Context(), b.company, s.UUID)
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+func TestRefusedHostIsInvalidAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	b := setup(t, subscribers.StoreOptions{Policy: callback.Policy{
+		Resolve: func(_ context.Context, host string) error {
+			asked = append(asked, host)
+			return errors.New("10.0.0.7 is private")
+		},
+	}})
+	_, err := b.store.Create(t.Context(), b.company, b.input("https://Internal.example:8443/a"))
+	if got := codes(t, err); got != "callbackUrl CALLBACK_URL_REFUSED" {
+		t.Errorf("codes = %s", got)
+	}
+	if strings.Contains(err.Error(), "10.0.0.7") {
+		t.Errorf("the error contains the address: %v", err)
+	}
+	if len(asked) != 1 || asked[0] != "internal.example" {
+		t.Errorf("asked about %q", asked)
+	}
+	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
 	}
 }

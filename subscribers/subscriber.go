@@ -1,4 +1,4 @@
-// Package subscribers keeps the subscribers of each company with their signing secrets and
+// Package subscribers stores the subscribers of each company with their signing secrets and
 // health.
 package subscribers
 
@@ -14,18 +14,21 @@ import (
 
 	"spendhook/internal/invalid"
 	"spendhook/internal/secret"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/filter"
+	"spendhook/subscribers/vault"
 )
 
-// The errors that callers branch on. Invalid input is an *invalid.Error.
+// Errors that callers check for. Invalid input is an *invalid.Error.
 var (
 	// ErrNotFound says that the company has no such subscriber.
 	ErrNotFound = errors.New("subscriber not found")
 	// ErrConflict says that another subscriber of the company has the URL.
 	ErrConflict = errors.New("callback URL already in use")
-	// ErrChanged says that the subscriber has another revision than was asked for.
+	// ErrChanged says that the subscriber has none of the given revisions.
 	ErrChanged = errors.New("the subscriber was changed meanwhile")
-	// ErrQuota says that the company has as many subscribers as it may.
+	// ErrQuota says that the company has reached its limit of subscribers.
 	ErrQuota = errors.New("too many subscribers")
 )
 
@@ -39,70 +42,57 @@ const (
 // The formats in which a subscriber may be sent events.
 const (
 	FormatStandard    = "standard"    // the event's record
-	FormatThin        = "thin"        // what the event is, and a link to its record
+	FormatThin        = "thin"        // id, type and time of the event, and a link to its record
 	FormatCloudEvents = "cloudevents" // CloudEvents 1.0.2, structured mode, JSON
 )
 
-// Subscriber is one endpoint of a company and the events that it wants.
-// Times are UTC with milliseconds. DisabledReason and DisabledAt are set
-// exactly while it is not Enabled. Redis keeps it as its JSON; what that has not
-// is sealed, or stands in the key (see record).
+// Subscriber is one endpoint of a company and the events that it subscribes to. Times are UTC
+// with milliseconds. DisabledReason and DisabledAt are set exactly while Enabled is false.
+// Redis stores its JSON; fields outside of that are sealed or part of the key (see record).
 type Subscriber struct {
-	UUID           uuid.UUID       `json:"-"`
-	CompanyUUID    uuid.UUID       `json:"-"`
-	Name           string          `json:"name"`
-	CallbackURL    string          `json:"callbackUrl"` // as normalizeURL leaves it, unique in the company
-	Events         []string        `json:"events"`
-	Enabled        bool            `json:"enabled"`
-	DisabledReason string          `json:"disabledReason,omitzero"`
-	DisabledAt     *time.Time      `json:"disabledAt,omitzero"`
-	Filter         string          `json:"filter,omitzero"`    // see package filter; empty: none
-	Format         string          `json:"format,omitzero"`    // of what it is sent; empty: FormatStandard
-	RateLimit      *RateLimit      `json:"rateLimit,omitzero"` // nil: none
-	Ordered        bool            `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
-	OnDead         string          `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
-	CreatedAt      time.Time       `json:"createdAt"`
-	UpdatedAt      time.Time       `json:"updatedAt"`
-	Secrets        []SigningSecret `json:"-"` // newest first
-	Headers        []Header        `json:"-"` // sent with every delivery, by name
-	// Revision names what is stored; another change gives another one.
+	UUID           uuid.UUID         `json:"-"`
+	CompanyUUID    uuid.UUID         `json:"-"`
+	Name           string            `json:"name"`
+	CallbackURL    string            `json:"callbackUrl"` // as callback.Policy.Normalize leaves it, unique in the company
+	Events         []string          `json:"events"`
+	Enabled        bool              `json:"enabled"`
+	DisabledReason string            `json:"disabledReason,omitzero"`
+	DisabledAt     *time.Time        `json:"disabledAt,omitzero"`
+	Filter         string            `json:"filter,omitzero"`    // see package filter; empty: none
+	Format         string            `json:"format,omitzero"`    // format of delivered events; empty: FormatStandard
+	RateLimit      *RateLimit        `json:"rateLimit,omitzero"` // nil: none
+	Ordered        bool              `json:"ordered,omitzero"`   // one delivery at a time, in the order of the events
+	OnDead         string            `json:"onDead,omitzero"`    // onDeadContinue (also when empty) or onDeadPause
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+	Secrets        []SigningSecret   `json:"-"` // newest first
+	Headers        []callback.Header `json:"-"` // sent with every delivery, by name
+	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
-	// Certificate is the company's, for receivers that ask for one; nil when it
-	// has none. Only Load sets it.
-	Certificate *Certificate `json:"-"`
-	// Locked says that the stored record is damaged: then the subscriber counts as
-	// Enabled, so that what is pending for it waits, but wants no event, and has
-	// nothing else but its uuids. Only Load gives out such a subscriber; the others
-	// answer an error for it, and can delete it.
-	Locked *Locked `json:"-"`
+	// Certificate is the company's egress certificate; nil when there is none. Only Load sets it.
+	Certificate *certificate.Certificate `json:"-"`
+	// Locked is set when the stored record is damaged. Such a subscriber has only its UUIDs. It
+	// counts as Enabled, so that its pending deliveries wait, but matches no event. Only Load
+	// returns it; other methods return an error for it, except Delete.
+	Locked *vault.Locked `json:"-"`
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote
 
 	expression func() (*filter.Expression, error) // of a loaded subscriber with a filter
 }
 
-// Header is a field that is sent with every delivery to a subscriber. Its name
-// is in the canonical form of net/http.
-type Header struct {
-	Name   string
-	Value  secret.Text
-	Locked *Locked // else nil: then there is no Value
-
-	Unknown *jsontext.Value // as of a Subscriber
-}
-
-// SigningSecret is a secret and the end of its life; nil while it is current.
+// SigningSecret is a secret and its expiry, which is nil while the secret is current.
 type SigningSecret struct {
 	Key       secret.Text
 	ExpiresAt *time.Time
-	Locked    *Locked // else nil: then there is no Key
+	Locked    *vault.Locked // else nil: then there is no Key
 
 	Unknown *jsontext.Value // as of a Subscriber
 }
 
-// Unusable says why nothing can be sent to the subscriber for now: its record, a
-// secret, a header or the certificate does not open. Sending without would be
-// refused, or worse, taken. nil is the usual case.
+// Unusable returns why nothing can be sent to the subscriber: its record, a secret, a header or
+// the certificate does not open. A delivery without it would be refused, or accepted without
+// authentication. It is nil for a usable subscriber.
 func (s *Subscriber) Unusable() error {
 	if s.Locked != nil {
 		return fmt.Errorf("record: %w", s.Locked.Err())
@@ -143,10 +133,9 @@ func (s *Subscriber) Wants(eventType string) bool {
 	return slices.Contains(s.Events, eventType)
 }
 
-// Matches reports whether the subscriber is to have an event: its type is in the list,
-// and the filter, if there is one, is true. A filter that fails on the event does not
-// match it, and err says why. Enabled does not matter: what a disabled subscriber is to
-// have is held for it.
+// Matches reports whether an event matches the subscriber: its type is in the list, and the
+// filter, if there is one, is true. When the filter fails, the event does not match and err
+// says why. Enabled does not matter: events that match a disabled subscriber are held.
 func (s *Subscriber) Matches(e *filter.Event) (matches bool, err error) {
 	if !s.Wants(e.Type()) {
 		return false, nil
@@ -182,15 +171,15 @@ func (s Subscriber) WithFilter(text string) (Subscriber, error) {
 
 func (s *Subscriber) compile() (*filter.Expression, error) { return filter.Compile(s.Filter) }
 
-// Settings are what a company sets of a subscriber, when it creates it and later.
-// What is nil stays; of a new one it has its default, or is missing. Of Headers,
-// those named are set or, with nil, removed; the others stay.
+// Settings are the fields of a subscriber that a company sets, on creation and later. A nil
+// field is not changed; for a new subscriber it has its default, or is reported as missing. The
+// named Headers are set or, with nil, removed; the others stay.
 type Settings struct {
 	Name        *string
 	CallbackURL *string
 	Events      *[]string
 	Enabled     *bool // true by default
-	// Revisions are those that the subscriber may have, or ErrChanged; none: any.
+	// Revisions, if any: the change fails with ErrChanged unless the subscriber has one of them.
 	Revisions []string
 	Headers   map[string]*secret.Text
 	Filter    *string    // "" removes it
@@ -200,8 +189,8 @@ type Settings struct {
 	OnDead    *string
 }
 
-// require makes problems, or has check make them, of what a new subscriber must
-// have and is missing.
+// require reports required fields that a new subscriber lacks, or sets them empty so that check
+// reports them.
 func (in *Settings) require(problems *invalid.Error) {
 	for name, value := range in.Headers {
 		if value == nil {
@@ -219,12 +208,12 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 		checkName(problems, *in.Name)
 	}
 	if in.CallbackURL != nil {
-		in.CallbackURL = new(opts.Policy.normalize(problems, *in.CallbackURL))
+		in.CallbackURL = new(opts.Policy.Normalize(problems, *in.CallbackURL))
 	}
 	if in.Events != nil {
 		checkEvents(problems, opts.Catalogue, *in.Events)
 	}
-	in.Headers = checkHeaderChanges(problems, in.Headers)
+	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	if in.Filter != nil && *in.Filter != "" {
 		if _, err := filter.Compile(*in.Filter); err != nil {
 			problems.Add("filter", "INVALID", "%s", err)
@@ -241,15 +230,16 @@ func (in *Settings) check(problems *invalid.Error, opts *StoreOptions) {
 	}
 }
 
-// apply writes what check has passed into a subscriber.
+// apply sets the checked settings on a subscriber.
 func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Time) {
-	in.keepHeadersAtHome(problems, sub)
+	if in.CallbackURL != nil {
+		callback.KeepAtOrigin(problems, sub.Headers, in.Headers, sub.CallbackURL, *in.CallbackURL)
+	}
 	set(&sub.Name, in.Name)
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Events, in.Events)
 	if len(in.Headers) > 0 {
-		sub.Headers = changeHeaders(sub.Headers, in.Headers)
-		checkHeaderTotal(problems, sub.Headers)
+		sub.Headers = callback.ChangeHeaders(problems, sub.Headers, in.Headers)
 	}
 	set(&sub.Filter, in.Filter)
 	set(&sub.Format, in.Format)

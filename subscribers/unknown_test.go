@@ -5,16 +5,15 @@ import (
 	"testing"
 
 	"spendhook/subscribers"
-	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/layout"
 )
 
-// What a newer release has added to a subscriber is still there after this one
-// has changed it.
+// This release keeps the fields that a newer release has added to a subscriber.
 func TestUnknownFieldsOfASubscriberStay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{MaxPerCompany: 10})
 	sub := b.create(t, "https://example.com/hook")
-	key, field := subscriberstest.CompanyKey(b.company), sub.UUID.String()
+	key, field := layout.CompanyKey(b.company), sub.UUID.String()
 	raw := b.client.HGet(t.Context(), key, field).Val()
 	raw = strings.TrimSuffix(strings.Replace(raw, `"secrets":[{`, `"secrets":[{"kind":"next",`, 1), "}") + `,"ordered":true}`
 	b.client.HSet(t.Context(), key, field, raw)

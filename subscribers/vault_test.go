@@ -9,7 +9,9 @@ import (
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
-	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
 )
 
 // withKeys is another store on the bundle's database.
@@ -19,19 +21,18 @@ func (b *bundle) withKeys(keys *seal.Keyring) *subscribers.Store {
 
 func (b *bundle) raw(t *testing.T, s subscribers.Subscriber) string {
 	t.Helper()
-	raw, err := b.client.HGet(t.Context(), subscriberstest.CompanyKey(b.company), s.UUID.String()).Result()
+	raw, err := b.client.HGet(t.Context(), layout.CompanyKey(b.company), s.UUID.String()).Result()
 	noErr(t, err)
 	return raw
 }
 
-// What is stored in clear does not open: nothing is taken for a secret that was not
-// sealed for its place.
+// A secret stored in clear text does not open: only values sealed for their place are accepted.
 func TestClearTextDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	s := b.create(t, "https://example.com/")
 	inClear := `{"name":"N","callbackUrl":"https://example.com/","events":["A"],"enabled":true,"createdAt":"2026-01-01T00:00:00Z","updatedAt":"2026-01-01T00:00:00Z","secrets":[{"key":"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"}]}`
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), s.UUID.String(), inClear).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), s.UUID.String(), inClear).Err())
 	read, err := b.store.Get(t.Context(), b.company, s.UUID)
 	noErr(t, err)
 	if got := read.LiveSecrets(b.clock.Now()); len(got) > 0 {
@@ -39,27 +40,7 @@ func TestClearTextDoesNotOpen(t *testing.T) {
 	}
 }
 
-func TestSigningKeysAreSealed(t *testing.T) {
-	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	b.create(t, "https://example.com/")
-	key, err := b.store.SigningKey(t.Context(), b.company)
-	noErr(t, err)
-	var name string
-	for _, k := range b.client.Keys(t.Context(), "*wk:*").Val() {
-		name = k
-	}
-	if stored := b.client.Get(t.Context(), name).Val(); !seal.IsSealed(stored) || strings.Contains(stored, string(key.Seed())) {
-		t.Errorf("the key is stored in clear")
-	}
-	again, err := b.withKeys(sealtest.Keyring()).SigningKey(t.Context(), b.company)
-	noErr(t, err)
-	if !again.Equal(key) {
-		t.Error("another key was read")
-	}
-}
-
-func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
+func TestSubscriberWithoutItsKeyIsUnusable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	in := b.input("https://example.com/")
@@ -77,7 +58,7 @@ func TestASubscriberWithoutItsKeyIsUnusableAndKeepsItsSecrets(t *testing.T) {
 	if len(read.LiveSecrets(b.clock.Now())) != 0 || read.Headers[0].Value != "" {
 		t.Error("a locked secret has a value")
 	}
-	matched, err := registryOn(other).Current(t.Context(), b.company)
+	matched, err := registry.New(listing.New(b.client, sealtest.Ring("another")), 0).Current(t.Context(), b.company)
 	noErr(t, err)
 	if len(matched) != 1 || matched[0].Unusable() == nil {
 		t.Error("the registry does not say so")
@@ -106,23 +87,11 @@ func TestASealedSecretOpensForItsOwnSubscriberOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})
 	one, two := b.create(t, "https://example.com/1"), b.create(t, "https://example.com/2")
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(b.company), two.UUID.String(), b.raw(t, one)).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(b.company), two.UUID.String(), b.raw(t, one)).Err())
 	moved, err := b.store.Get(t.Context(), b.company, two.UUID)
 	noErr(t, err)
 	if !errors.Is(moved.Unusable(), seal.ErrDamaged) {
 		t.Errorf("%v, want ErrDamaged", moved.Unusable())
-	}
-}
-
-func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
-	t.Parallel()
-	b := setup(t, subscribers.StoreOptions{})
-	b.create(t, "https://example.com/")
-	_, err := b.store.SigningKey(t.Context(), b.company)
-	noErr(t, err)
-	_, err = b.withKeys(sealtest.Ring("another")).SigningKey(t.Context(), b.company)
-	if !errors.Is(err, subscribers.ErrLocked) || !strings.Contains(err.Error(), "test") {
-		t.Errorf("%v, want ErrLocked that names the key", err)
 	}
 }
 

@@ -36,6 +36,9 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
 )
 
@@ -54,12 +57,15 @@ func startDaemon(t *testing.T) *daemon {
 	policy := lifecycle.Policy{Schedule: []time.Duration{time.Second}, DeadRetention: time.Hour, Retention: 7 * 24 * time.Hour, FailingAfter: 4, DisableAfter: time.Hour}
 	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
+	lists := listing.New(redis, sealtest.Keyring())
+	healths := health.New(health.Options{Client: redis})
+	certificates := certificate.New(redis, sealtest.Keyring(), nil)
 	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Version: "test"})
 	t.Cleanup(sender.Close)
-	copies := registry.New(subs, 0)
-	made := requests.New(requests.Options{Subscribers: subs, Logger: logger})
+	copies := registry.New(lists, 0)
+	made := requests.New(requests.Options{Logger: logger})
 	d, err := dispatcher.New(dispatcher.Options{
-		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Sender: sender, Policy: policy, Replica: uuid.NewString(),
+		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Certificates: certificates, Health: healths, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Registry: copies, Requests: made,
 		Queue: workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -89,7 +95,7 @@ func startDaemon(t *testing.T) *daemon {
 	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
 	handler, err := api.New(api.Options{
-		Subscribers: subscribers.NewService(subs, d.Redelivery()), Publisher: publisher, Events: store,
+		Subscribers: subscribers.NewService(subs, d.Redelivery()), SubscriberLists: lists, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,
 		EventTypes: eventtype.NewStore(eventtype.Options{Client: redis, Now: time.Now, Logger: logger}), Deliveries: d.Deliveries(), Redelivery: d.Redelivery(), Inspector: inspector, Feed: reader, Quarantine: d,
 		Idempotency: idempotency.New(idempotency.Options{Client: redis, Keyring: sealtest.Keyring()}),
 		Keys:        keys, Verifier: verifier,

@@ -11,6 +11,7 @@ import (
 
 	"spendhook/auth/authtest"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/internal/seal/sealtest"
 )
 
@@ -125,12 +126,12 @@ func TestReseal(t *testing.T) {
 	both := sealtest.Ring("new", "test")
 	openTest(t, Options{Store: store, Dir: dir, Keyring: both, Now: c.Now})
 	for _, want := range []int64{1, 0} {
-		count := &seal.Count{}
+		count := &reseal.Count{}
 		if err := Reseal(t.Context(), store, both, count); err != nil || count.Resealed != want || count.Seen != 1 {
 			t.Errorf("%+v, %v, want %d resealed", count, err, want)
 		}
 	}
-	count := &seal.Count{}
+	count := &reseal.Count{}
 	if err := Reseal(t.Context(), store, sealtest.Ring("other"), count); err != nil || count.Left["new"] != 1 {
 		t.Errorf("%+v, %v: what does not open is left", count, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 )
 
 // resealing is a change of the encryption key under which the keys are stored.
@@ -15,7 +16,7 @@ type resealing struct {
 
 // Reseal encrypts the stored keys with the current key of the keyring and counts them. It
 // may be interrupted and repeated, also while daemons run.
-func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *seal.Count) error {
+func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *reseal.Count) error {
 	s := resealing{store, keyring}
 	rows, err := store.Read(ctx)
 	if err != nil {
@@ -29,8 +30,8 @@ func Reseal(ctx context.Context, store Store, keyring *seal.Keyring, count *seal
 	return nil
 }
 
-func (s resealing) stored(row Key) seal.Stored {
-	return seal.Stored{
+func (s resealing) stored(row Key) reseal.Stored {
+	return reseal.Stored{
 		Value: row.Sealed,
 		Seals: func(value string) ([]string, error) { return []string{value}, nil },
 		Anew: func(value string) (string, error) {

@@ -42,7 +42,7 @@ func (d *daemon) watchCertificates(ctx context.Context) error {
 }
 
 func (d *daemon) checkCertificates(ctx context.Context, byPartition *atomic.Pointer[[]int64]) {
-	some, counts, err := d.subscribers.ExpiringCertificates(ctx, time.Now().Add(certificateNotice))
+	some, counts, err := d.certificates.ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
 		d.log.Debug("egress certificates not checked", "exception.message", err)
 		return

@@ -49,7 +49,11 @@ import (
 	"spendhook/storage/cards/store"
 	"spendhook/storage/creations"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 // daemon has the parts of a running daemon. startDaemon opens them step by step, and each step adds its
@@ -59,46 +63,50 @@ type daemon struct {
 	log  *slog.Logger
 	stop cleanups
 
-	memoryRedis bool // an in-memory Redis may replace the embedded one
-	reloader    *reloader
-	tracing     *tracing.Tracing // nil while it is off
-	egress      *egress.Guard
-	limits      *api.Limits
-	tlsFiles    *servertls.Files
-	peers       *peer.Resolver
-	replica     *replicaID
-	keyring     *seal.Keyring
-	registry    *prometheus.Registry
-	storage     *storage.DB
-	cards       *store.Store // of single cards
-	bulk        *bulk.Store  // of jobs that create cards
-	creations   *creations.Store
-	database    *databaseWatch
-	redis       *redisx.Redis
-	memory      *redismemory.Watch
-	limiter     *ratelimit.Limiter
-	admin       *admin
-	catalogue   *eventtype.Catalogue
-	eventTypes  *eventtype.Store
-	events      *history.Reader
-	operational *operational.Store
-	subscribers *subscribers.Store
-	dispatcher  *dispatcher.Dispatcher
-	inspector   *inspect.Inspector
-	feed        *feed.Reader
-	service     *subscribers.Service // changes subscribers
-	copies      *registry.Registry   // cached subscribers
-	publisher   *publish.Publisher
-	verifier    *auth.Verifier
-	keys        *keys.Signer // nil without the built-in issuer, as tokens is
-	tokens      *tokens.Endpoint
-	clients     *clients.Store
-	cardJobs    *cardjobs.Runner
-	audit       *audit.Log
-	sessions    *session.Store // of the console
-	traffic     *traffic.Store
-	counter     *traffic.Counter
-	tail        *tail.Tail
+	memoryRedis  bool // an in-memory Redis may replace the embedded one
+	reloader     *reloader
+	tracing      *tracing.Tracing // nil while it is off
+	egress       *egress.Guard
+	limits       *api.Limits
+	tlsFiles     *servertls.Files
+	peers        *peer.Resolver
+	replica      *replicaID
+	keyring      *seal.Keyring
+	registry     *prometheus.Registry
+	storage      *storage.DB
+	cards        *store.Store // of single cards
+	bulk         *bulk.Store  // of jobs that create cards
+	creations    *creations.Store
+	database     *databaseWatch
+	redis        *redisx.Redis
+	memory       *redismemory.Watch
+	limiter      *ratelimit.Limiter
+	admin        *admin
+	catalogue    *eventtype.Catalogue
+	eventTypes   *eventtype.Store
+	events       *history.Reader
+	operational  *operational.Store
+	subscribers  *subscribers.Store
+	lists        *listing.Reader // of subscribers
+	certificates *certificate.Store
+	health       *health.Store     // of subscribers
+	signingKeys  *signingkey.Store // nil: deliveries have no v1a signatures
+	dispatcher   *dispatcher.Dispatcher
+	inspector    *inspect.Inspector
+	feed         *feed.Reader
+	service      *subscribers.Service // changes subscribers
+	copies       *registry.Registry   // cached subscribers
+	publisher    *publish.Publisher
+	verifier     *auth.Verifier
+	keys         *keys.Signer // nil without the built-in issuer, as tokens is
+	tokens       *tokens.Endpoint
+	clients      *clients.Store
+	cardJobs     *cardjobs.Runner
+	audit        *audit.Log
+	sessions     *session.Store // of the console
+	traffic      *traffic.Store
+	counter      *traffic.Counter
+	tail         *tail.Tail
 
 	scheduler             atomic.Pointer[dispatcher.Dispatcher] // for metrics, once there is one
 	connections           *connlimit.Metrics

@@ -19,6 +19,7 @@ import (
 	"spendhook/events"
 	"spendhook/internal/pause"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 // developerCompany is the company of the token that --dev prints.
@@ -80,7 +81,7 @@ func (d *daemon) demo(ctx context.Context, s *show) error {
 
 // demoSubscriber finds or creates the demo's subscriber, and sets its URL to the current port.
 func (d *daemon) demoSubscriber(ctx context.Context, url string) (subscribers.Subscriber, error) {
-	found, _, err := d.subscribers.List(ctx, subscribers.Filter{Company: &developerCompany, Name: demoName})
+	found, _, err := d.lists.List(ctx, listing.Filter{Company: &developerCompany, Name: demoName})
 	if err != nil {
 		return subscribers.Subscriber{}, err
 	}

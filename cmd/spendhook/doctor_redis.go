@@ -21,7 +21,7 @@ import (
 	"spendhook/internal/redismemory"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
-	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 const (
@@ -231,8 +231,7 @@ func (d *doctor) egressCertificates(ctx context.Context, cfg *config.Config, r *
 	if err != nil {
 		return // it is said already
 	}
-	store := subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring})
-	some, counts, err := store.ExpiringCertificates(ctx, time.Now().Add(certificateNotice))
+	some, counts, err := certificate.New(r.Client(), ring, nil).ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	n := int64(0)
 	for _, count := range counts {
 		n += count

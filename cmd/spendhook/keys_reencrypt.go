@@ -19,8 +19,10 @@ import (
 	"spendhook/internal/keycheck"
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 	"spendhook/internal/terminal"
 	"spendhook/subscribers"
+	"spendhook/subscribers/signingkey"
 )
 
 type keysReencryptCmd struct {
@@ -31,8 +33,8 @@ type keysReencryptCmd struct {
 	Forget string `placeholder:"KEY" help:"Id of an encryption key that is lost. The daemon then starts without it. Secrets encrypted with it stay unreadable until the key is configured again."`
 }
 
-// reseal encrypts the secrets of a store with the current key.
-type reseal func(ctx context.Context, count *seal.Count) error
+// resealer encrypts the secrets of a store with the current key.
+type resealer func(ctx context.Context, count *reseal.Count) error
 
 // Run encrypts every stored secret with the current key. Daemons may run meanwhile. After an
 // interruption it can be run again. It fails if a secret cannot be decrypted, and prints the
@@ -60,10 +62,11 @@ func (c *keysReencryptCmd) Run(ctx context.Context, term *console) error {
 	if err != nil {
 		return err
 	}
-	stores := []reseal{
+	stores := []resealer{
 		subscribers.NewStore(subscribers.StoreOptions{Client: r.Client(), Keyring: ring}).Reseal,
+		signingkey.New(r.Client(), ring).Reseal,
 		idempotency.New(idempotency.Options{Client: r.Client(), Keyring: ring}).Reseal,
-		func(ctx context.Context, count *seal.Count) error {
+		func(ctx context.Context, count *reseal.Count) error {
 			return keys.Reseal(ctx, keys.Table(database), ring, count)
 		},
 	}
@@ -108,13 +111,13 @@ func (c *keysReencryptCmd) begin(ctx context.Context, r *redisx.Redis, ring *sea
 
 // reencrypt goes through all secrets twice. The second pass finds secrets that a daemon with
 // the old key wrote during the first pass.
-func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []reseal) error {
+func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *seal.Keyring, stores []resealer) error {
 	fmt.Fprintf(term.err, "the current key is %s, all keys are %v\n", ring.CurrentID(), ring.IDs())
 	resealed := int64(0)
-	var last *seal.Count
+	var last *reseal.Count
 	for range 2 {
 		progress := terminal.NewProgress(term.err, "secrets looked at", 0, time.Now)
-		last = &seal.Count{DryRun: c.DryRun, Progress: func(n *seal.Count) { progress.Update(n.Seen, 0) }}
+		last = &reseal.Count{DryRun: c.DryRun, Progress: func(n *reseal.Count) { progress.Update(n.Seen, 0) }}
 		for _, s := range stores {
 			if err := s(ctx, last); err != nil {
 				progress.Finish()
@@ -130,7 +133,7 @@ func (c *keysReencryptCmd) reencrypt(ctx context.Context, term *console, ring *s
 
 // left prints the secrets that are not encrypted with the current key. It returns an error for
 // them unless dryRun is set.
-func left(term *console, count *seal.Count, dryRun bool) error {
+func left(term *console, count *reseal.Count, dryRun bool) error {
 	total := 0
 	for _, id := range slices.Sorted(maps.Keys(count.Left)) {
 		n := count.Left[id]

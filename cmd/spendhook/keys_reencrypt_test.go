@@ -29,6 +29,8 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/signingkey"
 )
 
 func parsedKey(tb testing.TB, text string) seal.Key {
@@ -169,8 +171,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		d.read(t, "/api/v1/deliveries?status=RETRYING&size=100", &list)
 		return len(list.Content) == 10
 	})
-	store := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)})
-	seed, err := store.SigningKey(t.Context(), sub.CompanyUUID)
+	seed, err := signingkey.New(server.Client(), ringOf(t, key)).Key(t.Context(), sub.CompanyUUID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,14 +244,14 @@ func clientPair(t *testing.T) tls.Certificate {
 	return both
 }
 
-func clientInput(t *testing.T) subscribers.CertificateInput {
+func clientInput(t *testing.T) certificate.Input {
 	t.Helper()
 	pair := clientPair(t)
 	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return subscribers.CertificateInput{Chain: pemText("CERTIFICATE", pair.Certificate[0]), PrivateKey: pemText("PRIVATE KEY", der)}
+	return certificate.Input{Chain: pemText("CERTIFICATE", pair.Certificate[0]), PrivateKey: pemText("PRIVATE KEY", der)}
 }
 
 func pemText(kind string, der []byte) string {
@@ -329,7 +330,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if n := sealedUnder(t, client, oldID); n != 0 {
 		t.Errorf("%d are still under the old key", n)
 	}
-	if _, err := store.SetCertificate(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
+	if _, err := certificate.New(client, ringOf(t, before), nil).Set(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
 		t.Fatal(err)
 	}
 	command(t, "", reencrypt(both)...).want(t, exitOK, "sealed again 1\n", "")

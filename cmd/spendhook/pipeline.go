@@ -34,7 +34,12 @@ import (
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/health"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/registry"
+	"spendhook/subscribers/signingkey"
 )
 
 func newGuard(cfg *config.Config) *egress.Guard {
@@ -80,11 +85,17 @@ func (d *daemon) openStores(context.Context) error {
 		Client:        client,
 		Operational:   d.operational,
 		Keyring:       d.keyring,
-		Policy:        subscribers.URLPolicy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
+		Policy:        callback.Policy{AllowHTTP: d.cfg.Egress.AllowHTTP || d.cfg.Dev, Resolve: d.egress.Check},
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 	})
+	d.lists = listing.New(client, d.keyring)
+	d.health = health.New(health.Options{Client: client, Operational: d.operational})
+	d.certificates = certificate.New(client, d.keyring, nil)
+	if d.cfg.Delivery.SignEd25519 {
+		d.signingKeys = signingkey.New(client, d.keyring)
+	}
 	return nil
 }
 
@@ -138,13 +149,13 @@ func (d *daemon) openDispatcher() error {
 		sender.Close()
 		return nil
 	})
-	d.copies = registry.New(d.subscribers, 0)
+	d.copies = registry.New(d.lists, 0)
 	made := requests.New(requests.Options{
-		Subscribers: d.subscribers, SignEd25519: d.cfg.Delivery.SignEd25519, PublicURL: d.publicURL(), Logger: d.log,
+		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
 	})
 	d.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
-		Subscribers: d.subscribers, Registry: d.copies, Requests: made,
+		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: made,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
@@ -222,7 +233,7 @@ func (d *daemon) openIntake(context.Context) error {
 	d.limits = requestLimits(d.cfg.Limits, d.limiter)
 	d.followLimits()
 	handler, err := api.New(api.Options{
-		Subscribers: d.service, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
+		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries(), Redelivery: d.dispatcher.Redelivery(), Inspector: d.inspector, Feed: d.feed, Quarantine: d.dispatcher,
 		Idempotency: idempotency.New(idempotency.Options{Client: d.redis.Client(), Keyring: d.keyring}),
 		Cards:       d.cards, CardJobs: d.cardJobs, BulkJobs: d.bulk, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
@@ -230,7 +241,6 @@ func (d *daemon) openIntake(context.Context) error {
 		Audit: d.audit, Sessions: d.sessions, Console: pages,
 		Limits: d.limits,
 		Peers:  d.peers, Bodies: bodies, CertificateRequired: d.cfg.CertificateRequired(),
-		WebhookKeys: d.cfg.Delivery.SignEd25519,
 		Unavailable: redisx.Unavailable,
 		Logger:      d.log, Metrics: api.NewMetrics(d.registry), Tracing: d.tracing,
 	})

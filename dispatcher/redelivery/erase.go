@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // Erase starts a job that erases the present data of a company: its subscribers with their
@@ -42,8 +43,8 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 			return "", err
 		}
 	}
-	err = s.Subscribers.RemoveCertificate(ctx, j.CompanyUUID)
-	if errors.Is(err, subscribers.ErrNoCertificate) {
+	err = s.Certificates.Remove(ctx, j.CompanyUUID)
+	if errors.Is(err, certificate.ErrNotFound) {
 		err = nil
 	}
 	return "", err

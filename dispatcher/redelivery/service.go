@@ -15,6 +15,7 @@ import (
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events/history"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/registry"
 )
 
@@ -29,16 +30,17 @@ type Queue interface {
 
 // Options configures a Service; all are required.
 type Options struct {
-	Client      redis.UniversalClient
-	Deliveries  *store.Store
-	Events      *history.Reader
-	Registry    *registry.Registry
-	Subscribers *subscribers.Store
-	Queue       Queue
-	Quarantine  *quarantine.Store
-	Now         func() time.Time
-	NewID       func() uuid.UUID
-	Logger      *slog.Logger
+	Client       redis.UniversalClient
+	Deliveries   *store.Store
+	Events       *history.Reader
+	Registry     *registry.Registry
+	Subscribers  *subscribers.Store
+	Certificates *certificate.Store
+	Queue        Queue
+	Quarantine   *quarantine.Store
+	Now          func() time.Time
+	NewID        func() uuid.UUID
+	Logger       *slog.Logger
 }
 
 // Service is safe for concurrent use.

@@ -13,13 +13,13 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/signingkey"
 )
 
 // Options configures a Maker.
 type Options struct {
-	Subscribers *subscribers.Store // has the companies' signing keys
-	SignEd25519 bool               // add v1a signatures
-	PublicURL   string             // of the API, for links and as the source of CloudEvents
+	SigningKeys *signingkey.Store // of v1a signatures; nil: none are added
+	PublicURL   string            // of the API, for links and as the source of CloudEvents
 	Logger      *slog.Logger
 }
 

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/subscribers"
+	"spendhook/subscribers/vault"
 )
 
 // Target is a subscriber that is ready to be sent to. It is never changed.
@@ -65,7 +66,7 @@ func (m *Maker) Target(ctx context.Context, sub *subscribers.Subscriber) (*Targe
 	if made.Locked == nil {
 		key, err := m.key(ctx, sub)
 		switch {
-		case errors.Is(err, subscribers.ErrLocked):
+		case errors.Is(err, vault.ErrLocked):
 			made.Locked = err
 		case err != nil:
 			return nil, err
@@ -83,10 +84,10 @@ func (m *Maker) Target(ctx context.Context, sub *subscribers.Subscriber) (*Targe
 
 // key is the company's ed25519 key, nil when it signs nothing.
 func (m *Maker) key(ctx context.Context, sub *subscribers.Subscriber) (ed25519.PrivateKey, error) {
-	if !m.opts.SignEd25519 {
+	if m.opts.SigningKeys == nil {
 		return nil, nil
 	}
-	return m.opts.Subscribers.SigningKey(ctx, sub.CompanyUUID)
+	return m.opts.SigningKeys.Key(ctx, sub.CompanyUUID)
 }
 
 // open fills in what an attempt needs of the subscriber's record.

@@ -19,7 +19,7 @@ import (
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/egress"
 	"spendhook/internal/tracing"
-	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // Bounds of an answer, in bytes: read, and kept.
@@ -53,7 +53,7 @@ type Request struct {
 	Headers     http.Header // sent besides the Sender's own, which win
 
 	Company     uuid.UUID
-	Certificate *subscribers.Certificate // of the company, for receivers that ask for one; nil: none
+	Certificate *certificate.Certificate // of the company, for receivers that ask for one; nil: none
 	Locked      error                    // why nothing may be sent; else nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
-	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // strict is a receiver that asks for client certificates of its authority; it
@@ -60,7 +60,7 @@ func (s *strict) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // certificate stores one for a company and reads it back, as a registry does.
-func (s *strict) certificate(t *testing.T, name string) *subscribers.Certificate {
+func (s *strict) certificate(t *testing.T, name string) *certificate.Certificate {
 	t.Helper()
 	pair, err := s.ca.Issue(devca.Leaf{
 		Name: name, Usage: x509.ExtKeyUsageClientAuth,
@@ -69,8 +69,7 @@ func (s *strict) certificate(t *testing.T, name string) *subscribers.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := subscribers.NewStore(subscribers.StoreOptions{Client: redistest.New(t), Keyring: sealtest.Keyring()})
-	c, err := store.SetCertificate(t.Context(), uuid.New(), subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
+	c, err := certificate.New(redistest.New(t), sealtest.Keyring(), nil).Set(t.Context(), uuid.New(), certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +82,7 @@ func TestEachCompanyShowsItsOwnCertificate(t *testing.T) {
 	s := newTestSender(t, trust)
 	one, two := receiver.certificate(t, "one"), receiver.certificate(t, "two")
 	companies := map[string]Request{}
-	for name, c := range map[string]*subscribers.Certificate{"one": one, "two": two, "nobody": nil} {
+	for name, c := range map[string]*certificate.Certificate{"one": one, "two": two, "nobody": nil} {
 		r := requestTo(t, receiver.URL)
 		r.Company, r.Certificate = uuid.New(), c
 		companies[name] = r

@@ -10,6 +10,7 @@ import (
 
 	"spendhook/internal/redisx"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/reseal"
 )
 
 //go:embed lua/reseal.lua
@@ -18,8 +19,8 @@ var resealLua string
 var resealScript = redis.NewScript(resealLua)
 
 // Reseal seals the saved answers that hold a secret under the current key; see
-// seal.Count. It reads every saved answer.
-func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
+// reseal.Count. It reads every saved answer.
+func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	err := redisx.Scan(ctx, s.client, keyPrefix+"*", func(ctx context.Context, keys []string) error {
 		for _, key := range keys {
 			if err := s.reseal(ctx, key, count); err != nil {
@@ -34,12 +35,12 @@ func (s *Store) Reseal(ctx context.Context, count *seal.Count) error {
 	return nil
 }
 
-func (s *Store) reseal(ctx context.Context, key string, count *seal.Count) error {
+func (s *Store) reseal(ctx context.Context, key string, count *reseal.Count) error {
 	saved, err := s.saved(ctx, key)
 	if err != nil || !seal.IsSealed(saved) {
 		return err // others hold no secret
 	}
-	return count.Each(ctx, s.keyring, seal.Stored{
+	return count.Each(ctx, s.keyring, reseal.Stored{
 		Value: saved,
 		Seals: func(saved string) ([]string, error) { return []string{saved}, nil },
 		Anew: func(saved string) (string, error) {

@@ -53,8 +53,8 @@ func ReadOwnFile(path string) (Key, error) {
 	return parseFile(path, text)
 }
 
-// OpenFile is ReadOwnFile of a file that is made, with a new key, when it is not
-// there. Processes that do so at once get the same key.
+// OpenFile is ReadOwnFile, but creates the file with a new key when it does not exist.
+// Concurrent processes get the same key.
 func OpenFile(path string) (Key, error) {
 	key, err := ReadOwnFile(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -66,16 +66,16 @@ func OpenFile(path string) (Key, error) {
 	return ReadOwnFile(path)
 }
 
-// create writes a file whole under another name, down to the disk, and then
-// links it, so that of two processes at once one wins and no process reads half of
-// it. The directory is synced too: what is sealed is lost with the key.
+// create writes and syncs a file under a temporary name, and then links it to path. So of two
+// concurrent processes one wins, and none reads a partial file. It also syncs the directory,
+// because a lost key means lost secrets.
 func create(path, text string) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it has its own name by now
+	defer func() { _ = os.Remove(f.Name()) }() // path is a link to it by now
 	_, err = f.WriteString(text)
 	if err := errors.Join(f.Chmod(0o600), err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Key is an AES-256 key and the name that sealed values carry. However it is
-// printed it shows its id alone.
+// Key is an AES-256 key with its id, which sealed values contain. Every print format shows only
+// the id.
 type Key struct {
 	ID     string
 	Secret [32]byte
@@ -48,7 +48,7 @@ func decodeKey(text string) ([]byte, error) {
 	return raw, nil
 }
 
-// newKey names a key by an HMAC under itself, which tells nothing about it.
+// newKey derives the id of a key from an HMAC under the key, which does not reveal the key.
 func newKey(secret [32]byte) Key {
 	mac := hmac.New(sha256.New, secret[:])
 	mac.Write([]byte("spendhook encryption key id"))

@@ -1,10 +1,10 @@
-// Package seal encrypts the secrets that are kept in Redis and SQL, so that a
-// dump, a backup or a replica of them gives none away.
+// Package seal encrypts the secrets stored in Redis and SQL, so that a dump, a backup or a
+// replica does not reveal them.
 //
 // A sealed value is printable text, "sealed1:<key id>:<base64url>": AES-256-GCM
-// (NIST SP 800-38D) with a random nonce in front. The place where a value is
-// kept is its additional data, so that a value that was moved to another place
-// does not open there. A key may seal 2^32 values (random nonces, SP 800-38D
+// (NIST SP 800-38D) with a random nonce in front. The place of a value is its additional data,
+// so that a value that was moved to another place does not open there. A key may seal 2^32
+// values (random nonces, SP 800-38D
 // section 8.3), far more than there are secrets in one deployment.
 package seal
 
@@ -105,10 +105,6 @@ func (r *Keyring) Open(sealed, context string) ([]byte, error) {
 	}
 	return plain, nil
 }
-
-// isStale reports whether a value is sealed under another key than the current one,
-// and so is to be sealed again.
-func (r *Keyring) isStale(value string) bool { return KeyID(value) != r.current }
 
 // IsSealed reports whether text has the form of a sealed value.
 func IsSealed(text string) bool { return KeyID(text) != "" }

@@ -10,28 +10,27 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Header is where a request says which trace it is part of (W3C Trace Context), in lower
-// case as that wants it sent.
+// Header is the header with the trace of a request (W3C Trace Context), in lower case as the
+// specification requires.
 const Header = "traceparent"
 
-// maxHeader is the most that is read of a traceparent, in bytes: one has 55, and a
-// later version of it may have more.
+// maxHeader bounds a traceparent, in bytes. Version 00 has 55; later versions may have more.
 const maxHeader = 128
 
-// Parent is a span of which something else is a part, as it is kept with an event. The
-// zero Parent is none.
+// Parent is the parent span of an event's work, as stored with the event. The zero Parent means
+// that there is none.
 type Parent struct {
 	TraceID trace.TraceID
 	SpanID  trace.SpanID
 	Flags   trace.TraceFlags
 
-	// Recorded says that the span is one of this system, and is recorded: what follows
-	// from it is recorded too. The span of a caller never is, whatever its flags say.
+	// Recorded says that the span belongs to this system and is recorded. Its children are
+	// recorded too. The span of a caller never counts as recorded, whatever its flags are.
 	Recorded bool
 }
 
-// OfRequest is the span that what a request asks for is part of: the request's own when
-// that is recorded, else the one that the caller names, else none.
+// OfRequest is the parent for the work of a request: the request's own span if it is recorded,
+// else the span in the caller's header, else none.
 func OfRequest(r *http.Request) Parent {
 	if own := OfSpan(trace.SpanFromContext(r.Context())); own.Recorded {
 		return own
@@ -56,7 +55,8 @@ func ofContext(ctx context.Context) Parent {
 // IsZero reports whether there is none.
 func (p Parent) IsZero() bool { return !p.TraceID.IsValid() }
 
-// Context has the parent as its span, so that spans begun in it are recorded if that is.
+// Context returns a context with the parent as its span. Spans started in it are recorded if
+// the parent is.
 func (p Parent) Context(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: p.TraceID, SpanID: p.SpanID, TraceFlags: p.Flags,
@@ -82,7 +82,7 @@ func TraceIDOf(traceparent string) string {
 // Bytes is the length of a Parent as AppendTo writes it.
 const Bytes = 16 + 8 + 1
 
-// recorded is the bit of the flags, which W3C has no use for, that says Recorded.
+// recorded is the bit for Recorded in the stored flags. W3C does not use this bit.
 const recorded = 0x80
 
 // AppendTo appends the parent in few bytes.
@@ -111,8 +111,8 @@ func ParseParent(kept string) (p Parent, err error) {
 	return p, nil
 }
 
-// traceparent reads that header alone: what a caller's tracestate or baggage says is
-// neither read nor passed on.
+// traceparent reads only the traceparent header. A caller's tracestate and baggage are ignored
+// and not forwarded.
 type traceparent struct{}
 
 // Extract adds the caller's span to ctx, if it names one.
@@ -124,7 +124,7 @@ func (traceparent) Extract(ctx context.Context, carrier propagation.TextMapCarri
 	return caller(ctx, http.Header(given))
 }
 
-// Inject does nothing: an answer names no trace.
+// Inject does nothing: answers have no trace header.
 func (traceparent) Inject(context.Context, propagation.TextMapCarrier) {}
 
 // Fields are the headers that are read.

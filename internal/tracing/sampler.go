@@ -7,11 +7,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// sampler decides on each request that comes in as on a trace of its own: by what the
-// operator says in OTEL_TRACES_SAMPLER, and not by the flag or the id of the trace that
-// its caller names, with which a company could have all that it does recorded. It decides
-// before anything is done for a span, so that a request that is not recorded costs next to
-// nothing. It is a provider that has only the environment's sampler.
+// sampler decides whether to record a request, as for a new trace, by OTEL_TRACES_SAMPLER. It
+// ignores the sampled flag and the trace id of the caller; otherwise a company could force the
+// recording of all its requests. It decides before a span is made, so that requests that are
+// not recorded cost almost nothing. It uses a provider with the environment's sampler.
 type sampler struct{ tracer trace.Tracer }
 
 func newSampler() sampler { return sampler{sdktrace.NewTracerProvider().Tracer("")} }

@@ -1,6 +1,5 @@
-// Package tracing exports spans by OTLP, when the standard OTEL_* variables ask for it.
-// What callers say of traces is believed as far as it costs nobody else anything: their
-// trace is continued, but whether it is recorded is decided here.
+// Package tracing exports spans by OTLP when the standard OTEL_* variables enable it. It
+// continues the traces of callers, but does not let callers decide what is recorded.
 package tracing
 
 import (
@@ -42,7 +41,7 @@ type Tracing struct {
 	sampler  sampler
 }
 
-// Enabled reports whether the environment has spans exported.
+// Enabled reports whether the environment enables the export of spans.
 func Enabled() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -56,14 +55,14 @@ func Enabled() bool {
 	return true
 }
 
-// check refuses what the environment asks for and this program does not have.
+// check refuses settings of the environment that this program does not support.
 func check() error {
 	if exporter := strings.TrimSpace(os.Getenv("OTEL_TRACES_EXPORTER")); exporter != "" && exporter != "otlp" {
-		return fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not known, only otlp and none are", exporter)
+		return fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not supported, only otlp and none", exporter)
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return fmt.Errorf("%s: %q is not spoken, only http/protobuf is", name, protocol)
+			return fmt.Errorf("%s: %q is not supported, only http/protobuf", name, protocol)
 		}
 	}
 	return nil
@@ -72,8 +71,8 @@ func check() error {
 // maxValue bounds a text that a span holds, such as a caller's User-Agent, in bytes.
 const maxValue = 512
 
-// Open returns nil while the environment asks for nothing. The collector need not be
-// there: spans that it does not take are dropped.
+// Open returns nil when the environment does not enable tracing. The collector need not be
+// reachable: spans that it does not accept are dropped.
 func Open(ctx context.Context, o Options) (*Tracing, error) {
 	if !Enabled() {
 		return nil, nil
@@ -107,8 +106,8 @@ func Open(ctx context.Context, o Options) (*Tracing, error) {
 	return t, nil
 }
 
-// report has what the library says logged as the problems of others are: a collector
-// that is away says so with every batch.
+// report logs the errors of the library at a limited pace: with an unreachable collector each
+// batch fails.
 func report(log *slog.Logger) {
 	problems := pacedlog.New(log, "opentelemetry", nil)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { problems.Log(context.Background(), err.Error()) }))
@@ -123,7 +122,7 @@ func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
 	return q.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
-// flush is how long a stop waits for a collector to take the last spans.
+// flush bounds how long Close waits for the collector to accept the last spans.
 const flush = 2 * time.Second
 
 // Close exports what is left, for 2 s at most.
@@ -135,7 +134,7 @@ func (t *Tracing) Close(ctx context.Context) error {
 	defer cancel()
 	err := t.provider.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = nil // spans are not worth a failed stop
+		err = nil // lost spans must not make the shutdown fail
 	}
 	_ = t.exporter.Shutdown(context.WithoutCancel(ctx)) // ends the request under way
 	return err
@@ -149,7 +148,8 @@ func (t *Tracing) Tracer() trace.Tracer {
 	return t.tracer
 }
 
-// Handler has a span for every request to a route; next itself while tracing is off.
+// Handler makes a span for every request to a route. It returns next itself while tracing is
+// off.
 func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -167,7 +167,7 @@ func (t *Tracing) Handler(route string, next http.Handler) http.Handler {
 	})
 }
 
-// withCaller is the request with the trace that its caller names, for the log.
+// withCaller adds the trace of the caller's header to the request, for the log.
 func withCaller(r *http.Request) *http.Request {
 	if r.Header["Traceparent"] == nil {
 		return r

@@ -21,7 +21,7 @@ const (
 	sampled      = "00-" + callersTrace + "-" + callersSpan + "-01"
 )
 
-// open has spans exported to the collector, by what the environment says besides.
+// open exports spans to the collector, with additional environment variables.
 func open(t *testing.T, c *otlptest.Collector, environment ...string) *tracing.Tracing {
 	t.Helper()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)
@@ -88,8 +88,9 @@ func TestARequestContinuesTheTraceOfItsCaller(t *testing.T) {
 	}
 }
 
-// Whether a request is recorded is the operator's affair, whatever its caller says.
-func TestTheOperatorDecidesWhatIsRecorded(t *testing.T) {
+// The operator's sampler decides whether a request is recorded, whatever the caller's header
+// says.
+func TestOperatorDecidesWhatIsRecorded(t *testing.T) {
 	for name, environment := range map[string][]string{
 		"never":                  {"OTEL_TRACES_SAMPLER", "always_off"},
 		"as the parent, or none": {"OTEL_TRACES_SAMPLER", "parentbased_always_off"},
@@ -161,7 +162,7 @@ func TestAKeptParentIsReadBack(t *testing.T) {
 	}
 }
 
-// A collector that does not answer holds up neither spans nor the stop.
+// A collector that does not answer delays neither spans nor the shutdown.
 func TestACollectorThatHangs(t *testing.T) {
 	c := otlptest.Start(t)
 	c.Hang()
@@ -183,7 +184,7 @@ func TestACollectorThatHangs(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSpokenIsRefused(t *testing.T) {
+func TestUnsupportedSettingsAreRefused(t *testing.T) {
 	for name, value := range map[string]string{
 		"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json", "OTEL_TRACES_EXPORTER": "zipkin",
 	} {
@@ -198,7 +199,7 @@ func TestWhatIsNotSpokenIsRefused(t *testing.T) {
 	}
 }
 
-// Without the variables nothing is there that could cost anything.
+// Without the variables, tracing costs nothing.
 func TestOff(t *testing.T) {
 	for _, environment := range [][2]string{{}, {"OTEL_TRACES_EXPORTER", "none"}, {"OTEL_SDK_DISABLED", "true"}} {
 		if environment[0] != "" {
@@ -216,7 +217,7 @@ func TestOff(t *testing.T) {
 	var off *tracing.Tracing
 	next := &http.ServeMux{}
 	if off.Handler("/", next) != http.Handler(next) || off.Tracer() != nil || off.Close(t.Context()) != nil {
-		t.Error("off is not nothing")
+		t.Error("Handler does not return next while tracing is off")
 	}
 	r := request()
 	if n := testing.AllocsPerRun(100, func() { _ = tracing.OfRequest(r) }); n != 0 {

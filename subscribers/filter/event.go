@@ -14,8 +14,8 @@ import (
 	"spendhook/events"
 )
 
-// Event is an event that expressions are evaluated on. Its metadata is decoded once,
-// when the first one needs it. It is not safe for concurrent use.
+// Event is an event for the evaluation of expressions. Its metadata is decoded once, when the
+// first expression needs it. It is not safe for concurrent use.
 type Event struct {
 	of     events.Event
 	values map[string]ref.Val // nil until it is decoded
@@ -75,7 +75,7 @@ var numbers = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Deco
 	}
 	number, err := parseDecimal(string(text))
 	if err != nil {
-		*v = types.WrapErr(err) // it fails only the expressions that look at it
+		*v = types.WrapErr(err) // only expressions that use the value fail
 		return nil
 	}
 	*v = number

@@ -29,7 +29,7 @@ const (
 	costLimit = 10_000
 )
 
-// environment is what expressions may name. It is made when it is first needed.
+// environment has the names that expressions may use. It is made on first use.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{
 		cel.Variable("id", cel.StringType),
@@ -49,7 +49,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 // Expression is a compiled filter. It is safe for concurrent use.
 type Expression struct{ program cel.Program }
 
-// Compile reads an expression. The error says where it is wrong, by line and column.
+// Compile compiles an expression. The error has the line and column of the mistake.
 func Compile(text string) (*Expression, error) {
 	if utf8.RuneCountInString(text) > maxLength {
 		return nil, fmt.Errorf("must be at most %d characters", maxLength)
@@ -77,8 +77,8 @@ func Compile(text string) (*Expression, error) {
 
 var errNotBool = errors.New("the filter is neither true nor false")
 
-// Matches evaluates the expression. It fails where the event has not what it names, and
-// beyond its cost limit.
+// Matches evaluates the expression. It fails when the event lacks a field that the expression
+// names, and when the evaluation exceeds the cost limit.
 func (x *Expression) Matches(e *Event) (bool, error) {
 	if err := e.decode(); err != nil {
 		return false, err

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/x509"
 	"net"
 	"testing"
 	"time"
@@ -10,10 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"spendhook/internal/devca"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -22,6 +21,7 @@ type bundle struct {
 	client  redis.UniversalClient
 	now     time.Time
 	store   *subscribers.Store
+	reader  *listing.Reader
 	company uuid.UUID
 }
 
@@ -32,6 +32,7 @@ func setup(t *testing.T) *bundle {
 	b.store = subscribers.NewStore(subscribers.StoreOptions{
 		Client: b.client, Now: func() time.Time { return b.now }, Keyring: sealtest.Keyring(),
 	})
+	b.reader = listing.New(b.client, sealtest.Keyring())
 	return b
 }
 
@@ -49,7 +50,7 @@ func (b *bundle) create(t *testing.T, url string) subscribers.Subscriber {
 // version is what a claim reads before the registry is asked.
 func (b *bundle) version(t *testing.T) int64 {
 	t.Helper()
-	v, err := b.store.Version(t.Context(), b.company)
+	v, err := b.reader.Version(t.Context(), b.company)
 	noErr(t, err)
 	return v
 }
@@ -75,15 +76,4 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		h(cmds)
 		return next(ctx, cmds)
 	}
-}
-
-func clientCertificate(t *testing.T, now time.Time) subscribers.CertificateInput {
-	t.Helper()
-	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(90*24*time.Hour))
-	noErr(t, err)
-	pair, err := ca.Issue(devca.Leaf{
-		Name: "client", Usage: x509.ExtKeyUsageClientAuth, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(60 * 24 * time.Hour),
-	})
-	noErr(t, err)
-	return subscribers.CertificateInput{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
 }

@@ -1,5 +1,5 @@
-// Package registry keeps copies of companies' subscribers in memory, for every event to be
-// matched with. A copy is only used for the version it was read with, so it is never stale.
+// Package registry keeps copies of companies' subscribers in memory for matching events. A copy
+// is used only for the version that it was read with, so it is never stale.
 package registry
 
 import (
@@ -13,9 +13,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/listing"
 )
 
-// loadTimeout bounds a load; it is shared, so no caller's context may end it.
+// loadTimeout bounds a load. Callers share loads, so no caller's context may end one.
 const loadTimeout = 10 * time.Second
 
 const defaultBytes = 192 << 20
@@ -23,7 +25,7 @@ const defaultBytes = 192 << 20
 // Registry keeps copies of the subscribers of the companies used last. It is safe for
 // concurrent use.
 type Registry struct {
-	store    *subscribers.Store
+	reader   *listing.Reader
 	maxBytes int64
 
 	mu     sync.Mutex // of what follows
@@ -39,25 +41,25 @@ type snapshot struct {
 	bytes       int64
 }
 
-// load is the reading of a company, which many may wait for.
+// load is one read of a company, which several callers may wait for.
 type load struct {
 	done     chan struct{} // closed once the rest is set
 	snapshot *snapshot     // nil after an err
 	err      error
 }
 
-// New returns an empty Registry of what store has; it does not talk to Redis yet. All
+// New returns an empty Registry of what reader reads; it does not talk to Redis yet. All
 // copies have maxBytes, nearly; 0 means 192 MiB.
-func New(store *subscribers.Store, maxBytes int64) *Registry {
+func New(reader *listing.Reader, maxBytes int64) *Registry {
 	if maxBytes == 0 {
 		maxBytes = defaultBytes
 	}
 	copies, _ := simplelru.NewLRU[uuid.UUID, *snapshot](math.MaxInt, nil) // fails only for a size < 1
-	return &Registry{store: store, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
+	return &Registry{reader: reader, maxBytes: maxBytes, copies: copies, loads: make(map[uuid.UUID]*load)}
 }
 
-// CompanyVersion is a company and the version of its subscribers that the claim of its
-// event has read, 0 when there was none.
+// CompanyVersion is a company and the version of its subscribers that a claim has read; 0 when
+// the company has none.
 type CompanyVersion struct {
 	Company uuid.UUID
 	Version int64
@@ -72,18 +74,18 @@ type Loaded struct {
 
 // Current returns all subscribers of a company as they are now; see SubscribersOf.
 func (r *Registry) Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error) {
-	version, err := r.store.Version(ctx, company)
+	version, err := r.reader.Version(ctx, company)
 	if err != nil {
 		return nil, err
 	}
 	return r.subscribers(ctx, company, version)
 }
 
-// List lists subscribers as subscribers.Store does. Those of one company are not read when
+// List lists subscribers as listing.Reader does. Those of one company are not read when
 // there is a copy of what they are now.
-func (r *Registry) List(ctx context.Context, f subscribers.Filter) ([]subscribers.Subscriber, int, error) {
+func (r *Registry) List(ctx context.Context, f listing.Filter) ([]subscribers.Subscriber, int, error) {
 	if f.Company == nil {
-		return r.store.List(ctx, f)
+		return r.reader.List(ctx, f)
 	}
 	all, err := r.Current(ctx, *f.Company)
 	if err != nil {
@@ -125,7 +127,7 @@ func (r *Registry) SubscribersOf(ctx context.Context, wanted ...CompanyVersion) 
 	return all
 }
 
-// copyOf is nil when there is no copy of that version.
+// copyOf returns the copy with the wanted version; nil when there is none.
 func (r *Registry) copyOf(w CompanyVersion) *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +137,8 @@ func (r *Registry) copyOf(w CompanyVersion) *snapshot {
 	return nil
 }
 
-// load answers the missing ones of wanted, by their index, and returns those for
-// which only an older version was found.
+// load fills in the missing companies, given by their index in wanted. It returns those for
+// which it found only an older version.
 func (r *Registry) load(ctx context.Context, wanted []CompanyVersion, missing []int, all []Loaded) (old []int) {
 	for n, l := range r.begin(ctx, wanted, missing) {
 		i := missing[n]
@@ -169,7 +171,7 @@ func (r *Registry) begin(ctx context.Context, wanted []CompanyVersion, missing [
 	return loads
 }
 
-// wait prefers what was loaded to the end of ctx.
+// wait waits for the load or the end of ctx. A completed load wins over an ended ctx.
 func (l *load) wait(ctx context.Context) Loaded {
 	select {
 	case <-l.done:
@@ -189,7 +191,7 @@ func (l *load) wait(ctx context.Context) Loaded {
 func (r *Registry) fetch(ctx context.Context, companies []uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	r.store.Load(ctx, companies, r.loaded)
+	r.reader.Load(ctx, companies, r.loaded)
 }
 
 // loaded ends the load of a company. Subscribers and version are from one reply,
@@ -210,8 +212,8 @@ func (r *Registry) loaded(company uuid.UUID, all []*subscribers.Subscriber, vers
 	close(l.done)
 }
 
-// keep puts a copy in place of the one that there may be, and drops those used
-// least until all fit.
+// keep stores a copy, in place of an older one, and drops the least recently used copies until
+// all fit.
 func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 	if before, ok := r.copies.Peek(company); ok {
 		r.bytes -= before.bytes
@@ -224,7 +226,7 @@ func (r *Registry) keep(company uuid.UUID, s *snapshot) {
 	}
 }
 
-// What a copy holds in memory besides its texts, in bytes.
+// Memory of a copy besides its texts, in bytes.
 const (
 	copyBytes        = 280 // the copy of a company itself
 	subscriberBytes  = 440
@@ -234,7 +236,7 @@ const (
 	filterBytes      = 64      // a compiled filter, for each of its characters
 )
 
-// sizeOf is nearly what a copy holds in memory, in bytes.
+// sizeOf estimates the memory of a copy, in bytes.
 func sizeOf(all []*subscribers.Subscriber) int64 {
 	n := copyBytes
 	for i, s := range all {
@@ -255,7 +257,7 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 	return int64(n)
 }
 
-func sizeOfCertificate(c *subscribers.Certificate) int {
+func sizeOfCertificate(c *certificate.Certificate) int {
 	n := certificateBytes
 	if c.TLS != nil {
 		for _, link := range c.TLS.Certificate {

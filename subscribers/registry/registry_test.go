@@ -18,13 +18,17 @@ import (
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
 	"spendhook/subscribers/subscriberstest"
+	"spendhook/subscribers/vault"
 )
 
 func TestRegistryFollowsEveryChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	expect := func(what string, want ...string) {
 		t.Helper()
 		all, err := r.subscribers(t.Context(), b.company, b.version(t))
@@ -50,8 +54,8 @@ func TestRegistryFollowsEveryChange(t *testing.T) {
 	noErr(t, err)
 	expect("one disabled", a)
 	noErr(t, b.store.RemoveEvent(t.Context(), b.company, a, "PAYMENT_PAID"))
-	expect("the other wants no more")
-	all, _, err := b.store.List(t.Context(), subscribers.Filter{Company: &b.company})
+	expect("the other lists other events")
+	all, _, err := b.reader.List(t.Context(), listing.Filter{Company: &b.company})
 	noErr(t, err)
 	for _, s := range all {
 		noErr(t, b.store.Delete(t.Context(), b.company, s.UUID))
@@ -65,17 +69,17 @@ func TestRegistryGivesSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.create(t, "https://example.com/")
-	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.reader, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	if got := all[0].LiveSecrets(b.now); len(got) != 1 || got[0] != s.Secrets[0].Key {
 		t.Errorf("%d secrets", len(got))
 	}
 }
 
-// With the version of the copy, the registry asks nobody and makes nothing.
-func TestACopyOfTheVersionIsFree(t *testing.T) { // not parallel: it counts allocations
+// With the version of the copy, the registry makes no round trip and no allocation.
+func TestCopyOfTheVersionCostsNothing(t *testing.T) { // not parallel: it counts allocations
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	b.create(t, "https://example.com/")
 	v := b.version(t)
 	_, err := r.subscribers(t.Context(), b.company, v)
@@ -136,7 +140,7 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 200, 1)
-	loads, r := b.loadsOf(), New(b.store, 0)
+	loads, r := b.loadsOf(), New(b.reader, 0)
 	expect := func(what string, wanted []CompanyVersion, want ...int) {
 		t.Helper()
 		for i, loaded := range r.SubscribersOf(t.Context(), wanted...) {
@@ -167,25 +171,25 @@ func TestMissingCompaniesAreLoadedTogether(t *testing.T) {
 
 func (b *bundle) all(t *testing.T) []*subscribers.Subscriber {
 	t.Helper()
-	all, err := New(b.store, 0).subscribers(t.Context(), b.company, b.version(t))
+	all, err := New(b.reader, 0).subscribers(t.Context(), b.company, b.version(t))
 	noErr(t, err)
 	return all
 }
 
-// What cannot be read of one company leaves the others alone, and what is
-// damaged of one subscriber leaves alone the others of its company.
-func TestWhatIsDamagedFailsAlone(t *testing.T) {
+// A company that cannot be read does not affect others. A damaged subscriber does not affect
+// the others of its company.
+func TestDamagedSubscriberFailsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 4, 2)
 	unreadable, certificate, record := wanted[1], wanted[2], wanted[3]
-	noErr(t, b.client.Set(t.Context(), subscriberstest.CompanyKey(unreadable.Company), "x", 0).Err())
-	noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
+	noErr(t, b.client.Set(t.Context(), layout.CompanyKey(unreadable.Company), "x", 0).Err())
+	noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(certificate.Company), "c", `{"chain":"nothing"}`).Err())
 	b.company = record.Company
 	damaged := b.all(t)[0]
 	for _, raw := range []string{`{"secrets":[{"key":"hunter2`, `{}`, `null`, ""} {
-		noErr(t, b.client.HSet(t.Context(), subscriberstest.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
-		all := New(b.store, 0).SubscribersOf(t.Context(), wanted...)
+		noErr(t, b.client.HSet(t.Context(), layout.CompanyKey(record.Company), damaged.UUID.String(), raw).Err())
+		all := New(b.reader, 0).SubscribersOf(t.Context(), wanted...)
 		usable := make([]int, len(wanted))
 		for i, loaded := range all {
 			if (loaded.Err != nil) != (wanted[i] == unreadable) {
@@ -201,7 +205,7 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 			t.Errorf("with %q: %v usable, want %v", raw, usable, want)
 		}
 		i := slices.IndexFunc(all[3].Subscribers, func(s *subscribers.Subscriber) bool { return s.UUID == damaged.UUID })
-		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), subscribers.ErrLocked) {
+		if i < 0 || !all[3].Subscribers[i].Enabled || !errors.Is(all[3].Subscribers[i].Unusable(), vault.ErrLocked) {
 			t.Fatalf("with %q: the damaged one is %d of %d", raw, i, len(all[3].Subscribers))
 		}
 		if err := all[3].Subscribers[i].Unusable(); strings.Contains(err.Error(), "hunter2") {
@@ -209,7 +213,7 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 		}
 	}
 
-	items, total, err := b.store.List(t.Context(), subscribers.Filter{Company: &record.Company})
+	items, total, err := b.reader.List(t.Context(), listing.Filter{Company: &record.Company})
 	noErr(t, err)
 	if len(items) != 1 || total != 2 {
 		t.Errorf("%d of %d listed, want 1 of 2", len(items), total)
@@ -218,7 +222,7 @@ func TestWhatIsDamagedFailsAlone(t *testing.T) {
 	b.create(t, damaged.CallbackURL)
 }
 
-// The bound is on what the heap really holds.
+// The bound limits the growth of the heap.
 func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures the heap
 	const limit = 2 << 20
 	for what, test := range map[string]struct {
@@ -232,15 +236,16 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			b := setup(t)
 			wanted := b.companies(t, test.companies, test.subscribers)
 			if test.certificate {
-				certificate := clientCertificate(t, b.now)
+				certificates := certificate.New(b.client, sealtest.Keyring(), func() time.Time { return b.now })
+				in := subscriberstest.ClientCertificate(t, b.now)
 				for i, w := range wanted {
-					_, err := b.store.SetCertificate(t.Context(), w.Company, certificate)
+					_, err := certificates.Set(t.Context(), w.Company, in)
 					noErr(t, err)
 					b.company = w.Company
 					wanted[i].Version = b.version(t)
 				}
 			}
-			r := New(b.store, limit)
+			r := New(b.reader, limit)
 			loads, before := b.loadsOf(), heapInUse()
 			for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
 				noErr(t, loaded.Err)
@@ -267,11 +272,11 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 	}
 }
 
-func TestACompanyLoadedAgainTakesNoMoreRoom(t *testing.T) {
+func TestReloadedCompanyReplacesItsCopy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	wanted := b.companies(t, 2, 1)
-	r := New(b.store, 16<<10)
+	r := New(b.reader, 16<<10)
 	again := wanted[1]
 	again.Version++ // never found
 	r.SubscribersOf(t.Context(), wanted...)
@@ -292,11 +297,11 @@ func heapInUse() int {
 	return int(m.HeapAlloc)
 }
 
-// Invariant 7: what was answered before the version was read is in the copy.
+// Invariant 7: a change that was answered before the version was read is in the copy.
 func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	var wg sync.WaitGroup
 	for w := range 6 {
 		wg.Go(func() {
@@ -323,7 +328,7 @@ func TestRegistrySeesEveryAnsweredChange(t *testing.T) {
 
 func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string {
 	t.Helper()
-	v, err := b.store.Version(t.Context(), b.company)
+	v, err := b.reader.Version(t.Context(), b.company)
 	if err != nil {
 		t.Error(err)
 	}
@@ -339,13 +344,13 @@ func (b *bundle) registeredName(t *testing.T, r *Registry, id uuid.UUID) string 
 	return "(none)"
 }
 
-// A copy from the future of a restored backup is not kept for its version.
+// After a restore from a backup, a copy with a newer version is not used.
 func TestRegistryFollowsARestoredBackup(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	s := b.create(t, "https://example.com/")
-	key := subscriberstest.CompanyKey(b.company)
+	key := layout.CompanyKey(b.company)
 	backup, old := b.client.HGetAll(t.Context(), key).Val(), b.version(t)
 	_, err := b.store.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Name: new("Lost")})
 	noErr(t, err)
@@ -366,7 +371,7 @@ func BenchmarkLoadOf100Subscribers(bench *testing.B) {
 			bench.Fatal(err)
 		}
 	}
-	r := New(b.store, 0)
+	r := New(b.reader, 0)
 	for version := int64(1); bench.Loop(); version++ {
 		if _, err := r.subscribers(bench.Context(), b.company, version); err != nil {
 			bench.Fatal(err)
@@ -400,7 +405,7 @@ func TestCancelledCallerDoesNotSpoilASharedLoad(t *testing.T) {
 			}
 			return ctx.Err()
 		}})
-		r := New(subscribers.NewStore(subscribers.StoreOptions{Client: client, Keyring: sealtest.Keyring()}), 0)
+		r := New(listing.New(client, sealtest.Keyring()), 0)
 		company, errs := uuid.New(), make([]error, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		for i, ctx := range []context.Context{ctx, t.Context()} {

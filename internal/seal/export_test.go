@@ -1,4 +1,0 @@
-package seal
-
-// Stale is isStale, for tests.
-func (r *Keyring) Stale(value string) bool { return r.isStale(value) }

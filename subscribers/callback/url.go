@@ -1,0 +1,179 @@
+// Package callback is the rules for where a subscriber is called and with what: its URL and
+// the headers that are sent with every delivery. Nothing here talks to Redis.
+package callback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+
+	"spendhook/internal/invalid"
+)
+
+const maxURL = 2048 // bytes
+
+// Policy says which callback URLs may be set.
+type Policy struct {
+	AllowHTTP bool // also plain http
+	// Resolve checks the host of a URL, without port, when the URL is set. An error refuses the
+	// URL (code CALLBACK_URL_REFUSED). nil accepts every host.
+	Resolve func(ctx context.Context, host string) error
+}
+
+// Any is for URLs that are looked up: they may have been set under another policy.
+var Any = Policy{AllowHTTP: true}
+
+// Normalize returns raw with its scheme and host in lower case, the host in
+// its ASCII form (punycode), "/" for an empty path, and without default port, empty
+// query and fragment. It adds to problems, on callbackUrl, what is not an absolute https URL
+// (http only with AllowHTTP) of at most 2,048 bytes, or has user information,
+// white space or control characters. Normalising twice changes nothing.
+func (p Policy) Normalize(problems *invalid.Error, raw string) string {
+	if raw == "" {
+		problems.Add("callbackUrl", "REQUIRED", "is required")
+		return ""
+	}
+	normal, err := p.parse(raw)
+	switch {
+	case len(raw) > maxURL || len(normal) > maxURL:
+		problems.Add("callbackUrl", "TOO_LONG", "must be at most %d bytes", maxURL)
+		return ""
+	case err != nil:
+		problems.Add("callbackUrl", "INVALID", "%v", err)
+		return ""
+	}
+	return normal
+}
+
+// parse never repeats raw in its errors: it may hold a password.
+func (p Policy) parse(raw string) (string, error) {
+	if len(raw) > maxURL || !utf8.ValidString(raw) || strings.ContainsFunc(raw, spaceOrControl) {
+		return "", errors.New("must have no white space or control characters")
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return "", errors.New("must be an absolute URL with a host")
+	case u.Scheme != "https" && (u.Scheme != "http" || !p.AllowHTTP):
+		return "", errors.New("must start with https://")
+	case u.User != nil:
+		return "", errors.New("must not carry a user name or password")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	u.RawQuery, u.ForceQuery = escapeQuery(u.RawQuery), false
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	u.Host, err = normalizeHost(u)
+	return u.String(), err
+}
+
+func spaceOrControl(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+
+// escapeQuery percent-encodes characters that are not ASCII, as net/url does for the path.
+func escapeQuery(query string) string {
+	var b strings.Builder
+	for _, c := range []byte(query) {
+		if c < utf8.RuneSelf {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// normalizeHost returns the host and, unless it is the scheme's default, port.
+func normalizeHost(u *url.URL) (string, error) {
+	host, err := normalizeName(u.Hostname())
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if u.Port() == "" {
+		return host, nil
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	switch {
+	case err != nil || port == 0:
+		return "", errors.New("must have a port of 1 to 65535")
+	case u.Scheme == "https" && port == 443, u.Scheme == "http" && port == 80:
+		return host, nil
+	}
+	return host + ":" + strconv.FormatUint(port, 10), nil
+}
+
+var (
+	errHost = errors.New("must have a valid host name or IP address")
+
+	// Hyphens and underscores stand in real names where IDNA's strict rules
+	// refuse them; hostName says what is left.
+	toASCII = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.CheckHyphens(false), idna.StrictDomainName(false))
+
+	hostName = regexp.MustCompile(`^([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}$`)
+
+	// A name ending in a number is an IPv4 address to many resolvers, also as
+	// 0x7f.1 or 2130706433 (WHATWG URL, "ends in a number").
+	numeric = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
+)
+
+func normalizeName(host string) (string, error) {
+	if strings.Contains(host, ":") {
+		return normalizeAddr(host)
+	}
+	host, err := toASCII.ToASCII(host)
+	if err != nil {
+		return "", errHost
+	}
+	if again, err := toASCII.ToASCII(host); err != nil || again != host { // punycode of what no name may hold
+		return "", errHost
+	}
+	host = strings.TrimSuffix(host, ".")
+	switch {
+	case len(host) > 253 || !hostName.MatchString(host):
+		return "", errHost
+	case numeric.MatchString(host):
+		return normalizeAddr(host)
+	}
+	return host, nil
+}
+
+func normalizeAddr(host string) (string, error) {
+	addr, err := netip.ParseAddr(host)
+	if err != nil || addr.Zone() != "" {
+		return "", errHost
+	}
+	return addr.String(), nil
+}
+
+// Judge asks Resolve about the host of a normalised URL. An *invalid.Error refuses it.
+func (p Policy) Judge(ctx context.Context, normal string) error {
+	if p.Resolve == nil {
+		return nil
+	}
+	u, err := url.Parse(normal)
+	if err != nil {
+		return err
+	}
+	err = p.Resolve(ctx, u.Hostname())
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("resolve callback URL: %w", err)
+	}
+	var refused invalid.Error
+	refused.Add("callbackUrl", "CALLBACK_URL_REFUSED", "its host is not, or does not resolve to, a public address")
+	return refused.OrNil()
+}

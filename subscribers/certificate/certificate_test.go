@@ -1,0 +1,231 @@
+package certificate_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/uuid"
+
+	"spendhook/internal/clientcert"
+	"spendhook/internal/devca"
+	"spendhook/internal/partition"
+	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/layout"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
+	"spendhook/subscribers/subscriberstest"
+)
+
+func issue(t *testing.T, ca *devca.Authority, leaf devca.Leaf) certificate.Input {
+	t.Helper()
+	if leaf.Usage == 0 {
+		leaf.Usage = x509.ExtKeyUsageClientAuth
+	}
+	pair, err := ca.Issue(leaf)
+	noErr(t, err)
+	return certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)}
+}
+
+func TestACertificateIsKeptAndReadWithoutItsKeyInClear(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	in := subscriberstest.ClientCertificate(t, today())
+	set, err := b.store.Set(t.Context(), b.company, in)
+	noErr(t, err)
+	read, err := b.store.Get(t.Context(), b.company)
+	noErr(t, err)
+	if diff := cmp.Diff(set, read, cmpopts.IgnoreFields(certificate.Certificate{}, "TLS")); diff != "" {
+		t.Errorf("(-set +read):\n%s", diff)
+	}
+	block, _ := pem.Decode([]byte(in.Chain))
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	noErr(t, err)
+	if read.Subject != "CN=client" || read.Issuer != "CN=test" || read.Thumbprint != clientcert.Thumbprint(leaf) || !read.NotAfter.Equal(leaf.NotAfter) {
+		t.Errorf("read %+v", read)
+	}
+	if !read.TLS.PrivateKey.(*ecdsa.PrivateKey).Equal(set.TLS.PrivateKey) {
+		t.Error("another key was read")
+	}
+	raw := b.client.HGet(t.Context(), layout.CompanyKey(b.company), layout.CertificateField).Val()
+	if body := strings.Split(in.PrivateKey, "\n")[1]; raw == "" || strings.Contains(raw, body[:20]) {
+		t.Errorf("stored in clear: %s", raw)
+	}
+}
+
+func TestRegistryReturnsThePresentCertificate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create(t, "https://example.com/")
+	other := *b
+	other.company = uuid.New()
+	other.create(t, "https://example.com/")
+	copies := registry.New(b.lists(), 0)
+	thumbprint := func(b *bundle) string {
+		matched, err := copies.Current(t.Context(), b.company)
+		noErr(t, err)
+		if matched[0].Certificate == nil {
+			return ""
+		}
+		return matched[0].Certificate.Thumbprint
+	}
+	if got := thumbprint(b); got != "" {
+		t.Errorf("a certificate from nowhere: %s", got)
+	}
+	for range 2 {
+		c, err := b.store.Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, today()))
+		noErr(t, err)
+		if got := thumbprint(b); got != c.Thumbprint {
+			t.Errorf("%q, want the one that was set", got)
+		}
+	}
+	if got := thumbprint(&other); got != "" {
+		t.Errorf("another company has it too")
+	}
+	noErr(t, b.store.Remove(t.Context(), b.company))
+	if got := thumbprint(b); got != "" {
+		t.Errorf("%q after it was removed", got)
+	}
+	wantErr(t, b.store.Remove(t.Context(), b.company), certificate.ErrNotFound)
+	_, err := b.store.Get(t.Context(), b.company)
+	wantErr(t, err, certificate.ErrNotFound)
+}
+
+// A certificate may be set before the company's first subscriber, and stays after its last.
+// When both are removed, the Redis key expires after a while.
+func TestCertificateIsKeptWithoutSubscribers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	life := func() time.Duration { return b.client.PTTL(t.Context(), layout.CompanyKey(b.company)).Val() }
+	set := func() {
+		_, err := b.store.Set(t.Context(), b.company, subscriberstest.ClientCertificate(t, today()))
+		noErr(t, err)
+	}
+	set()
+	s := b.create(t, "https://example.com/")
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
+	if life() != -1 {
+		t.Errorf("the certificate expires in %v", life())
+	}
+	_, err := b.store.Get(t.Context(), b.company)
+	noErr(t, err)
+	noErr(t, b.store.Remove(t.Context(), b.company))
+	if life() <= 0 {
+		t.Error("the key has no content and does not expire")
+	}
+	set()
+	if life() != -1 {
+		t.Error("a new certificate expires with the old version")
+	}
+	items, n, err := b.lists().List(t.Context(), listing.Filter{Company: &b.company})
+	noErr(t, err)
+	if len(items) != 0 || n != 0 {
+		t.Errorf("listed %d of %d", len(items), n)
+	}
+}
+
+func TestBadCertificatesAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	now := today()
+	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
+	noErr(t, err)
+	leaf := devca.Leaf{Name: "client", NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Minute)}
+	good, other := issue(t, ca, leaf), issue(t, ca, leaf)
+	with := func(chain, key string) certificate.Input {
+		return certificate.Input{Chain: chain, PrivateKey: key}
+	}
+	late, early, server := leaf, leaf, leaf
+	late.NotAfter, early.NotBefore, server.Usage = now, now.Add(time.Second), x509.ExtKeyUsageServerAuth
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	noErr(t, err)
+	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
+	noErr(t, err)
+	sec1, err := x509.MarshalECPrivateKey(p224)
+	noErr(t, err)
+
+	for name, test := range map[string]struct {
+		in   certificate.Input
+		want string
+	}{
+		"nothing":           {with("", ""), "certificateChain REQUIRED, privateKey REQUIRED"},
+		"no PEM":            {with("hello", "world"), "certificateChain INVALID, privateKey INVALID"},
+		"the key as chain":  {with(good.PrivateKey, good.PrivateKey), "certificateChain INVALID"},
+		"the chain as key":  {with(good.Chain, good.Chain), "privateKey INVALID"},
+		"key in the chain":  {with(good.Chain+good.PrivateKey, good.PrivateKey), "certificateChain INVALID"},
+		"text in the chain": {with(good.Chain+"hello", good.PrivateKey), "certificateChain INVALID"},
+		"two keys":          {with(good.Chain, good.PrivateKey+other.PrivateKey), "privateKey INVALID"},
+		"another's key":     {with(good.Chain, other.PrivateKey), "privateKey MISMATCH"},
+		"no chain":          {with(good.Chain+other.Chain, good.PrivateKey), "certificateChain INVALID"},
+		"expired":           {issue(t, ca, late), "certificateChain EXPIRED"},
+		"not yet valid":     {issue(t, ca, early), "certificateChain NOT_YET_VALID"},
+		"for servers":       {issue(t, ca, server), "certificateChain INVALID"},
+		"encrypted":         {with(good.Chain, pemOf("ENCRYPTED PRIVATE KEY", []byte{1})), "privateKey INVALID"},
+		"not PKCS 8":        {with(good.Chain, pemOf("EC PRIVATE KEY", sec1)), "privateKey INVALID"},
+		"a damaged key":     {with(good.Chain, pemOf("PRIVATE KEY", sec1)), "privateKey INVALID"},
+		"a weak key":        {with(good.Chain, pkcs8(t, weak)), "privateKey INVALID"},
+		"a damaged link":    {with(good.Chain+pemOf("CERTIFICATE", []byte{1}), good.PrivateKey), "certificateChain INVALID"},
+		"a very long chain": {with(good.Chain+strings.Repeat("\n", 33<<10), good.PrivateKey), "certificateChain TOO_LONG"},
+		"a very long key":   {with(good.Chain, good.PrivateKey+strings.Repeat("\n", 17<<10)), "privateKey TOO_LONG"},
+		"too many links":    {with(strings.Repeat(good.Chain, 11), good.PrivateKey), "certificateChain TOO_MANY"},
+	} {
+		_, err := b.store.Set(t.Context(), b.company, test.in)
+		if got := codes(t, err); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+		if lines := strings.Split(test.in.PrivateKey, "\n"); len(lines) > 1 && len(lines[1]) > 20 && strings.Contains(err.Error(), lines[1][:20]) {
+			t.Errorf("%s: the error repeats the key", name)
+		}
+	}
+	if n := b.client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
+	}
+	withCA := with(good.Chain+string(ca.PEM()), good.PrivateKey)
+	if _, err := b.store.Set(t.Context(), b.company, withCA); err != nil {
+		t.Errorf("a chain with its authority: %v", err)
+	}
+}
+
+func pemOf(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+func pkcs8(t *testing.T, key any) string {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	noErr(t, err)
+	return pemOf("PRIVATE KEY", der)
+}
+
+func TestExpiringCertificatesAreFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	now := today()
+	ca, err := devca.New("test", now.Add(-time.Hour), now.Add(time.Hour))
+	noErr(t, err)
+	companies := make([]uuid.UUID, 4)
+	for i := range companies {
+		companies[i] = uuid.New()
+		end := now.Add(time.Duration(i+1) * 24 * time.Hour)
+		_, err := b.store.Set(t.Context(), companies[i], issue(t, ca, devca.Leaf{Name: "c", NotBefore: now.Add(-time.Hour), NotAfter: end}))
+		noErr(t, err)
+	}
+	noErr(t, b.store.Remove(t.Context(), companies[0]))
+	some, counts, err := b.store.ExpiringBefore(t.Context(), now.Add(3*24*time.Hour))
+	noErr(t, err)
+	n := int64(0)
+	for _, of := range counts {
+		n += of
+	}
+	if n != 1 || counts[partition.Of(companies[1])] != 1 || len(some) != 1 || some[0].Company != companies[1] || !some[0].NotAfter.Equal(now.Add(2*24*time.Hour)) {
+		t.Errorf("%d: %+v", n, some)
+	}
+}

@@ -1,0 +1,7 @@
+package health
+
+// The states of health.
+const (
+	StateHealthy = stateHealthy
+	StateFailing = stateFailing
+)

@@ -1,0 +1,92 @@
+// Package health keeps how the endpoints of subscribers do: their failures in a row, whether
+// they are paused, and what changed lately.
+package health
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// The states of Health; there are no others.
+const (
+	stateHealthy = "healthy"
+	stateFailing = "failing"
+)
+
+// Health is how a subscriber's endpoint does, whether the subscriber is enabled or not.
+// FailingSince is the first failure since the last success; nil when there is none.
+// PausedAt is nil while it is not paused, and PausedReason then empty.
+type Health struct {
+	State                       string // healthy or failing
+	FailingSince, LastSuccessAt *time.Time
+	ConsecutiveFailures         int64
+	PausedAt                    *time.Time
+	PausedReason                string // MANUAL or DEAD
+}
+
+// Sample summarises attempts to an endpoint: whether any succeeded, and how many failed after
+// the last success (without a success: all failures).
+type Sample struct {
+	Company, Subscriber uuid.UUID
+	Success             bool
+	TrailingFailures    int
+	At                  time.Time
+}
+
+// Policy says when an endpoint is failing and when it is given up.
+type Policy struct {
+	FailingAfter int           // failures in a row; 0 means 4
+	DisableAfter time.Duration // since the first of them; 0 means 5 days
+}
+
+// Kind says what a sample changed.
+type Kind string
+
+// The kinds of a Transition; there are no others.
+const (
+	None      Kind = "none"
+	Failing   Kind = "failing"   // the FailingAfter-th failure in a row
+	Recovered Kind = "recovered" // the first success after TransitionFailing
+	Expired   Kind = "expired"   // failing for DisableAfter: disable it
+)
+
+// Transition is what one sample did to the health of a subscriber.
+type Transition struct {
+	Company, Subscriber uuid.UUID
+	Kind                Kind
+	Health              Health
+	Err                 error // why the sample may not have counted; then Kind is None
+}
+
+func (sample Sample) transition(reply []string, err error) Transition {
+	t := Transition{Company: sample.Company, Subscriber: sample.Subscriber, Kind: None}
+	if err == nil && len(reply) != 5 {
+		err = fmt.Errorf("%d values in the reply", len(reply))
+	}
+	if err != nil {
+		t.Err = fmt.Errorf("record health: %w", err)
+		return t
+	}
+	t.Kind, t.Health = Kind(reply[0]), newHealth(reply[1], reply[2], reply[3], reply[4])
+	return t
+}
+
+// newHealth reads record.lua's texts; "" is what was never seen.
+func newHealth(state, fails, since, last string) Health {
+	if state == "" {
+		state = stateHealthy
+	}
+	count, _ := strconv.ParseInt(fails, 10, 64)
+	return Health{State: state, ConsecutiveFailures: count, FailingSince: parseMillis(since), LastSuccessAt: parseMillis(last)}
+}
+
+func parseMillis(text string) *time.Time {
+	ms, _ := strconv.ParseInt(text, 10, 64)
+	if ms == 0 {
+		return nil
+	}
+	return new(time.UnixMilli(ms).UTC())
+}

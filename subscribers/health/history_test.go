@@ -1,0 +1,111 @@
+package health_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/workqueue/queues"
+	"spendhook/subscribers"
+)
+
+func (b *bundle) history(t *testing.T, s subscribers.Subscriber) (words []string) {
+	t.Helper()
+	all, err := b.store.History(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	for _, c := range all {
+		words = append(words, c.What)
+	}
+	return words
+}
+
+func (b *bundle) turn(t *testing.T, s subscribers.Subscriber, enabled bool) {
+	t.Helper()
+	_, err := b.subscribers.Update(t.Context(), b.company, s.UUID, subscribers.Settings{Enabled: &enabled})
+	noErr(t, err)
+}
+
+// TestHistoryOverALifetime: each change is kept once, in order. The history is deleted with the
+// subscriber.
+func TestHistoryOverALifetime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, other := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b")
+	b.record(t, b.sample(s, false, 4))
+	b.record(t, b.sample(s, false, 1))
+	b.record(t, b.sample(s, true, 0))
+	for range 2 { // the second time changes nothing
+		noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
+	}
+	for range 2 {
+		noErr(t, b.subscribers.Resume(t.Context(), b.company, s.UUID))
+	}
+	for _, enabled := range []bool{false, false, true, true} {
+		b.turn(t, s, enabled)
+	}
+	want := []string{"failing", "recovered", "paused", "resumed", "disabled", "enabled"}
+	if got := b.history(t, s); !slices.Equal(got, want) {
+		t.Errorf("history %v, want %v", got, want)
+	}
+	if got := b.history(t, other); got != nil {
+		t.Errorf("the other's: %v", got)
+	}
+	all, err := b.store.History(t.Context(), b.company, s.UUID)
+	noErr(t, err)
+	if !all[0].At.Equal(b.clock.Now()) || !all[5].At.Equal(b.clock.Now()) || time.Since(all[2].At).Abs() > time.Hour { // a pause is timed by Redis
+		t.Errorf("times: %+v", all)
+	}
+	for range 40 {
+		b.turn(t, s, false)
+		b.turn(t, s, true)
+	}
+	if n := len(b.history(t, s)); n != 50 {
+		t.Errorf("%d changes are kept", n)
+	}
+	noErr(t, b.subscribers.Pause(t.Context(), b.company, s.UUID))
+	key := queues.ChangesKey(b.company, s.UUID)
+	if life := b.client.TTL(t.Context(), key).Val(); life <= 7*24*time.Hour || life > 9*24*time.Hour {
+		t.Errorf("the history expires in %v", life)
+	}
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, s.UUID))
+	if n := b.client.Exists(t.Context(), key).Val(); n != 0 {
+		t.Error("the history exists after the subscriber was deleted")
+	}
+}
+
+// TestTroubledListsFailingAndPaused subscribers, until they recover or are resumed.
+func TestTroubledListsFailingAndPaused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, other := b.create(t, "https://example.com/a"), b.create(t, "https://example.com/b")
+	is := func(what string, fail, pause []uuid.UUID) {
+		t.Helper()
+		failing, paused, err := b.store.Troubled(t.Context(), b.company)
+		noErr(t, err)
+		if !slices.Equal(failing, fail) || !slices.Equal(paused, pause) {
+			t.Errorf("%s: failing %v, paused %v", what, failing, paused)
+		}
+	}
+	is("at first", nil, nil)
+	b.record(t, b.sample(s, false, 3))
+	is("nearly failing", nil, nil)
+	b.record(t, b.sample(s, false, 1))
+	noErr(t, b.subscribers.Pause(t.Context(), b.company, other.UUID))
+	is("one of each", []uuid.UUID{s.UUID}, []uuid.UUID{other.UUID})
+	b.record(t, b.sample(s, true, 0))
+	noErr(t, b.subscribers.Resume(t.Context(), b.company, other.UUID))
+	is("both are well", nil, nil)
+
+	b.record(t, b.sample(s, false, 4), b.sample(other, false, 4))
+	b.turn(t, s, false)
+	b.turn(t, s, true)
+	is("enabled anew", []uuid.UUID{other.UUID}, nil)
+	noErr(t, b.subscribers.Pause(t.Context(), b.company, other.UUID))
+	noErr(t, b.subscribers.Delete(t.Context(), b.company, other.UUID))
+	is("deleted", nil, nil)
+	b.record(t, b.sample(s, false, 4))
+	b.clock.advance(91 * 24 * time.Hour)
+	is("when its health is forgotten", nil, nil)
+}

@@ -1,0 +1,190 @@
+package listing_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"spendhook/subscribers"
+	"spendhook/subscribers/listing"
+	"spendhook/subscribers/registry"
+)
+
+func names(all []subscribers.Subscriber) []string {
+	list := make([]string, len(all))
+	for i, s := range all {
+		list[i] = s.Name
+	}
+	return list
+}
+
+func TestListFilters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := map[string]subscribers.Subscriber{}
+	for _, in := range []subscribers.Settings{
+		{Name: new("Payments"), CallbackURL: new("https://a.example/"), Events: new([]string{"A", "B"})},
+		{Name: new("payouts"), CallbackURL: new("https://b.example/"), Events: new([]string{"B"}), Enabled: new(false)},
+		{Name: new("CARDS ÄÖ"), CallbackURL: new("https://c.example/"), Events: new([]string{"C"})},
+	} {
+		s, err := b.store.Create(t.Context(), b.company, in)
+		noErr(t, err)
+		made[*in.Name] = s
+		b.clock.advance(time.Second)
+	}
+	id, unknown, copies := made["payouts"].UUID, uuid.New(), registry.New(b.reader, 0)
+	for _, c := range []struct {
+		name   string
+		filter listing.Filter
+		want   []string
+	}{
+		{"all, oldest first", listing.Filter{}, []string{"Payments", "payouts", "CARDS ÄÖ"}},
+		{"part of a name in any case", listing.Filter{Name: "PAY"}, []string{"Payments", "payouts"}},
+		{"part of a name beyond ASCII", listing.Filter{Name: "äö"}, []string{"CARDS ÄÖ"}},
+		{"URL, normalised", listing.Filter{CallbackURL: "HTTPS://A.example:443/#x"}, []string{"Payments"}},
+		{"URL is not a prefix", listing.Filter{CallbackURL: "https://a.exampl"}, nil},
+		{"enabled", listing.Filter{Enabled: new(true)}, []string{"Payments", "CARDS ÄÖ"}},
+		{"disabled", listing.Filter{Enabled: new(false)}, []string{"payouts"}},
+		{"any of the events", listing.Filter{Events: []string{"A", "C"}}, []string{"Payments", "CARDS ÄÖ"}},
+		{"uuid", listing.Filter{UUID: &id}, []string{"payouts"}},
+		{"among", listing.Filter{Among: map[uuid.UUID]bool{id: true, unknown: true}}, []string{"payouts"}},
+		{"among none", listing.Filter{Among: map[uuid.UUID]bool{}}, nil},
+		{"unknown uuid", listing.Filter{UUID: &unknown}, nil},
+		{"all must hold", listing.Filter{Name: "pay", Events: []string{"A"}}, []string{"Payments"}},
+		{"unknown company", listing.Filter{Company: &unknown}, nil},
+	} {
+		for _, company := range []*uuid.UUID{&b.company, nil} {
+			f := c.filter
+			if f.Company == nil {
+				f.Company = company
+			}
+			for by, list := range map[string]func(context.Context, listing.Filter) ([]subscribers.Subscriber, int, error){
+				"store": b.reader.List, "registry": copies.List,
+			} {
+				got, total, err := list(t.Context(), f)
+				noErr(t, err)
+				if !slices.Equal(names(got), c.want) || total != len(c.want) {
+					t.Errorf("%s (company %v, %s): %q of %d, want %q", c.name, company != nil, by, names(got), total, c.want)
+				}
+			}
+		}
+	}
+}
+
+func TestListShowsNoSecrets(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create(t, "https://example.com/")
+	all, _, err := b.reader.List(t.Context(), listing.Filter{})
+	noErr(t, err)
+	if len(all) != 1 || all[0].Secrets != nil {
+		t.Errorf("listed %d with secrets %v", len(all), all[0].Secrets)
+	}
+	copies := registry.New(b.reader, 0)
+	all, _, err = copies.List(t.Context(), listing.Filter{Company: &b.company})
+	noErr(t, err)
+	if len(all) != 1 || all[0].Secrets != nil {
+		t.Errorf("copies: listed %d with secrets %v", len(all), all[0].Secrets)
+	}
+	kept, err := copies.Current(t.Context(), b.company)
+	noErr(t, err)
+	if len(kept) != 1 || len(kept[0].Secrets) != 1 {
+		t.Error("a list took the secrets of the copies")
+	}
+}
+
+// Over many companies the pages are disjoint, complete and the same each time.
+func TestPagesCoverAllCompaniesOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const companies, each, size = 90, 3, 7
+	for c := range companies {
+		b.company = uuid.New()
+		for i := range each {
+			b.create(t, fmt.Sprintf("https://example.com/%d/%d", c, i))
+		}
+	}
+	for _, f := range []listing.Filter{{}, {Events: []string{"PAYMENT_PAID"}}} {
+		seen := map[uuid.UUID]bool{}
+		for page := 0; ; page++ {
+			f.Page, f.Size = page, size
+			items := listTwice(t, b, f, companies*each)
+			for _, s := range items {
+				seen[s.UUID] = true
+			}
+			if len(items) < size {
+				break
+			}
+		}
+		if len(seen) != companies*each {
+			t.Errorf("%+v: %d subscribers on all pages, want %d", f, len(seen), companies*each)
+		}
+	}
+}
+
+func listTwice(t *testing.T, b *bundle, f listing.Filter, wantTotal int) []subscribers.Subscriber {
+	t.Helper()
+	first, total, err := b.reader.List(t.Context(), f)
+	noErr(t, err)
+	again, _, err := b.reader.List(t.Context(), f)
+	noErr(t, err)
+	same := slices.EqualFunc(first, again, func(a, b subscribers.Subscriber) bool { return a.UUID == b.UUID })
+	if total != wantTotal || !same {
+		t.Fatalf("page %d: total %d, want %d; the same twice: %v", f.Page, total, wantTotal, same)
+	}
+	return first
+}
+
+func TestListPaging(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 25 {
+		b.create(t, fmt.Sprintf("https://example.com/%d", i))
+	}
+	for _, c := range []struct{ page, size, want int }{
+		{0, 0, 20}, {1, 0, 5}, {0, 100, 25}, {2, 10, 5}, {3, 10, 0}, {1 << 62, 100, 0},
+	} {
+		for _, company := range []*uuid.UUID{&b.company, nil} {
+			items, total, err := b.reader.List(t.Context(), listing.Filter{Company: company, Page: c.page, Size: c.size})
+			noErr(t, err)
+			if len(items) != c.want || total != 25 {
+				t.Errorf("page %d of %d: %d of %d, want %d of 25", c.page, c.size, len(items), total, c.want)
+			}
+		}
+	}
+	for _, f := range []listing.Filter{{Page: -1}, {Size: -1}, {CallbackURL: "nonsense"}} {
+		_, _, err := b.reader.List(t.Context(), f)
+		wantInvalid(t, err)
+	}
+}
+
+// A page without filters reads only the companies that it shows, and counts the others.
+func TestPlainPageReadsOnlyWhatItShows(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 60 {
+		b.company = uuid.New()
+		b.create(t, "https://example.com/1")
+		b.create(t, "https://example.com/2")
+	}
+	var reads atomic.Int64
+	b.client.AddHook(hook(func(cmd redis.Cmder) {
+		if cmd.Name() == "hgetall" {
+			reads.Add(1)
+		}
+	}))
+	for _, page := range []int{0, 5, 11} {
+		reads.Store(0)
+		items, total, err := b.reader.List(t.Context(), listing.Filter{Page: page, Size: 10})
+		noErr(t, err)
+		if len(items) != 10 || total != 120 || reads.Load() != 5 {
+			t.Errorf("page %d: %d of %d, %d companies read, want 5", page, len(items), total, reads.Load())
+		}
+	}
+}
