@@ -42,7 +42,6 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 		if err != nil {
 			return r, err
 		}
-		r = withCaller(r, c)
 		if rec, ok := w.(*recorder); ok {
 			rec.caller = c
 		}
@@ -56,6 +55,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, op *operation) (*
 			return r, err
 		}
 		c.change, c.bytes = s.newChange(w, r, c, op), op.answer
+		r = withCaller(r, c)
 	}
 	if accept := r.Header.Get("Accept"); !acceptsJSON(accept) && (!op.lines || !wantsLines(accept)) {
 		return r, newProblem(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "Only application/json can be answered.")

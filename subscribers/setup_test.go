@@ -54,13 +54,6 @@ func (b *bundle) lists() *listing.Reader { return listing.New(b.client, sealtest
 
 func (b *bundle) registry() *registry.Registry { return registry.New(b.lists(), 0) }
 
-func (b *bundle) subscribers(t *testing.T) []*subscribers.Subscriber {
-	t.Helper()
-	all, err := b.registry().Current(t.Context(), b.company)
-	noErr(t, err)
-	return all
-}
-
 func (b *bundle) input(url string) subscribers.Settings {
 	return subscribers.Settings{Name: new("Payments"), CallbackURL: &url, Events: new([]string{"PAYMENT_PAID"})}
 }

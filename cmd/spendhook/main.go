@@ -147,15 +147,15 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return err
 }
 
-// asked is the command that a command line names, as far as it is one.
+// asked returns the part of a command line that names a command.
 func asked(ctx *kong.Context) string {
-	name := ctx.Model.Name
+	names := []string{ctx.Model.Name}
 	for _, part := range ctx.Path {
 		if part.Command != nil {
-			name += " " + part.Command.Name
+			names = append(names, part.Command.Name)
 		}
 	}
-	return name
+	return strings.Join(names, " ")
 }
 
 // report prints an error as one line, or each problem of the settings as one,

@@ -20,10 +20,10 @@ func TestMistakesNameTheNextStep(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = w.Write([]byte(`{"code":"NO_SUCH_ROUTE","detail":"There is nothing at this path."}`))
 	})
-	clear, secure, strict := httptest.NewServer(nowhere), httptest.NewTLSServer(nowhere), httptest.NewUnstartedServer(nowhere)
+	plain, secure, strict := httptest.NewServer(nowhere), httptest.NewTLSServer(nowhere), httptest.NewUnstartedServer(nowhere)
 	strict.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	strict.StartTLS()
-	for _, server := range []*httptest.Server{clear, secure, strict} {
+	for _, server := range []*httptest.Server{plain, secure, strict} {
 		t.Cleanup(server.Close)
 	}
 	authority := filepath.Join(t.TempDir(), "ca.pem")
@@ -41,7 +41,7 @@ func TestMistakesNameTheNextStep(t *testing.T) {
 		inStderr string
 	}{
 		"http to TLS":             {with("list", "http://"+port(secure)), exitFailure, "begin it with https://"},
-		"https to clear":          {with("list", "https://"+port(clear)), exitFailure, "begin --url with http://"},
+		"https to clear":          {with("list", "https://"+port(plain)), exitFailure, "begin --url with http://"},
 		"another path":            {with("list", secure.URL+"/hooks"), exitNotFound, "Is --url (SPENDHOOK_URL, or the profile's) the address of a daemon?"},
 		"a CA that is not known":  {[]string{"event", "list", "--token-file", secretFile(t, "x"), "--url", secure.URL}, exitFailure, "give its CA with --cacert"},
 		"no client certificate":   {with("list", strict.URL), exitNotAllowed, "Give a certificate with --cert and --key"},

@@ -12,7 +12,6 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var (
-	now        = storagetest.Now
 	acme, bolt = storagetest.Acme, storagetest.Bolt
 )
 

@@ -100,8 +100,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 func wantInvalid(t *testing.T, err error) {
 	t.Helper()
-	var problems *invalid.Error
-	if !errors.As(err, &problems) {
+	if _, ok := errors.AsType[*invalid.Error](err); !ok {
 		t.Fatalf("error = %v, want an *invalid.Error", err)
 	}
 }

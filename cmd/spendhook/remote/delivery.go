@@ -44,7 +44,7 @@ type outcomes struct {
 
 type deliveryListCmd struct {
 	listing
-	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"`
+	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
 }
 
 // Run lists them.
@@ -64,7 +64,7 @@ func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
 }
 
 type deliveryRetryCmd struct {
-	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"`
+	outcomes `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
 
 	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
 	Yes    bool   `short:"y" help:"Do not ask for confirmation."`

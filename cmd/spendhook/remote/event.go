@@ -120,7 +120,7 @@ func given(text string) *string {
 
 type eventListCmd struct {
 	listing
-	outcomes `set:"only=Only events with a delivery" set:"statuses=PENDING, DELIVERED, DEAD, CANCELLED, HELD, NO_SUBSCRIBER"`
+	outcomes `set:"only=Only events with a delivery" set:"statuses=PENDING, DELIVERED, DEAD, CANCELLED, HELD, NO_SUBSCRIBER"` //nolint:staticcheck // kong takes the key several times
 }
 
 // Run lists them.
