@@ -134,7 +134,7 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 	return nil
 }
 
-// openDispatcher makes what delivers events, and what tells of it.
+// openDispatcher opens the dispatcher, the inspector and the feed.
 func (d *daemon) openDispatcher() error {
 	policy := deliveryPolicy(d.cfg)
 	proxy, err := egressProxy(d.cfg)

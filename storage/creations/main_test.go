@@ -10,7 +10,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var (
-	now     = storagetest.Now
-	acme    = storagetest.Acme
-	ivo, bo = storagetest.Ivo, storagetest.Bo
+	now  = storagetest.Now
+	acme = storagetest.Acme
+	bo   = storagetest.Bo
 )

@@ -11,9 +11,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-var (
-	acme, bolt = storagetest.Acme, storagetest.Bolt
-)
+var acme, bolt = storagetest.Acme, storagetest.Bolt
 
 // fixture is a Store and its database.
 type fixture struct {

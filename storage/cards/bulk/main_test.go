@@ -12,5 +12,5 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var (
 	now        = storagetest.Now
 	acme, bolt = storagetest.Acme, storagetest.Bolt
-	ann, bo    = storagetest.Ann, storagetest.Bo
+	ann        = storagetest.Ann
 )
