@@ -88,7 +88,7 @@ func TestEventSendOneFromFlags(t *testing.T) {
 func TestEventSendRefusesBadMetadata(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t, allAccepted)
-	f.emit(t, "", "--event", "PAYMENT_PAID", "--metadata", `{"n":`).want(t, exitUsage, "", "--metadata is not valid JSON")
+	f.emit(t, "", "--event", "PAYMENT_PAID", "--metadata", `{"n":`).want(t, exitUsage, "", "--metadata is not a JSON object")
 }
 
 func TestEventSendBatches(t *testing.T) {
