@@ -17,6 +17,7 @@ type caller struct {
 	*auth.Caller
 	change *audit.Entry // of this request, for the audit log; nil when it is not audited
 	bytes  int64        // that the answer may take in memory
+	paced  bool         // its answer is a list, a feed or an export: pacer counts the bytes
 }
 
 type callerKey struct{}

@@ -11,25 +11,19 @@ import (
 
 const (
 	mediaLines = "application/x-ndjson"
-	exportPage = 500
+	exportSize = 500
 	// exportWrite is how long a client may take to read one page.
 	exportWrite = 30 * time.Second
 )
 
 // exportAudit streams all entries that match the filter. It holds one page in memory, which
-// counts as an answer. An error after the first page closes the connection, since the
+// counts as an answer. An error after the first byte closes the connection, since the
 // status has been sent.
 func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Filter) {
-	memory, err := s.board(r)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	defer memory.keep(0)
-	f.Size = exportPage
-	out, begun := http.NewResponseController(w), false
-	for {
-		page, err := s.auditPage(r.Context(), f)
+	f.Size = exportSize
+	out := http.NewResponseController(w)
+	for begun := false; ; begun = true {
+		page, memory, err := s.exportPage(r, f, begun)
 		if err != nil && !begun {
 			s.fail(w, r, err)
 			return
@@ -38,10 +32,13 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 			// The server's own time-out is for answers of a known size; not every
 			// writer has one to set.
 			_ = out.SetWriteDeadline(s.opts.Now().Add(exportWrite))
-			begun, err = true, writeLines(w, page.Items, begun)
+			err = writeLines(w, page.Items, begun)
 		}
+		memory.keep(0)
 		if err != nil {
-			s.opts.Logger.WarnContext(r.Context(), "audit export cut off", "exception.message", err)
+			if r.Context().Err() == nil {
+				s.opts.Logger.WarnContext(r.Context(), "audit export cut off", "exception.message", err)
+			}
 			panic(http.ErrAbortHandler)
 		}
 		if page.Next == "" {
@@ -51,6 +48,25 @@ func (s *server) exportAudit(w http.ResponseWriter, r *http.Request, f audit.Fil
 		s.hold(r.Context(), w)
 		f.Cursor = page.Next
 	}
+}
+
+// exportPage reads one page, and takes the memory for it. An export that has begun is not
+// refused for what its account owes.
+func (s *server) exportPage(r *http.Request, f audit.Filter, begun bool) (page audit.Page, memory *share, err error) {
+	if begun {
+		c := callerOf(r)
+		memory, err = s.flight.take(r.Context(), account(c), c.bytes, s.opts.Timeout)
+	} else {
+		memory, err = s.board(r)
+	}
+	if err != nil {
+		return audit.Page{}, nil, err
+	}
+	if page, err = s.auditPage(r.Context(), f); err != nil {
+		memory.keep(0)
+		return audit.Page{}, nil, err
+	}
+	return page, memory, nil
 }
 
 func (s *server) auditPage(ctx context.Context, f audit.Filter) (audit.Page, error) {

@@ -81,7 +81,8 @@ func (p *share) keep(bytes int64) {
 	f.admit()
 }
 
-// admit gives out what is free, in the order in which it was asked for.
+// admit gives out free memory in the order of the requests. It skips requests of companies
+// that hold too much.
 func (f *flight) admit() {
 	f.waiting = slices.DeleteFunc(f.waiting, func(p *share) bool {
 		if f.held[p.account] > f.free-p.bytes {

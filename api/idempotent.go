@@ -68,6 +68,8 @@ func (s *server) readAgain(w http.ResponseWriter, r *http.Request, saved *idempo
 		return
 	}
 	get.URL = at
+	c := callerOf(r)
+	c.change, c.bytes = nil, singleBytes // the first request has its audit entry
 	s.router.ServeHTTP(&restated{w, saved}, get)
 }
 

@@ -111,6 +111,9 @@ func TestALargeAnswerIsNotKept(t *testing.T) {
 		again.Header().Get("X-Request-Id") == first.Header().Get("X-Request-Id") {
 		t.Errorf("%d deliveries, %v", n, again.Header())
 	}
+	if list := h.audited("action=event.replay"); len(list) != 1 {
+		t.Errorf("%d audit entries of one replay", len(list))
+	}
 }
 
 func TestIdempotencyKeyOfConcurrentRequests(t *testing.T) {

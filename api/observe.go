@@ -75,8 +75,8 @@ func saneID(id string) bool {
 func (s *server) observe(route, method string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w}
+		defer s.hold(r.Context(), rec) // also counts what was written before the client disconnected
 		s.serve(rec, r, route, method, next)
-		s.hold(r.Context(), rec)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxOwed bounds how long an answer is delayed. While an account owes more, its
-	// lists are refused.
+	// reads (GET) are refused.
 	maxOwed = 2 * time.Second
 	// paceBurst is how far the bytes of an account may be ahead of the rate.
 	paceBurst = time.Second
@@ -54,8 +54,8 @@ func (p *pacer) add(account string, bytes int64) time.Duration {
 	return max(0, paid.Sub(now)-paceBurst)
 }
 
-// hold delays the end of an answer: by the rate at which its account may read, or as a
-// refusal. The handler has released its memory and its Idempotency-Key by then.
+// hold delays the end of an answer, or the next page of an export: by the rate at which the
+// account may read, or as a refusal. Only an export still holds memory then.
 func (s *server) hold(ctx context.Context, w http.ResponseWriter) {
 	rec, ok := w.(*recorder)
 	if !ok || rec.caller == nil {
@@ -65,7 +65,7 @@ func (s *server) hold(ctx context.Context, w http.ResponseWriter) {
 	switch {
 	case rec.refused:
 		s.refusals.delay(ctx, name)
-	case rec.caller.bytes > 0:
+	case rec.caller.paced:
 		bytes := rec.bytes
 		rec.bytes = 0
 		pause.For(ctx, min(s.pacer.add(name, bytes), maxOwed))

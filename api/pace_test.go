@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -95,4 +96,38 @@ func TestEveryListIsPaced(t *testing.T) {
 	}
 	other := uuid.New()
 	h.call("GET", "/api/v1/events", "", bearer(h.mint(&other, allScopes))).want(http.StatusOK)
+}
+
+// What a feed and an export write counts, and what a request for one resource writes does not.
+func TestFeedsAndExportsCountTheirBytes(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	sub := create(h, hooks)
+	s, err := newServer(h.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.handler = s.outer(s.identify(s.router))
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	for _, c := range []struct {
+		target, accept string
+		counts         bool
+	}{
+		{path, mediaJSON, false},
+		{path + "/feed", mediaJSON, true},
+		{"/api/v1/audit?from=2026-01-01T00:00:00Z", mediaLines, true},
+	} {
+		name := h.company.String()
+		before, _ := s.pacer.paid.Get(name)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", c.target, nil)
+		bearer(h.token)(r)
+		r.Header.Set("Accept", c.accept)
+		w := httptest.NewRecorder()
+		if h.handler.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Errorf("%s: %d", c.target, w.Code)
+		}
+		if after, _ := s.pacer.paid.Get(name); after.After(before) != c.counts {
+			t.Errorf("%s: its bytes count: %v, want %v", c.target, after.After(before), c.counts)
+		}
+	}
 }

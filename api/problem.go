@@ -196,7 +196,7 @@ func pointer(field string) string {
 	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
 }
 
-// unavailable reports whether Redis or the database is away, or too slow.
+// unavailable reports whether Redis or the database is unreachable or too slow.
 func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) ||

@@ -100,8 +100,11 @@ func (s *server) board(r *http.Request) (*share, error) {
 }
 
 func (s *server) boardBytes(ctx context.Context, c *caller, bytes int64) (*share, error) {
-	if err := s.checkPace(account(c)); err != nil {
-		return nil, err
+	if bytes > singleBytes {
+		c.paced = true
+		if err := s.checkPace(account(c)); err != nil {
+			return nil, err
+		}
 	}
 	return s.flight.take(ctx, account(c), bytes, s.opts.Timeout)
 }

@@ -128,7 +128,8 @@ func (f *webhookFrame) document(types []eventtype.Type) ([]byte, error) {
 
 // embedded returns the schema of a type as a part of the document. It rewrites local
 // references such as "#/$defs/money" to the schema's place in the document. A schema with an
-// id or anchors keeps its references and gets an id, which fewer tools support.
+// id keeps its references. So does a schema with anchors, which gets an id. Fewer tools
+// support references to ids.
 func embedded(t eventtype.Type) (map[string]any, error) {
 	schema := map[string]any{}
 	if err := json.Unmarshal(t.Schema, &schema); err != nil {

@@ -1,7 +1,7 @@
 // Package dispatcher turns accepted events into deliveries: it claims work, matches
 // each event with its company's subscribers, attempts the deliveries and records
-// their outcomes. Package workqueue keeps the waiting work, package delivery the
-// deliveries.
+// their outcomes. Package workqueue keeps the waiting work, package delivery/store
+// the deliveries.
 package dispatcher
 
 import (
@@ -264,9 +264,10 @@ const (
 	lastTry = 500 * time.Millisecond
 )
 
-// splitDrain splits the time until ctx ends. Attempts may finish until attempts ends.
-// Outcomes may be recorded until last ends, lastRecords later; after a third of the time
-// when that is shorter. When ctx has ended already, last ends after lastRecords.
+// splitDrain splits the time until ctx ends. Attempts may finish until attempts ends. The
+// rest of the time is for recording outcomes, until last ends with ctx: lastRecords, or a
+// third of all when that is shorter. When ctx has ended or has no deadline, attempts is
+// ctx, and last ends after lastRecords.
 func splitDrain(ctx context.Context) (attempts, last context.Context, cancel func()) {
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), lastRecords)
 	end, ok := ctx.Deadline()

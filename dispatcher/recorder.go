@@ -46,8 +46,8 @@ func (o *outcome) bytes() int {
 	return len(o.result.ResponseBody)
 }
 
-// recorders write outcomes, those of each shard on their own, so that a shard
-// that is down holds up no other.
+// recorders write outcomes. Each shard has its own recorder, so that a shard that is down
+// does not block the others.
 type recorders struct {
 	d    *Dispatcher
 	ctx  context.Context //nolint:containedctx // discard and close end it
@@ -128,7 +128,7 @@ func (r *recorders) close(ctx context.Context) bool {
 func (r *recorders) discard() { r.end() }
 
 // recorder writes outcomes in batches. A batch has the outcomes that were queued during the
-// previous write. Only the run method uses its fields.
+// previous write. Only the run method writes.
 type recorder struct {
 	d     *Dispatcher
 	in    chan *outcome
@@ -234,7 +234,7 @@ func (r *recorder) pending(batch []*outcome) []*pendingWrite {
 }
 
 // try writes once. again has the writes to repeat: failed ones, and outcomes of deliveries
-// that another replica changed meanwhile, applied to the new record.
+// that were changed meanwhile, applied to the new record.
 func (r *recorder) try(ctx context.Context, todo []*pendingWrite) (again []*pendingWrite, done []*outcome, failed error) {
 	now := r.d.opts.Now()
 	for len(todo) > 0 {

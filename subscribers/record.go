@@ -101,9 +101,9 @@ func (c codec) decode(company, id uuid.UUID, raw string) (Subscriber, error) {
 	return s, nil
 }
 
-// DecodeAll reads the whole hash of a company (layout.CompanyKey): its subscribers, oldest first,
-// with the certificate they share, and their version. A damaged subscriber is Locked; the
-// others are read.
+// DecodeAll decodes the whole hash of a company (layout.CompanyKey): its subscribers, oldest
+// first, with the certificate they share, and their version. A damaged subscriber is Locked;
+// the others are read.
 func DecodeAll(v vault.Vault, company uuid.UUID, hash map[string]string) ([]*Subscriber, int64) {
 	version, _ := strconv.ParseInt(hash[layout.VersionField], 10, 64) // only our scripts write it
 	shown, err := certificate.Decode(v, company, hash[layout.CertificateField])

@@ -1,5 +1,5 @@
-// Package subscribers stores the subscribers of each company with their signing secrets and
-// health.
+// Package subscribers stores the subscribers of each company with their signing secrets. The
+// packages below it list and cache them, and keep their health and the keys of companies.
 package subscribers
 
 import (
@@ -42,7 +42,7 @@ const (
 // The formats in which a subscriber may be sent events.
 const (
 	FormatStandard    = "standard"    // the event's record
-	FormatThin        = "thin"        // id, type and time of the event, and a link to its record
+	FormatThin        = "thin"        // id, company, type and time, and a link to the record
 	FormatCloudEvents = "cloudevents" // CloudEvents 1.0.2, structured mode, JSON
 )
 
@@ -69,11 +69,12 @@ type Subscriber struct {
 	Headers        []callback.Header `json:"-"` // sent with every delivery, by name
 	// Revision identifies the stored version; each change gives a new one.
 	Revision string `json:"-"`
-	// Certificate is the company's egress certificate; nil when there is none. Only Load sets it.
+	// Certificate is the company's egress certificate; nil when there is none. Only DecodeAll
+	// sets it.
 	Certificate *certificate.Certificate `json:"-"`
 	// Locked is set when the stored record is damaged. Such a subscriber has only its UUIDs. It
-	// counts as Enabled, so that its pending deliveries wait, but matches no event. Only Load
-	// returns it; other methods return an error for it, except Delete.
+	// counts as Enabled, so that its pending deliveries wait, but matches no event. Only
+	// DecodeAll returns it; methods of Store return an error for it, except Delete.
 	Locked *vault.Locked `json:"-"`
 
 	Unknown *jsontext.Value `json:",embed"` // fields of its record that a newer release wrote

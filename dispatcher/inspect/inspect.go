@@ -1,5 +1,5 @@
-// Package inspect answers what became of an event and why, what a delivery sends, and
-// whether a subscriber can be reached.
+// Package inspect explains the deliveries of an event, shows the request of a delivery, and
+// sends test deliveries.
 package inspect
 
 import (

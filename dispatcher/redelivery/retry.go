@@ -71,8 +71,9 @@ func (s *Service) RetryAll(ctx context.Context, r RetryRequest) (Job, error) {
 	return j, s.add(ctx, j, 0)
 }
 
-// errHeld says that a step waits for endpoint queues to get shorter.
-var errHeld = errors.New("too many deliveries of the subscriber are due")
+// errHeld says that a step must wait: for endpoint queues to get shorter, or for events and
+// jobs to end before they are erased.
+var errHeld = errors.New("the job must wait")
 
 // maxHeld is how long a job over several subscribers waits for one full endpoint queue. Then it
 // makes another step, so that one endpoint that is down does not block the others.

@@ -68,7 +68,7 @@ func next(t *testing.T, v *Viewer) ([]Entry, int) {
 	return entries, dropped
 }
 
-// TestAttemptsAreShownAtOtherReplicas to viewers of the company and of all companies. Without
+// Viewers of the company and of all companies see the attempts of every replica. Without
 // viewers nothing is written.
 func TestAttemptsAreShownAtOtherReplicas(t *testing.T) {
 	t.Parallel()

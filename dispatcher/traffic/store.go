@@ -169,15 +169,15 @@ func newCall(at scope, company uuid.UUID, now time.Time, n [4]int64, last []any,
 	}
 }
 
-// All is what was counted of all companies.
+// All returns the counts of all companies together.
 func (s *Store) All(ctx context.Context) (Series, error) { return s.read(ctx, everybody) }
 
-// Company is what was counted of a company.
+// Company returns the counts of a company.
 func (s *Store) Company(ctx context.Context, company uuid.UUID) (Series, error) {
 	return s.read(ctx, ofCompany(company))
 }
 
-// Subscriber is what was counted of a subscriber.
+// Subscriber returns the counts of a subscriber.
 func (s *Store) Subscriber(ctx context.Context, company, subscriber uuid.UUID) (Series, error) {
 	return s.read(ctx, ofSubscriber(company, subscriber))
 }
@@ -195,8 +195,8 @@ func (s *Store) read(ctx context.Context, of scope) (Series, error) {
 	}, nil
 }
 
-// LastHour is what was counted of subscribers in the last 60 minutes, in their order;
-// the points of one are 60, or none when it had no traffic.
+// LastHour returns the counts of subscribers in the last 60 minutes, in their order: 60 points
+// for each, or none when it had no traffic.
 func (s *Store) LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]Point, error) {
 	pipe := s.client.Pipeline()
 	texts := make([]*redis.StringCmd, len(subscribers))

@@ -36,7 +36,7 @@ type Event struct {
 type Delivery struct {
 	Subscriber uuid.UUID
 	EventID    string
-	Record     string // as package delivery stores it; "" when there is none
+	Record     string // as package delivery encodes it; "" when there is none
 	Value      string // the event, as package events stores it; "" when the event is gone or cannot be read
 }
 

@@ -91,8 +91,8 @@ func (w *wakeups) stop() {
 
 var errPaused = errors.New("wake-ups are paused after a failure")
 
-// enqueue adds one wake-up for partitions. After a failure it returns errPaused, and tries
-// in the background every enqueuePause until one enqueue has succeeded.
+// enqueue adds one wake-up for partitions. After a failure it returns errPaused until an
+// enqueue has succeeded: at most one call per enqueuePause tries, in the background.
 func (w *wakeups) enqueue(ctx context.Context, partitions []int) error {
 	next := w.failed.Load()
 	if next == 0 {

@@ -61,8 +61,8 @@ type other struct {
 
 func (o *other) lost() bool { return o.missed >= lostHeartbeats }
 
-// waitLonger gives all other replicas extraHeartbeats more before they are lost. Each new
-// heartbeat that is seen uses up one of them.
+// waitLonger gives all other replicas extraHeartbeats more before they are lost. Each further
+// heartbeat of this replica uses up one of them.
 func (s *shard) waitLonger() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

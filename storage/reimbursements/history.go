@@ -13,7 +13,7 @@ const (
 	// maxHistories bounds the cached histories of filters. A history takes 16 bytes for each
 	// day that has rows: 12 kB for two years, 160 kB for thirty.
 	maxHistories = 256
-	// crowded is the number of skipped rows within a day from which on a page seeks by uuid.
+	// crowded bounds the rows of a day that a page skips; beyond it the page seeks by uuid.
 	crowded = 4096
 )
 

@@ -170,8 +170,8 @@ func encode(v vault.Vault, company uuid.UUID, c *Certificate) (string, error) {
 	return string(raw), nil
 }
 
-// Resealed is a stored certificate sealed under the current key; what is locked stays as it
-// is.
+// Resealed returns a stored certificate with its key sealed under the current encryption key. A
+// key that does not open stays as it is.
 func Resealed(v vault.Vault, company uuid.UUID, raw string) (string, error) {
 	c, err := Decode(v, company, raw)
 	if err != nil || c.Locked != nil {

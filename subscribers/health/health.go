@@ -49,7 +49,7 @@ type Kind string
 const (
 	None      Kind = "none"
 	Failing   Kind = "failing"   // the FailingAfter-th failure in a row
-	Recovered Kind = "recovered" // the first success after TransitionFailing
+	Recovered Kind = "recovered" // the first success after Failing
 	Expired   Kind = "expired"   // failing for DisableAfter: disable it
 )
 
@@ -74,7 +74,7 @@ func (sample Sample) transition(reply []string, err error) Transition {
 	return t
 }
 
-// newHealth reads record.lua's texts; "" is what was never seen.
+// newHealth decodes the texts of record.lua; "" means that there is no value yet.
 func newHealth(state, fails, since, last string) Health {
 	if state == "" {
 		state = stateHealthy

@@ -140,8 +140,8 @@ func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (ma
 	return all, nil
 }
 
-// notices are what a sample may be about to tell; lua/record.lua fills in
-// what stands after an @. Each run of failures has its own ids.
+// notices encodes the notices that a sample may cause; lua/record.lua replaces the words after
+// an @. Each run of failures has its own ids.
 func (s *Store) notices(sample Sample) (failing, recovered string, err error) {
 	if s.opts.Operational == nil {
 		return "", "", nil

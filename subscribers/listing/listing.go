@@ -35,8 +35,8 @@ func New(client redis.UniversalClient, keyring *seal.Keyring) *Reader {
 // answers.
 const loadChunk = 128
 
-// Load reads all subscribers of companies, oldest first, also disabled ones, with the
-// their version. It calls done for each company, from several goroutines concurrently. A
+// Load reads all subscribers of companies, oldest first, also disabled ones, with their
+// version. It calls done for each company, from several goroutines concurrently. A
 // company that cannot be read, or whose shard hangs, does not affect the others. A subscriber
 // or certificate that cannot be opened is Unusable; the others are not affected.
 func (r *Reader) Load(ctx context.Context, companies []uuid.UUID, done func(company uuid.UUID, all []*subscribers.Subscriber, version int64, err error)) {

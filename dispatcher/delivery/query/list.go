@@ -247,7 +247,7 @@ func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
 }
 
 // highest is the score at which to start. Dead letters are indexed by the time of death, so
-// that the filter's range of creation times does not limit their score.
+// the filter's range of creation times does not limit their score.
 func (l *lister) highest() string {
 	if l.filter.To == nil || l.filter.only(isDead) {
 		return "+inf"

@@ -59,8 +59,8 @@ func New(o Options) *Store {
 	return &Store{Reader: query.New(o.Client, o.Now), client: o.Client, opts: o}
 }
 
-// How much longer than the event's id the delivery and the event are kept, so that neither
-// expires before the id.
+// How much longer than retention deliveries and their event are kept, so that no delivery
+// expires before its event, and no event (with its id) within retention.
 const (
 	deliverySlack = 15 * time.Minute
 	eventSlack    = 10 * time.Minute

@@ -19,8 +19,8 @@ import (
 // Total is the waiting work of some partitions.
 type Total struct {
 	Pending int64 // events that are not settled
-	// OldestDue is the longest that due work has waited, without the work that its
-	// receiver holds up; 0: there is none.
+	// OldestDue is the longest that due work has waited, except work that its receiver
+	// delays; 0: there is none.
 	OldestDue time.Duration
 
 	Quarantined int64 // entries of the quarantine

@@ -34,7 +34,7 @@ var (
 var ErrNotFound = errors.New("not in the quarantine")
 
 // Key is the quarantine of a partition. Type: sorted set, Entry.Member by the unix ms
-// of its quarantine. Writer: this package and the scripts of package delivery. TTL:
+// of its quarantine. Writer: this package and the scripts of delivery/store. TTL:
 // none, an operator retries or drops each entry.
 func Key(p int) string { return partition.Prefix(p) + "quarantine" }
 
@@ -142,7 +142,7 @@ const (
 	maxReads    = 20
 )
 
-// List lists what is in the quarantine, for each company the oldest first.
+// List lists the entries of the quarantine, for each company the oldest first.
 // cursor.ErrBad when the cursor is not of this list.
 func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	first, last := 0, partition.Count-1

@@ -2,9 +2,8 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 number after which to begin
 -- Returns {number of the last event, number up to which the reply is complete, then for
---   each
--- block: its number, its beginning in the index, its stubs, the ids of its events, their
--- headers, and the lengths of their values}.
+--   each block: its number, its beginning in the index, its stubs, the ids of its events,
+--   their headers, and the lengths of their values}.
 local P, company = ARGV[1], ARGV[2]
 check({P})
 local numbers, index, event = P .. 'en:' .. company, P .. 'ei:' .. company, P .. 'e:' .. company .. ':'

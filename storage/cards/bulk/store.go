@@ -18,7 +18,7 @@ import (
 )
 
 // Store is the jobs of a database. It is safe for concurrent use. Every method returns
-// storage.ErrUnavailable, wrapped, when the database is away or too slow.
+// storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct {
 	db        *storage.DB
 	creations *creations.Store

@@ -7,7 +7,7 @@ import (
 )
 
 // Store is the cards of a database. It is safe for concurrent use. Every method
-// returns storage.ErrUnavailable, wrapped, when the database is away or too slow.
+// returns storage.ErrUnavailable, wrapped, when the database is unreachable or too slow.
 type Store struct {
 	db        *storage.DB
 	creations *creations.Store

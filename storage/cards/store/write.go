@@ -175,7 +175,7 @@ func (s *Store) CancelCard(ctx context.Context, company, id uuid.UUID) error {
 	return err
 }
 
-// maxCancel is the number of cards that CancelCards accepts.
+// maxCancel is the maximum of cards that CancelCards accepts.
 const maxCancel = 100
 
 // CancelCards cancels 1 to 100 cards at once, all or none, with a result for
