@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"spendhook/api/gen"
 	"spendhook/console/session"
+	"spendhook/internal/redistest"
 )
 
 // link asks for a link and opens it.
@@ -91,7 +93,9 @@ func TestConsoleSessionsOfOthers(t *testing.T) {
 // TestTooManyConsoleLinks: what nobody opens is bounded.
 func TestTooManyConsoleLinks(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
+	client, at := redistest.New(t), time.Now()
+	// The clock stands still: no link expires while the others are made.
+	h := setupOn(t, client, func(o *Options) { o.Sessions = session.NewStore(client, func() time.Time { return at }) })
 	for range 500 {
 		h.call("POST", "/api/v1/console-links", "").want(http.StatusCreated)
 	}
