@@ -61,7 +61,7 @@ func (f *flight) leave(p *share) error {
 		with("Retry-After", "1")
 }
 
-// keep gives back all but that many bytes.
+// keep releases all but that many bytes.
 func (p *share) keep(bytes int64) {
 	if p == nil {
 		return

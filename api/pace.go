@@ -55,7 +55,7 @@ func (p *pacer) add(account string, bytes int64) time.Duration {
 }
 
 // hold delays the end of an answer, or the next page of an export: by the rate at which the
-// account may read, or as a refusal. Only an export still holds memory then.
+// account may read, or as a refusal. The answer holds no memory by then.
 func (s *server) hold(ctx context.Context, w http.ResponseWriter) {
 	rec, ok := w.(*recorder)
 	if !ok || rec.caller == nil {

@@ -97,7 +97,7 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 	return o, err
 }
 
-// retrying tells of a daemon that has not answered for about a second, once.
+// retrying reports once that the daemon has not answered for about a second.
 func (c *Connection) retrying(term *Terminal) func(int, error) {
 	var once sync.Once
 	return func(attempts int, err error) {
