@@ -478,7 +478,7 @@ func (s *Service) missed(ctx context.Context, j *Job, ids []string) ([]events.Re
 		eventRefs[i] = events.Ref{Company: j.CompanyUUID, ID: id}
 		refs[i] = delivery.Ref{Ref: eventRefs[i], Subscriber: j.SubscriberUUID}
 	}
-	kept, err := s.Deliveries.Kept(ctx, refs)
+	kept, err := s.Deliveries.Stored(ctx, refs)
 	if err != nil {
 		return nil, err
 	}
@@ -488,7 +488,7 @@ func (s *Service) missed(ctx context.Context, j *Job, ids []string) ([]events.Re
 	}
 	var out []events.Ref
 	for i := range refs {
-		if !kept[i] && !waiting[i] {
+		if kept[i] == nil && !waiting[i] {
 			out = append(out, eventRefs[i])
 		}
 	}

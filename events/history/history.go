@@ -12,6 +12,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/layout"
+	"spendhook/internal/pipeline"
 )
 
 // Options are what a Reader needs.
@@ -55,15 +56,9 @@ func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 
 // sizes are the stored bytes of each event; 0 for an event that does not exist or is damaged.
 func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
-	pipe := r.client.Pipeline()
-	lengths := make([]*redis.IntCmd, len(refs))
-	for i, ref := range refs {
-		lengths[i] = pipe.StrLen(ctx, layout.EventKey(ref))
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	lengths, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.IntCmd {
+		return pipe.StrLen(ctx, layout.EventKey(ref))
+	}) // each command has its own error
 	sizes := make([]int, len(refs))
 	for i, length := range lengths {
 		n, err := length.Result()
@@ -93,12 +88,9 @@ func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stor
 }
 
 func (r *Reader) getBatch(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	pipe := r.client.Pipeline()
-	gets := make([]*redis.StringCmd, len(refs))
-	for i, ref := range refs {
-		gets[i] = pipe.Get(ctx, layout.EventKey(ref))
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	gets, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
+		return pipe.Get(ctx, layout.EventKey(ref))
+	}) // each command has its own error
 	found := make([]*events.Stored, len(refs))
 	for i, get := range gets {
 		raw, err := get.Result()
@@ -118,15 +110,9 @@ func (r *Reader) getBatch(ctx context.Context, refs []events.Ref) ([]*events.Sto
 // Heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
 // id, company and type. Missing and damaged events are nil; a compacted event has no type.
 func (r *Reader) Heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	pipe := r.client.Pipeline()
-	gets := make([]*redis.StringCmd, len(refs))
-	for i, ref := range refs {
-		gets[i] = pipe.GetRange(ctx, layout.EventKey(ref), 0, int64(layout.HeadLength)-1)
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	gets, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
+		return pipe.GetRange(ctx, layout.EventKey(ref), 0, int64(layout.HeadLength)-1)
+	}) // each command has its own error
 	found := make([]*events.Stored, len(refs))
 	for i, get := range gets {
 		raw, err := get.Result()

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"spendhook/events"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
-	"spendhook/internal/partition"
 )
 
 const (
@@ -55,7 +53,7 @@ type position struct {
 	ID      string    `json:"i,omitzero"`
 }
 
-func (p position) place() place { return place{ms: p.MS, id: p.ID} }
+func (p position) place() Place { return Place{MS: p.MS, ID: p.ID} }
 
 const listName = "events"
 
@@ -115,7 +113,7 @@ func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	if f.Company != nil {
 		err = l.readCompany(ctx, *f.Company)
 	} else {
-		err = l.readPartitions(ctx)
+		err = l.readCompanies(ctx)
 	}
 	if err != nil {
 		return Page{}, err
@@ -147,29 +145,13 @@ type listing struct {
 
 func (l *listing) spent() bool { return l.room <= 0 || l.work <= 0 }
 
-func (l *listing) readPartitions(ctx context.Context) error {
-	first := 0
-	if l.filter.Cursor != "" {
-		first = partition.Of(l.at.Company)
-	}
-	for p := first; p < partition.Count && !l.more; p++ {
-		if err := l.readPartition(ctx, p); err != nil {
+func (l *listing) readCompanies(ctx context.Context) error {
+	low := l.reader.span("", l.filter.From, nil).Low
+	for company, err := range Companies(ctx, l.reader.client, l.at.Company, low) {
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// readPartition reads all companies of a partition and lists them in the order of their UUIDs:
-// the set itself is ordered by time, which changes between pages.
-func (l *listing) readPartition(ctx context.Context, p int) error {
-	low := l.reader.span("", l.filter.From, nil, descending).low
-	companies, err := Companies(ctx, l.reader.client, p, low)
-	if err != nil {
-		return err
-	}
-	for _, company := range companies {
-		if l.passed(p, company) {
+		if company == l.at.Company && l.at.ID == "" { // an earlier page has finished it
 			continue
 		}
 		if l.more = l.spent(); l.more {
@@ -184,23 +166,14 @@ func (l *listing) readPartition(ctx context.Context, p int) error {
 	return nil
 }
 
-// passed reports whether an earlier page has finished a company of partition p.
-func (l *listing) passed(p int, company uuid.UUID) bool {
-	if l.at.Company == uuid.Nil || partition.Of(l.at.Company) != p {
-		return false
-	}
-	order := bytes.Compare(company[:], l.at.Company[:])
-	return order < 0 || order == 0 && l.at.ID == ""
-}
-
 func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 	if l.at.Company != company {
 		l.at = position{Company: company}
 	}
-	sp := l.reader.span(l.filter.index(company), l.filter.From, l.filter.To, descending)
+	sp := l.reader.span(l.filter.index(company), l.filter.From, l.filter.To)
 	for {
 		n := l.batch()
-		places, err := l.reader.page(ctx, sp, l.at.place(), n)
+		places, err := ReadIndex(ctx, l.reader.client, sp, l.at.place(), n)
 		if err != nil {
 			return err
 		}
@@ -226,10 +199,10 @@ func (l *listing) batch() int {
 
 // take adds the events of places until the page is full, and returns how many places it used.
 // An index entry may exist longer than its event or the event's payload.
-func (l *listing) take(ctx context.Context, places []place) (int, error) {
+func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 	refs := make([]events.Ref, len(places))
 	for i, p := range places {
-		refs[i] = events.Ref{Company: l.at.Company, ID: p.id}
+		refs[i] = events.Ref{Company: l.at.Company, ID: p.ID}
 	}
 	on, err := l.only(ctx, refs)
 	if err == nil {
@@ -251,7 +224,7 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 		if l.room == 0 {
 			return taken, nil
 		}
-		n := fitting(sizes[taken:])
+		n := Fitting(sizes[taken:], readBytes)
 		stored, err := l.load(ctx, refs[taken:taken+n], on[taken:])
 		if err != nil {
 			return 0, err
@@ -260,7 +233,7 @@ func (l *listing) take(ctx context.Context, places []place) (int, error) {
 			if !l.add(e) {
 				return taken + i, nil
 			}
-			l.at.MS, l.at.ID = places[taken+i].ms, places[taken+i].id
+			l.at.MS, l.at.ID = places[taken+i].MS, places[taken+i].ID
 			l.work--
 		}
 		taken += n
@@ -316,18 +289,19 @@ func (l *listing) load(ctx context.Context, refs []events.Ref, on []bool) ([]*ev
 func (r *Reader) Batches(ctx context.Context, refs []events.Ref) (batches [][]events.Ref, err error) {
 	sizes, err := r.sizes(ctx, refs)
 	for len(refs) > 0 && err == nil {
-		n := fitting(sizes)
+		n := Fitting(sizes, readBytes)
 		batches = append(batches, refs[:n])
 		refs, sizes = refs[n:], sizes[n:]
 	}
 	return batches, err
 }
 
-// fitting is how many of the first events to load together.
-func fitting(sizes []int) int {
+// Fitting is how many of the first things to load together: at least one, and more while their
+// sizes add up to at most most.
+func Fitting(sizes []int, most int) int {
 	sum := 0
 	for i, size := range sizes {
-		if sum += size; i > 0 && sum > readBytes {
+		if sum += size; i > 0 && sum > most {
 			return i
 		}
 	}

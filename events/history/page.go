@@ -1,9 +1,11 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/events/layout"
+	"spendhook/internal/partition"
 	"spendhook/internal/timestamp"
 )
 
@@ -21,34 +24,29 @@ var pageSource string
 
 var pageScript = redis.NewScript(pageSource)
 
-// place is one entry of a company's index, and a position just after it; the
-// zero place is the start. The fraction of its ms only orders those of one ms.
-type place struct {
-	ms float64
-	id string
+// Place is one entry of an index, and a position just after it; the zero Place is the start.
+// The fraction of its ms only orders those of one ms.
+type Place struct {
+	MS    float64
+	ID    string
+	Again bool // the position just before it
 }
 
-// The words of page.lua.
-const (
-	ascending  = "asc"
-	descending = "desc"
-)
-
-// span is a range of an index of events, between two times in unix ms, both included.
-type span struct {
-	index     string // a key
-	low, high int64
-	order     string // ascending or descending
+// Span is a range of an index, between two times in unix ms, both included.
+type Span struct {
+	Index     string // a key
+	Low, High int64
+	Ascending bool
 }
 
 // span limits from and to (nil: open) to the retention.
-func (r *Reader) span(index string, from, to *time.Time, order string) span {
-	sp := span{index: index, low: r.now().Add(-r.retention - layout.Grace).UnixMilli(), high: timestamp.MaxMillis, order: order}
+func (r *Reader) span(index string, from, to *time.Time) Span {
+	sp := Span{Index: index, Low: r.now().Add(-r.retention - layout.Grace).UnixMilli(), High: timestamp.MaxMillis}
 	if from != nil {
-		sp.low = max(sp.low, ceilMillis(*from))
+		sp.Low = max(sp.Low, ceilMillis(*from))
 	}
 	if to != nil {
-		sp.high = min(sp.high, to.UnixMilli())
+		sp.High = min(sp.High, to.UnixMilli())
 	}
 	return sp
 }
@@ -58,40 +56,52 @@ func ceilMillis(t time.Time) int64 {
 	return t.Add(time.Millisecond - time.Nanosecond).UnixMilli()
 }
 
-// page reads up to n places of the span after the given one; fewer than n
-// means that there are no more.
-func (r *Reader) page(ctx context.Context, sp span, after place, n int) ([]place, error) {
-	got, err := pageScript.Run(ctx, r.client, []string{sp.index},
-		sp.order, sp.low, sp.high, n, after.ms, after.id).StringSlice()
+// ReadIndex reads up to n places of the span after the given one; fewer than n
+// means that there are no more. Its error wraps events.ErrUnavailable.
+func ReadIndex(ctx context.Context, client redis.UniversalClient, sp Span, after Place, n int) ([]Place, error) {
+	got, err := pageScript.Run(ctx, client, []string{sp.Index},
+		sp.Ascending, sp.Low, sp.High, n, after.MS, after.ID, after.Again).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("%w: read index: %w", events.ErrUnavailable, err)
 	}
-	places := make([]place, 0, len(got)/2)
+	places := make([]Place, 0, len(got)/2)
 	for pair := range slices.Chunk(got, 2) {
 		ms, err := strconv.ParseFloat(pair[1], 64)
 		if err != nil {
 			return nil, fmt.Errorf("%w: read index: %w", events.ErrUnavailable, err)
 		}
-		places = append(places, place{ms: ms, id: pair[0]})
+		places = append(places, Place{MS: ms, ID: pair[0]})
 	}
 	return places, nil
 }
 
-// Companies lists the companies of a partition, sorted, that accepted an event
-// at low (unix ms) or later and within retention. Its error wraps events.ErrUnavailable.
-func Companies(ctx context.Context, client redis.UniversalClient, partition int, low int64) ([]uuid.UUID, error) {
-	names, err := client.ZRangeByScore(ctx, companiesKey(partition), &redis.ZRangeBy{
-		Min: strconv.FormatInt(low, 10), Max: "+inf",
-	}).Result()
-	if err != nil {
-		return nil, fmt.Errorf("%w: read companies: %w", events.ErrUnavailable, err)
-	}
-	slices.Sort(names)
-	found := make([]uuid.UUID, 0, len(names))
-	for _, name := range names {
-		if company, err := uuid.Parse(name); err == nil { // ours are always well formed
-			found = append(found, company)
+// Companies goes through the companies that accepted an event at low (unix ms) or later and
+// within retention, by partition and then by UUID, from one of them on; uuid.Nil: all. It ends
+// with the first error, which wraps events.ErrUnavailable.
+func Companies(ctx context.Context, client redis.UniversalClient, from uuid.UUID, low int64) iter.Seq2[uuid.UUID, error] {
+	return func(yield func(uuid.UUID, error) bool) {
+		first := 0
+		if from != uuid.Nil {
+			first = partition.Of(from)
+		}
+		for p := first; p < partition.Count; p++ {
+			names, err := client.ZRangeByScore(ctx, companiesKey(p), &redis.ZRangeBy{
+				Min: strconv.FormatInt(low, 10), Max: "+inf",
+			}).Result()
+			if err != nil {
+				yield(uuid.Nil, fmt.Errorf("%w: read companies: %w", events.ErrUnavailable, err))
+				return
+			}
+			slices.Sort(names) // the set is in the order of time, which changes between pages
+			for _, name := range names {
+				company, err := uuid.Parse(name)
+				if err != nil || p == first && bytes.Compare(company[:], from[:]) < 0 { // ours are always well formed
+					continue
+				}
+				if !yield(company, nil) {
+					return
+				}
+			}
 		}
 	}
-	return found, nil
 }

@@ -26,16 +26,18 @@ func (r *Reader) Walk(ctx context.Context, company uuid.UUID, from, to time.Time
 		return nil, "", err
 	}
 	n = max(1, min(n, maxWalk))
-	places, err := r.page(ctx, r.span(layout.IndexKey(company), &from, &to, ascending), at.place(), n+1)
+	sp := r.span(layout.IndexKey(company), &from, &to)
+	sp.Ascending = true
+	places, err := ReadIndex(ctx, r.client, sp, at.place(), n+1)
 	if err != nil {
 		return nil, "", err
 	}
 	if len(places) > n {
 		places = places[:n]
-		next = cursor.Encode(walkName, company, position{Company: company, MS: places[n-1].ms, ID: places[n-1].id})
+		next = cursor.Encode(walkName, company, position{Company: company, MS: places[n-1].MS, ID: places[n-1].ID})
 	}
 	for _, p := range places {
-		ids = append(ids, p.id)
+		ids = append(ids, p.ID)
 	}
 	return ids, next, nil
 }

@@ -2,11 +2,9 @@ package query
 
 import (
 	"context"
-	_ "embed" // the script
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,13 +18,9 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/internal/cursor"
-	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
+	"spendhook/internal/timestamp"
 )
-
-//go:embed lua/page.lua
-var pageSource string
-
-var pageScript = redis.NewScript(pageSource)
 
 // Filter selects deliveries. Fields combine with AND, the values of one field with OR. Its
 // JSON form, stored with retry jobs, leaves out company, cursor and size.
@@ -67,6 +61,10 @@ type position struct {
 	Score   float64   `json:"s"`
 	Member  string    `json:"m"`
 	After   string    `json:"a,omitempty"` // the last subscriber seen of the event Member
+}
+
+func (p position) place() history.Place {
+	return history.Place{MS: p.Score, ID: p.Member, Again: p.After != ""}
 }
 
 const (
@@ -135,34 +133,23 @@ type lister struct {
 
 func (l *lister) full() bool { return len(l.page.Items) >= l.size || l.examined >= maxExamined }
 
-// companies goes on through all companies from where a page ended, by partition
-// and then by id.
+// companies goes on through all companies from where a page ended.
 func (l *lister) companies(ctx context.Context, at position) error {
-	first := 0
-	if at.Company != uuid.Nil {
-		first = partition.Of(at.Company)
-	}
-	for p := first; p < partition.Count; p++ {
-		ids, err := history.Companies(ctx, l.reader.client, p, 0)
+	for company, err := range history.Companies(ctx, l.reader.client, at.Company, 0) {
 		if err != nil {
 			return err
 		}
-		for _, id := range ids {
-			here := position{Company: id}
-			switch c := strings.Compare(id.String(), at.Company.String()); {
-			case p == first && c < 0:
-				continue
-			case c == 0:
-				here = at
-			}
-			if l.full() {
-				l.page.Next = cursor.Encode(listName, l.filter.key(), here)
-				return nil
-			}
-			l.examined++
-			if err := l.company(ctx, here); err != nil || l.page.Next != "" {
-				return err
-			}
+		here := position{Company: company}
+		if company == at.Company {
+			here = at
+		}
+		if l.full() {
+			l.page.Next = cursor.Encode(listName, l.filter.key(), here)
+			return nil
+		}
+		l.examined++
+		if err := l.company(ctx, here); err != nil || l.page.Next != "" {
+			return err
 		}
 	}
 	return nil
@@ -170,9 +157,9 @@ func (l *lister) companies(ctx context.Context, at position) error {
 
 // company goes on through one company's deliveries from where a page ended.
 func (l *lister) company(ctx context.Context, at position) error {
-	key, byEvent := l.index(at.Company)
+	span, byEvent := l.index(at.Company)
 	for {
-		entries, err := l.reader.entries(ctx, key, at, l.highest(), examineStep)
+		entries, err := history.ReadIndex(ctx, l.reader.client, span, at.place(), examineStep)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
@@ -181,26 +168,22 @@ func (l *lister) company(ctx context.Context, at position) error {
 			if err != nil {
 				return err
 			}
-			entries = entries[:fitting(counts)]
+			entries = entries[:history.Fitting(counts, maxLoaded)]
 		}
 		groups, err := l.reader.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
 			return err
 		}
 		for i, e := range entries {
-			if l.filter.From != nil && e.score < float64(l.filter.From.UnixMilli()) {
-				return nil
-			}
 			after := ""
-			if e.member == at.Member {
+			if e.ID == at.Member {
 				after = at.After
 			}
-			at = position{Company: at.Company, Score: e.score, Member: e.member}
+			at = position{Company: at.Company, Score: e.MS, Member: e.ID}
 			if l.add(groups[i], after, at) {
 				return nil
 			}
 		}
-		at.After = ""
 	}
 }
 
@@ -226,110 +209,66 @@ func (l *lister) add(group []delivery.Delivery, after string, at position) bool 
 	return true
 }
 
-// index is the sorted set that serves the filter in a company. byEvent: its
-// members are events, each with the deliveries of all subscribers.
-func (l *lister) index(company uuid.UUID) (key string, byEvent bool) {
+// index is the part of a sorted set that serves the filter in a company. byEvent: its members
+// are events, each with the deliveries of all subscribers.
+func (l *lister) index(company uuid.UUID) (span history.Span, byEvent bool) {
 	sub, dead, live := l.filter.Subscriber, l.filter.only(isDead), l.filter.only(delivery.Status.Live)
+	span = history.Span{High: timestamp.MaxMillis}
+	if l.filter.From != nil {
+		span.Low = l.filter.From.UnixMilli()
+	}
+	if l.filter.To != nil && !dead { // dead letters are indexed by the time of death, which may be later
+		span.High = l.filter.To.UnixMilli()
+	}
 	switch {
 	case sub != nil && dead:
-		return keys.DeadOfSubscriber(company, *sub), false
+		span.Index = keys.DeadOfSubscriber(company, *sub)
 	case sub != nil && live:
-		return keys.LiveOfSubscriber(company, *sub), false
+		span.Index = keys.LiveOfSubscriber(company, *sub)
 	case sub != nil:
-		return layout.OfSubscriberKey(company, *sub), false
+		span.Index = layout.OfSubscriberKey(company, *sub)
 	case dead:
-		return keys.DeadOfCompany(company), false
+		span.Index = keys.DeadOfCompany(company)
 	case live:
-		return keys.LiveOfCompany(company), false
+		span.Index = keys.LiveOfCompany(company)
 	default:
-		return layout.IndexKey(company), true
+		span.Index, byEvent = layout.IndexKey(company), true
 	}
-}
-
-// highest is the score at which to start. Dead letters are indexed by the time of death, so
-// the filter's range of creation times does not limit their score.
-func (l *lister) highest() string {
-	if l.filter.To == nil || l.filter.only(isDead) {
-		return "+inf"
-	}
-	return strconv.FormatInt(l.filter.To.UnixMilli(), 10) + ".9999" // the whole millisecond
-}
-
-// entry is a member of an index.
-type entry struct {
-	member string
-	score  float64 // ms; of an event with a fraction, see layout.IndexKey
-}
-
-func (r *Reader) entries(ctx context.Context, key string, at position, highest string, n int) ([]entry, error) {
-	again := "0"
-	if at.After != "" {
-		again = "1"
-	}
-	flat, err := pageScript.Run(ctx, r.client, []string{key}, at.Score, at.Member, again, highest, n).StringSlice()
-	if err != nil {
-		return nil, fmt.Errorf("list deliveries: %w", err)
-	}
-	out := make([]entry, 0, len(flat)/2)
-	for i := 0; i+1 < len(flat); i += 2 {
-		score, err := strconv.ParseFloat(flat[i+1], 64)
-		if err != nil {
-			return nil, fmt.Errorf("list deliveries: %w", err)
-		}
-		out = append(out, entry{member: flat[i], score: score})
-	}
-	return out, nil
-}
-
-// fitting is how many of the first events may be loaded together, by their numbers of
-// deliveries; at least one.
-func fitting(counts []int64) int {
-	sum := int64(0)
-	for i, count := range counts {
-		if sum += count; i > 0 && sum > maxLoaded {
-			return i
-		}
-	}
-	return len(counts)
+	return span, byEvent
 }
 
 // counts is about how many deliveries each of the events has.
-func (r *Reader) counts(ctx context.Context, refs []events.Ref) ([]int64, error) {
-	pipe := r.client.Pipeline()
-	lengths := make([]*redis.IntCmd, len(refs))
-	for i, r := range refs {
-		lengths[i] = pipe.HLen(ctx, keys.Deliveries(r))
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+func (r *Reader) counts(ctx context.Context, refs []events.Ref) ([]int, error) {
+	lengths, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.IntCmd {
+		return pipe.HLen(ctx, keys.Deliveries(r))
+	})
+	if err != nil {
 		return nil, fmt.Errorf("count deliveries: %w", err)
 	}
-	counts := make([]int64, len(refs))
+	counts := make([]int, len(refs))
 	for i, length := range lengths {
-		counts[i] = length.Val()
+		counts[i] = int(length.Val())
 	}
 	return counts, nil
 }
 
-func refsOf(company uuid.UUID, entries []entry) []events.Ref {
+func refsOf(company uuid.UUID, entries []history.Place) []events.Ref {
 	refs := make([]events.Ref, len(entries))
 	for i, e := range entries {
-		refs[i] = events.Ref{Company: company, ID: e.member}
+		refs[i] = events.Ref{Company: company, ID: e.ID}
 	}
 	return refs
 }
 
 // read loads the deliveries behind index entries, by subscriber within each.
-func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []entry, byEvent bool) ([][]delivery.Delivery, error) {
+func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, entries []history.Place, byEvent bool) ([][]delivery.Delivery, error) {
 	if byEvent {
 		groups, _, err := r.ofEvents(ctx, refsOf(company, entries))
 		return groups, err
 	}
 	refs := make([]delivery.Ref, len(entries))
 	for i, e := range entries {
-		id, of, ok := strings.Cut(e.member, "/")
+		id, of, ok := strings.Cut(e.ID, "/")
 		refs[i] = delivery.Ref{Ref: events.Ref{Company: company, ID: id}}
 		if !ok {
 			refs[i].Subscriber = *sub
@@ -354,25 +293,24 @@ func (r *Reader) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, en
 	return out, nil
 }
 
-// Get reads deliveries in one round trip; nil stands for one that is not kept, or
-// is damaged. A live one with an attempt under way is DELIVERING, and one whose
-// subscriber is paused has ReasonPaused.
+// Get reads deliveries; nil stands for one that is not kept, or is damaged. A live one with an
+// attempt under way is DELIVERING, and one whose subscriber is paused has ReasonPaused.
 func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
-	pipe := r.client.Pipeline()
-	records := make([]*redis.StringCmd, len(refs))
-	states := make([]waiting, len(refs))
-	for i, r := range refs {
-		records[i] = pipe.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String())
-		states[i] = askWaiting(ctx, pipe, r)
+	records, err := r.Stored(ctx, refs)
+	if err != nil {
+		return nil, err
 	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read deliveries: %w", err)
-	}
-	out := make([]*delivery.Record, len(refs))
-	for i, c := range records {
+	return records, r.showWaiting(ctx, refs, records)
+}
+
+// Stored reads the records of deliveries as they are stored; nil stands for one that is not
+// kept, or is damaged.
+func (r *Reader) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
+	texts, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r delivery.Ref) *redis.StringCmd {
+		return pipe.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String())
+	}) // each command has its own error
+	records := make([]*delivery.Record, len(refs))
+	for i, c := range texts {
 		text, err := c.Result()
 		if errors.Is(err, redis.Nil) {
 			continue
@@ -381,105 +319,58 @@ func (r *Reader) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Reco
 			return nil, fmt.Errorf("read deliveries: %w", err)
 		}
 		if rec, err := delivery.Decode(text); err == nil { // else it is quarantined when it is claimed
-			states[i].show(&rec.Status, &rec.Reason)
-			out[i] = rec
+			records[i] = rec
 		}
 	}
-	return out, nil
-}
-
-// Kept reports which deliveries have a record that is not damaged, in one round trip.
-func (r *Reader) Kept(ctx context.Context, refs []delivery.Ref) ([]bool, error) {
-	pipe := r.client.Pipeline()
-	records := make([]*redis.StringCmd, len(refs))
-	for i, r := range refs {
-		records[i] = pipe.HGet(ctx, keys.Deliveries(r.Ref), r.Subscriber.String())
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("look for deliveries: %w", err)
-	}
-	out := make([]bool, len(refs))
-	for i, c := range records {
-		text, err := c.Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, fmt.Errorf("look for deliveries: %w", err)
-		}
-		if err == nil {
-			_, err = delivery.Decode(text)
-		}
-		out[i] = err == nil
-	}
-	return out, nil
-}
-
-// waiting is the state of a live delivery in its endpoint queue, which its record does not
-// contain.
-type waiting struct{ busy, paused *redis.BoolCmd }
-
-func askWaiting(ctx context.Context, pipe redis.Pipeliner, r delivery.Ref) waiting {
-	return waiting{
-		busy:   pipe.HExists(ctx, queues.InFlightKey(r.Company, r.Subscriber), r.ID),
-		paused: pipe.HExists(ctx, queues.EndpointKey(r.Company, r.Subscriber), "paused"),
-	}
-}
-
-// show corrects status and reason of a live delivery.
-func (w waiting) show(status *delivery.Status, reason *string) {
-	switch {
-	case !status.Live():
-	case w.busy.Val():
-		*status = delivery.StatusDelivering
-	case w.paused.Val() && *reason != delivery.ReasonSubscriberDisabled:
-		*reason = delivery.ReasonPaused
-	}
+	return records, nil
 }
 
 // ofEvents reads all deliveries of events, by subscriber. held says which events matched a
 // disabled subscriber.
 func (r *Reader) ofEvents(ctx context.Context, refs []events.Ref) (groups [][]delivery.Delivery, held []bool, err error) {
-	pipe := r.client.Pipeline()
-	cmds := make([]*redis.MapStringStringCmd, len(refs))
-	for i, r := range refs {
-		cmds[i] = pipe.HGetAll(ctx, keys.Deliveries(r))
-	}
-	if pipe.Len() == 0 {
-		return nil, nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	hashes, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.MapStringStringCmd {
+		return pipe.HGetAll(ctx, keys.Deliveries(r))
+	})
+	if err != nil {
 		return nil, nil, fmt.Errorf("read deliveries: %w", err)
 	}
 	groups, held = make([][]delivery.Delivery, len(refs)), make([]bool, len(refs))
-	var live []*delivery.Delivery
-	for i, r := range refs {
-		groups[i] = deliveriesOf(r, cmds[i].Val())
-		_, held[i] = cmds[i].Val()[keys.HeldMark]
+	var all []delivery.Ref
+	var records []*delivery.Record
+	for i, hash := range hashes {
+		groups[i] = deliveriesOf(refs[i], hash.Val())
+		_, held[i] = hash.Val()[keys.HeldMark]
 		for j := range groups[i] {
-			if groups[i][j].Status.Live() {
-				live = append(live, &groups[i][j])
-			}
+			all, records = append(all, groups[i][j].Ref), append(records, &groups[i][j].Record)
 		}
 	}
-	return groups, held, r.showWaiting(ctx, live)
+	return groups, held, r.showWaiting(ctx, all, records)
 }
 
-// showWaiting sets status and reason of live deliveries from their endpoint queues.
-func (r *Reader) showWaiting(ctx context.Context, live []*delivery.Delivery) error {
-	if len(live) == 0 {
+// showWaiting corrects status and reason of live deliveries by their endpoint queues, which
+// their records do not contain.
+func (r *Reader) showWaiting(ctx context.Context, refs []delivery.Ref, records []*delivery.Record) error {
+	busy, paused := make([]*redis.BoolCmd, len(refs)), make([]*redis.BoolCmd, len(refs))
+	_, err := r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, ref := range refs {
+			if records[i] != nil && records[i].Status.Live() {
+				busy[i] = pipe.HExists(ctx, queues.InFlightKey(ref.Company, ref.Subscriber), ref.ID)
+				paused[i] = pipe.HExists(ctx, queues.EndpointKey(ref.Company, ref.Subscriber), "paused")
+			}
+		}
 		return nil
-	}
-	pipe := r.client.Pipeline()
-	states := make([]waiting, len(live))
-	for i, d := range live {
-		states[i] = askWaiting(ctx, pipe, d.Ref)
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("read deliveries in flight: %w", err)
 	}
-	for i, d := range live {
-		states[i].show(&d.Status, &d.Reason)
+	for i, rec := range records {
+		switch {
+		case busy[i] == nil:
+		case busy[i].Val():
+			rec.Status = delivery.StatusDelivering
+		case paused[i].Val() && rec.Reason != delivery.ReasonSubscriberDisabled:
+			rec.Reason = delivery.ReasonPaused
+		}
 	}
 	return nil
 }
@@ -524,18 +415,17 @@ func (r *Reader) Walk(ctx context.Context, company, subscriber uuid.UUID, index 
 		return nil, nil, "", err
 	}
 	key := [...]func(c, s uuid.UUID) string{All: layout.OfSubscriberKey, Live: keys.LiveOfSubscriber, Dead: keys.DeadOfSubscriber}[index](company, subscriber)
-	entries, err := r.entries(ctx, key, at, "+inf", n)
+	entries, err := history.ReadIndex(ctx, r.client, history.Span{Index: key, High: timestamp.MaxMillis}, at.place(), n)
 	if err != nil || len(entries) == 0 {
 		return nil, nil, "", err
 	}
-	refs = make([]delivery.Ref, len(entries))
-	for i, e := range entries {
-		refs[i] = delivery.Ref{Ref: events.Ref{Company: company, ID: e.member}, Subscriber: subscriber}
+	for _, ref := range refsOf(company, entries) {
+		refs = append(refs, delivery.Ref{Ref: ref, Subscriber: subscriber})
 	}
 	if records, err = r.Get(ctx, refs); err != nil {
 		return nil, nil, "", err
 	}
 	last := entries[len(entries)-1]
-	next = cursor.Encode(walkName, walked, position{Company: company, Score: last.score, Member: last.member})
+	next = cursor.Encode(walkName, walked, position{Company: company, Score: last.MS, Member: last.ID})
 	return refs, records, next, nil
 }

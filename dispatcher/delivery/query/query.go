@@ -13,7 +13,9 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/totals"
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/events/layout"
+	"spendhook/internal/pipeline"
 )
 
 // Reader reads deliveries, and counts them. It is safe for concurrent use.
@@ -84,7 +86,7 @@ func (r *Reader) SumUp(ctx context.Context, refs []events.Ref, f Filter) ([]Even
 	out := make([]EventSummary, 0, len(refs))
 	for len(out) < len(refs) { // as many at a time as may be loaded
 		first := len(out)
-		some := refs[first : first+fitting(counts[first:])]
+		some := refs[first : first+history.Fitting(counts[first:], maxLoaded)]
 		unmatched, err := r.Unmatched(ctx, some)
 		if err != nil {
 			return nil, err
@@ -127,15 +129,10 @@ func sumUp(unmatched, held bool, deliveries []delivery.Delivery) EventStatus {
 
 // Unmatched reports which events wait for their subscribers to be matched.
 func (r *Reader) Unmatched(ctx context.Context, refs []events.Ref) ([]bool, error) {
-	pipe := r.client.Pipeline()
-	states := make([]*redis.StringCmd, len(refs))
-	for i, r := range refs {
-		states[i] = pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	states, err := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, r events.Ref) *redis.StringCmd {
+		return pipe.GetRange(ctx, layout.EventKey(r), 0, 0)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read event states: %w", err)
 	}
 	out := make([]bool, len(refs))

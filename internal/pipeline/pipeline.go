@@ -1,0 +1,22 @@
+// Package pipeline asks Redis about many things in one round trip.
+package pipeline
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Each sends one command for each item, all in one round trip, and returns them in the order
+// of the items. Without items it sends nothing. The error is the first of the commands' own,
+// which may be redis.Nil.
+func Each[T any, C redis.Cmder](ctx context.Context, client redis.UniversalClient, items []T, ask func(pipe redis.Pipeliner, item T) C) ([]C, error) {
+	commands := make([]C, len(items))
+	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, item := range items {
+			commands[i] = ask(pipe, item)
+		}
+		return nil
+	})
+	return commands, err
+}
