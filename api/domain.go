@@ -8,7 +8,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
-	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
@@ -74,7 +73,7 @@ type deliveryStore interface {
 	List(ctx context.Context, f query.Filter) (query.Page, error)
 	OfEvent(ctx context.Context, ref events.Ref) ([]delivery.Delivery, error)
 	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
-	Stats(ctx context.Context, company, subscriber uuid.UUID) (totals.Stats, error)
+	Stats(ctx context.Context, company, subscriber uuid.UUID) (query.Stats, error)
 	Erase(ctx context.Context, ref events.Ref) error
 }
 

@@ -10,7 +10,6 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
-	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/tail"
@@ -64,7 +63,6 @@ type Events interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
-	Backlogs(ctx context.Context, n int) ([]backlog.Company, error)
 }
 
 // EventTypes is *eventtype.Store.
@@ -77,8 +75,8 @@ type Deliveries interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f query.Filter) (query.Page, error)
 	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
-	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]totals.Stats, error)
-	CompanyStats(ctx context.Context, company uuid.UUID) (totals.Stats, error)
+	StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]query.Stats, error)
+	CompanyStats(ctx context.Context, company uuid.UUID) (query.Stats, error)
 	Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error)
 }
 
@@ -105,6 +103,7 @@ type Inspector interface {
 // Dispatcher is *dispatcher.Dispatcher.
 type Dispatcher interface {
 	Backlog(ctx context.Context) (backlog.Total, error)
+	Largest(ctx context.Context, n int) ([]backlog.Company, error)
 	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
 	RetryQuarantined(ctx context.Context, e quarantine.Entry) error
 	DropQuarantined(ctx context.Context, e quarantine.Entry) error

@@ -13,7 +13,6 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/query"
-	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/workqueue/backlog"
 	"spendhook/subscribers"
@@ -73,7 +72,7 @@ type overviewOfAll struct {
 // companySummary is how a company does.
 type companySummary struct {
 	Pending int64
-	Stats   totals.Stats
+	Stats   query.Stats
 	States  subscriberStates
 	Worst   []subscriberRow // failing ones first, then the largest backlogs
 	Traffic traffic.Series
@@ -131,7 +130,7 @@ func (s *server) readSystem(ctx context.Context) (all overviewOfAll, err error) 
 	if all.Backlog, err = s.opts.Dispatcher.Backlog(ctx); err != nil {
 		return all, err
 	}
-	if all.Largest, err = s.opts.Events.Backlogs(ctx, 10); err != nil {
+	if all.Largest, err = s.opts.Dispatcher.Largest(ctx, 10); err != nil {
 		return all, err
 	}
 	if all.Traffic, err = s.opts.Traffic.All(ctx); err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery/query"
-	"spendhook/dispatcher/delivery/totals"
 	"spendhook/dispatcher/traffic"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
@@ -24,7 +23,7 @@ type subscriberRow struct {
 
 	State  string // healthy, failing, paused or disabled
 	Health health.Health
-	Stats  totals.Stats
+	Stats  query.Stats
 	Hour   []traffic.Point // none when it had no traffic
 }
 

@@ -188,6 +188,16 @@ func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 // Wake wakes partitions that have new events. The publisher calls it after a commit.
 func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
 
+// Backlog measures the pending work of all partitions, of every replica.
+func (d *Dispatcher) Backlog(ctx context.Context) (backlog.Total, error) {
+	return d.backlog.Measure(ctx, partition.All())
+}
+
+// Largest lists up to n companies with the most pending events, the most first.
+func (d *Dispatcher) Largest(ctx context.Context, n int) ([]backlog.Company, error) {
+	return d.backlog.Top(ctx, n)
+}
+
 // Owned lists the partitions that this replica schedules now; none before Start.
 func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
 

@@ -156,12 +156,8 @@ func (d *doctor) memory(ctx context.Context, cfg *config.Config, r *redisx.Redis
 
 // work checks pending work, quotas, and that each partition has an owner.
 func (d *doctor) work(ctx context.Context, cfg *config.Config, r *redisx.Redis) {
-	all := make([]int, partition.Count)
-	for p := range all {
-		all[p] = p
-	}
 	meter := backlog.New(r.Client(), nil)
-	waiting, err := meter.Measure(ctx, all)
+	waiting, err := meter.Measure(ctx, partition.All())
 	if err != nil {
 		d.problem("work", err.Error(), "see which Redis server does not answer")
 		return

@@ -16,6 +16,7 @@ import (
 
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -102,13 +103,9 @@ func process(replica string) string { return replica[:max(0, strings.LastIndexBy
 
 // group finds out which shard serves which partitions.
 func (w *watch) group(ctx context.Context) error {
-	groups := make(map[string][]int)
-	for p := range partition.Count {
-		address, err := partition.Shard(ctx, w.q.opts.Client, p)
-		if err != nil {
-			return fmt.Errorf("find the shard of partition %d: %w", p, err)
-		}
-		groups[address] = append(groups[address], p)
+	groups, err := partition.ByShard(ctx, w.q.opts.Client, partition.All())
+	if err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -410,12 +407,8 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 // release fences this replica id, so that claims still under way are refused, requeues all
 // its notes, and removes its heartbeats.
 func (q *Queue) release(ctx context.Context, replica string) error {
-	all := make([]int, partition.Count)
-	for p := range all {
-		all[p] = p
-	}
 	var failed error
-	for _, group := range q.byShard(ctx, all) {
+	for _, group := range q.byShard(ctx, partition.All()) {
 		_, err := q.requeue(ctx, group, replica)
 		if err == nil {
 			err = q.forget(ctx, group[0], replica)
@@ -475,15 +468,10 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 
 // due lists the partitions of owned that need service now.
 func (w *watch) due(ctx context.Context, s *shard, owned []int) ([]int, error) {
-	pipe := w.q.opts.Client.Pipeline()
-	firsts := make([]*redis.ZSliceCmd, len(owned))
-	for i, p := range owned {
-		firsts[i] = pipe.ZRangeWithScores(ctx, queues.DueKey(p), 0, 0)
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	firsts, err := pipeline.Each(ctx, w.q.opts.Client, owned, func(pipe redis.Pipeliner, p int) *redis.ZSliceCmd {
+		return pipe.ZRangeWithScores(ctx, queues.DueKey(p), 0, 0)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read what is due: %w", err)
 	}
 	s.mu.Lock()

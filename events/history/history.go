@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
@@ -124,4 +125,16 @@ func (r *Reader) Heads(ctx context.Context, refs []events.Ref) ([]*events.Stored
 		}
 	}
 	return found, nil
+}
+
+// Pending counts the events of a company that are not settled.
+func (r *Reader) Pending(ctx context.Context, company uuid.UUID) (int64, error) {
+	n, err := r.client.HGet(ctx, layout.StateKey(company), "pending").Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: count pending events: %w", events.ErrUnavailable, err)
+	}
+	return n, nil
 }

@@ -4,6 +4,7 @@ package partition
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 
@@ -13,6 +14,15 @@ import (
 
 // Count is the number of partitions. It is part of the stored format.
 const Count = 256
+
+// All lists the partitions.
+func All() []int {
+	all := make([]int, Count)
+	for p := range all {
+		all[p] = p
+	}
+	return all
+}
 
 // Of returns the partition of a company, 0..Count-1.
 func Of(company uuid.UUID) int {
@@ -48,4 +58,17 @@ func Shard(ctx context.Context, client redis.UniversalClient, p int) (string, er
 		return "", err
 	}
 	return node.Options().Addr, nil
+}
+
+// ByShard groups partitions by the Redis server that serves them now, named as by Shard.
+func ByShard(ctx context.Context, client redis.UniversalClient, partitions []int) (map[string][]int, error) {
+	groups := make(map[string][]int, 1)
+	for _, p := range partitions {
+		shard, err := Shard(ctx, client, p)
+		if err != nil {
+			return nil, fmt.Errorf("find the shard of partition %d: %w", p, err)
+		}
+		groups[shard] = append(groups[shard], p)
+	}
+	return groups, nil
 }

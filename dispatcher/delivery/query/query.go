@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/totals"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
@@ -20,14 +19,13 @@ import (
 
 // Reader reads deliveries, and counts them. It is safe for concurrent use.
 type Reader struct {
-	*totals.Reader
-
 	client redis.UniversalClient
+	now    func() time.Time
 }
 
 // New returns a Reader on the client, which it does not close.
 func New(client redis.UniversalClient, now func() time.Time) *Reader {
-	return &Reader{Reader: totals.New(client, now), client: client}
+	return &Reader{client: client, now: now}
 }
 
 // Delivery reads one delivery of a company with its attempts; ErrNotFound when

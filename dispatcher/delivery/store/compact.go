@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -28,16 +29,10 @@ const (
 
 // CompactionDue lists those of the partitions that have events to compact.
 func (s *Store) CompactionDue(ctx context.Context, now time.Time, partitions []int) ([]int, error) {
-	pipe := s.client.Pipeline()
-	counts := make([]*redis.IntCmd, len(partitions))
 	until := strconv.FormatInt(now.Add(-s.opts.Policy.KeepDelivered).UnixMilli(), 10)
-	for i, p := range partitions {
-		counts[i] = pipe.ZCount(ctx, compactKey(p), "-inf", until)
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	_, err := pipe.Exec(ctx) // each command has its own error
+	counts, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
+		return pipe.ZCount(ctx, compactKey(p), "-inf", until)
+	}) // each command has its own error
 	var due []int
 	for i, c := range counts {
 		if c.Val() > 0 {

@@ -22,6 +22,7 @@ import (
 	"spendhook/events/layout"
 	"spendhook/events/operational"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -372,36 +373,27 @@ const purgeMost = 200
 // partition, and returns how many are left in it. Their records expire by themselves.
 func (s *Store) PurgeDead(ctx context.Context, now time.Time, partitions []int) (left int64, err error) {
 	before := strconv.FormatInt(now.Add(-s.opts.Policy.DeadRetention).UnixMilli(), 10)
-	pipe := s.client.Pipeline()
-	old := make([]*redis.StringSliceCmd, len(partitions))
-	counts := make([]*redis.IntCmd, len(partitions))
-	for i, p := range partitions {
-		old[i] = pipe.ZRangeByScore(ctx, deadKey(p), &redis.ZRangeBy{Min: "-inf", Max: before, Count: purgeMost})
-		counts[i] = pipe.ZCard(ctx, deadKey(p))
-	}
-	if pipe.Len() == 0 {
-		return 0, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	old, err := pipeline.Each(ctx, s.client, partitions, func(pipe redis.Pipeliner, p int) *redis.StringSliceCmd {
+		return pipe.ZRangeByScore(ctx, deadKey(p), &redis.ZRangeBy{Min: "-inf", Max: before, Count: purgeMost})
+	})
+	if err != nil {
 		return 0, fmt.Errorf("find old dead letters: %w", err)
 	}
-	pipe = s.client.Pipeline()
-	for i, p := range partitions {
-		left += counts[i].Val()
-		if refs := old[i].Val(); len(refs) > 0 {
-			members := make([]any, len(refs))
-			for j, r := range refs {
-				members[j] = r
+	counts := make([]*redis.IntCmd, len(partitions))
+	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, p := range partitions {
+			if refs := old[i].Val(); len(refs) > 0 {
+				pipe.ZRem(ctx, deadKey(p), refs)
 			}
-			pipe.ZRem(ctx, deadKey(p), members...)
-			left -= int64(len(refs))
+			counts[i] = pipe.ZCard(ctx, deadKey(p))
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("purge dead letters: %w", err)
 	}
-	if pipe.Len() == 0 {
-		return left, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return left, fmt.Errorf("purge dead letters: %w", err)
+	for _, count := range counts {
+		left += count.Val()
 	}
 	return left, nil
 }

@@ -23,6 +23,7 @@ var largestScript = queues.Script(largestSource, true)
 const (
 	largestPartitions = 64
 	largestPage       = 200 // companies of a partition
+	topPage           = 500 // the same, of Top
 )
 
 // Company is how many pending events a company has.
@@ -43,36 +44,64 @@ func (m *Meter) Largest(ctx context.Context, t Total, n int) ([]Company, error) 
 	partitions := m.candidates(t, n, known)
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
-		args := []any{partition.Prefix(p), m.from[p], largestPage, n}
-		for _, k := range known[p] {
-			args = append(args, k.Company.String())
-		}
-		calls[i] = &script.Call{Script: largestScript, Keys: queues.Keys(p), Args: args}
+		calls[i] = largestCall(p, m.from[p], largestPage, n, known[p])
 	}
+	found, next, err := m.largest(ctx, calls, n)
+	if err != nil {
+		return nil, err
+	}
+	m.known, m.from = found, make(map[int]int, len(partitions))
+	for i, p := range partitions {
+		m.from[p] = next[i]
+	}
+	return slices.Clone(m.known), nil
+}
+
+// Top lists up to n companies with the most pending events, the most first. In each partition
+// it reads the 500 companies with the latest events. It is safe for concurrent use.
+func (m *Meter) Top(ctx context.Context, n int) ([]Company, error) {
+	calls := make([]*script.Call, partition.Count)
+	for p := range calls {
+		calls[p] = largestCall(p, 0, topPage, n, nil)
+	}
+	found, _, err := m.largest(ctx, calls, n)
+	return found, err
+}
+
+func largestCall(p, from, page, n int, known []Company) *script.Call {
+	args := []any{partition.Prefix(p), from, page, n}
+	for _, k := range known {
+		args = append(args, k.Company.String())
+	}
+	return &script.Call{Script: largestScript, Keys: queues.Keys(p), Args: args}
+}
+
+// largest runs calls of largest.lua. It returns the n companies with the most pending events,
+// and where the next page of each call begins.
+func (m *Meter) largest(ctx context.Context, calls []*script.Call, n int) (found []Company, next []int, err error) {
 	if err := script.Run(ctx, m.client, nil, calls...); err != nil {
-		return nil, fmt.Errorf("find the largest companies: %w", err)
+		return nil, nil, fmt.Errorf("find the largest companies: %w", err)
 	}
-	m.known, m.from = nil, make(map[int]int, len(partitions))
+	next = make([]int, len(calls))
 	for i, c := range calls {
 		reply, _ := c.Reply().([]any)
 		if len(reply) == 0 {
 			continue
 		}
-		next, _ := reply[0].(int64)
-		m.from[partitions[i]] = int(next)
+		from, _ := reply[0].(int64)
+		next[i] = int(from)
 		for at := 1; at+1 < len(reply); at += 2 {
 			name, _ := reply[at].(string)
 			company, err := uuid.Parse(name)
 			if pending, _ := reply[at+1].(int64); err == nil {
-				m.known = append(m.known, Company{company, pending})
+				found = append(found, Company{company, pending})
 			}
 		}
 	}
-	slices.SortFunc(m.known, func(a, b Company) int {
+	slices.SortFunc(found, func(a, b Company) int {
 		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Company.String(), b.Company.String()))
 	})
-	m.known = m.known[:min(n, len(m.known))]
-	return slices.Clone(m.known), nil
+	return found[:min(n, len(found))], next, nil
 }
 
 // candidates lists the partitions that may have one of the n largest companies, those

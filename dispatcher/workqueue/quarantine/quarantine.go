@@ -17,6 +17,7 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -161,11 +162,17 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 	if f.Size > 0 {
 		l.size = min(f.Size, maxSize)
 	}
-	partitions, err := s.occupied(ctx, at.Partition, last)
+	partitions := partition.All()[at.Partition : last+1]
+	counts, err := pipeline.Each(ctx, s.opts.Client, partitions, func(pipe redis.Pipeliner, p int) *redis.IntCmd {
+		return pipe.ZCard(ctx, Key(p))
+	})
 	if err != nil {
-		return Page{}, err
+		return Page{}, fmt.Errorf("count quarantine: %w", err)
 	}
-	for _, p := range partitions {
+	for i, p := range partitions {
+		if counts[i].Val() == 0 {
+			continue
+		}
 		if p != l.at.Partition {
 			l.at = position{Partition: p}
 		}
@@ -174,25 +181,6 @@ func (s *Store) List(ctx context.Context, f Filter) (Page, error) {
 		}
 	}
 	return Page{Items: l.items}, nil
-}
-
-// occupied lists the partitions from first to last that have entries.
-func (s *Store) occupied(ctx context.Context, first, last int) ([]int, error) {
-	pipe := s.opts.Client.Pipeline()
-	counts := make([]*redis.IntCmd, 0, last-first+1)
-	for p := first; p <= last; p++ {
-		counts = append(counts, pipe.ZCard(ctx, Key(p)))
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("count quarantine: %w", err)
-	}
-	var found []int
-	for i, n := range counts {
-		if n.Val() > 0 {
-			found = append(found, first+i)
-		}
-	}
-	return found, nil
 }
 
 // page is a page of the list that is being read.

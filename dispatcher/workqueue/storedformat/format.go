@@ -44,11 +44,7 @@ type Formats struct {
 
 // Read reads the stored formats.
 func Read(ctx context.Context, client redis.UniversalClient) (Formats, error) {
-	all := make([]int, partition.Count)
-	for p := range all {
-		all[p] = p
-	}
-	return run(ctx, client, all, 0)
+	return run(ctx, client, partition.All(), 0)
 }
 
 // ErrOldReplica means that a living replica cannot read the new format.
@@ -71,9 +67,13 @@ func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised in
 			return 0, fmt.Errorf("%w: %s", ErrOldReplica, r.Replica)
 		}
 	}
-	leaders, others, err := leadersFirst(ctx, client)
+	shards, err := partition.ByShard(ctx, client, partition.All())
 	if err != nil {
 		return 0, err
+	}
+	var leaders, others []int
+	for _, partitions := range shards {
+		leaders, others = append(leaders, partitions[0]), append(others, partitions[1:]...)
 	}
 	for _, partitions := range [][]int{leaders, others} {
 		after, err := run(ctx, client, partitions, to)
@@ -90,25 +90,6 @@ func Raise(ctx context.Context, client redis.UniversalClient, to int) (raised in
 		}
 	}
 	return raised, nil
-}
-
-// leadersFirst splits the partitions into those that keep the heartbeats of a
-// shard and the others.
-func leadersFirst(ctx context.Context, client redis.UniversalClient) (leaders, others []int, err error) {
-	led := make(map[string]bool)
-	for p := range partition.Count {
-		shard, err := partition.Shard(ctx, client, p)
-		if err != nil {
-			return nil, nil, fmt.Errorf("find the shard of partition %d: %w", p, err)
-		}
-		if led[shard] {
-			others = append(others, p)
-		} else {
-			led[shard] = true
-			leaders = append(leaders, p)
-		}
-	}
-	return leaders, others, nil
 }
 
 func run(ctx context.Context, client redis.UniversalClient, partitions []int, to int) (Formats, error) {

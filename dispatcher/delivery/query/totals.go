@@ -1,5 +1,4 @@
-// Package totals counts deliveries.
-package totals
+package query
 
 import (
 	"cmp"
@@ -18,17 +17,6 @@ import (
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/events/layout"
 )
-
-// Reader counts deliveries. It is safe for concurrent use.
-type Reader struct {
-	client redis.UniversalClient
-	now    func() time.Time
-}
-
-// New returns a Reader on the client, which it does not close.
-func New(client redis.UniversalClient, now func() time.Time) *Reader {
-	return &Reader{client: client, now: now}
-}
 
 // Stats counts a subscriber's deliveries that are kept.
 type Stats struct {
@@ -50,9 +38,6 @@ func (r *Reader) Stats(ctx context.Context, company, sub uuid.UUID) (Stats, erro
 // StatsOf is Stats for several subscribers of a company, in their order and in one
 // round trip.
 func (r *Reader) StatsOf(ctx context.Context, company uuid.UUID, subs ...uuid.UUID) ([]Stats, error) {
-	if len(subs) == 0 {
-		return nil, nil
-	}
 	pipe := r.client.Pipeline()
 	answers := make([]func() Stats, len(subs))
 	for i, sub := range subs {
@@ -137,15 +122,14 @@ func askStats(ctx context.Context, pipe redis.Pipeliner, liveKey, deadKey string
 // Waiting counts the deliveries in the queue of a subscriber's endpoint that are due,
 // those of an ordered subscriber all. Of several subscribers it is the most.
 func (r *Reader) Waiting(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) (most int64, err error) {
-	pipe := r.client.Pipeline()
 	waiting := make([]func() int64, len(subscribers))
-	for i, sub := range subscribers {
-		waiting[i] = r.askDue(ctx, pipe, company, sub)
-	}
-	if pipe.Len() == 0 {
-		return 0, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	_, err = r.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, sub := range subscribers {
+			waiting[i] = r.askDue(ctx, pipe, company, sub)
+		}
+		return nil
+	})
+	if err != nil {
 		return 0, fmt.Errorf("count waiting deliveries: %w", err)
 	}
 	for _, count := range waiting {
