@@ -146,5 +146,5 @@ func (s *Service) eraseJobs(ctx context.Context, j *Job) (string, error) {
 			return "", err
 		}
 	}
-	return "", s.forgetAll(ctx, j.CompanyUUID, others)
+	return "", s.forget(ctx, j.CompanyUUID, others...)
 }

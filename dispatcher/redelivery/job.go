@@ -261,7 +261,7 @@ type phase func(context.Context, *Job) (next string, err error)
 func (s *Service) phases(k JobKind) []phase {
 	switch k {
 	case JobRecover:
-		return []phase{s.recoverDead, s.recoverKept, s.recoverMissed}
+		return []phase{s.recoverIn(query.Dead), s.recoverIn(query.All), s.recoverMissed}
 	case JobRelease:
 		return []phase{s.releaseHeld}
 	case JobCancel:
@@ -296,26 +296,21 @@ func (s *Service) step(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// recoverDead restarts the dead letters of the span. They have an index of
-// their own, which keeps them longer than the settled ones are kept.
-func (s *Service) recoverDead(ctx context.Context, j *Job) (string, error) {
-	if !slices.Contains(j.Statuses, delivery.StatusDead) {
-		return "", nil
+// recoverIn restarts the deliveries of the span in the job's statuses. The dead letters have an
+// index of their own, which keeps them longer than the settled ones are kept.
+func (s *Service) recoverIn(index query.Index) phase {
+	return func(ctx context.Context, j *Job) (string, error) {
+		asked := slices.DeleteFunc(slices.Clone(j.Statuses), func(st delivery.Status) bool {
+			return (st == delivery.StatusDead) != (index == query.Dead)
+		})
+		if len(asked) == 0 {
+			return "", nil
+		}
+		return s.walk(ctx, j, index, func(r delivery.Record) (delivery.Record, bool) {
+			due := slices.Contains(asked, r.Status) && r.Status != delivery.StatusDelivering && j.spans(r)
+			return lifecycle.Restart(r, delivery.ReasonRecover, s.Now()), due
+		})
 	}
-	return s.walk(ctx, j, query.Dead, func(r delivery.Record) (delivery.Record, bool) {
-		return lifecycle.Restart(r, delivery.ReasonRecover, s.Now()), r.Status == delivery.StatusDead && j.spans(r)
-	})
-}
-
-// recoverKept restarts the deliveries of the span in the job's other statuses.
-func (s *Service) recoverKept(ctx context.Context, j *Job) (string, error) {
-	if !slices.ContainsFunc(j.Statuses, func(st delivery.Status) bool { return st != delivery.StatusDead }) {
-		return "", nil
-	}
-	return s.walk(ctx, j, query.All, func(r delivery.Record) (delivery.Record, bool) {
-		asked := slices.Contains(j.Statuses, r.Status) && r.Status != delivery.StatusDead && r.Status != delivery.StatusDelivering
-		return lifecycle.Restart(r, delivery.ReasonRecover, s.Now()), asked && j.spans(r)
-	})
 }
 
 // spans reports whether the delivery's event was accepted in the job's span.
@@ -392,7 +387,7 @@ func (s *Service) redeliver(ctx context.Context, j *Job, writes []store.Write) e
 	if len(writes) == 0 {
 		return nil
 	}
-	found, err := s.writeAll(ctx, writes)
+	found, err := s.write(ctx, writes...)
 	if err != nil {
 		return err
 	}

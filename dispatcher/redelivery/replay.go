@@ -38,7 +38,7 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	if _, err := s.reachable(ctx, r.Company, r.Subscriber); err != nil {
 		return delivery.Delivery{}, err
 	}
-	return s.restart(ctx, r, records[0], delivery.ReasonReplay)
+	return s.restart(ctx, r, records[0])
 }
 
 // Replay sends an event again to every enabled subscriber that wants it now, or
@@ -116,7 +116,7 @@ func (s *Service) replayTo(ctx context.Context, r delivery.Ref, stored events.St
 	if rec == nil {
 		rec = delivery.NewRecord(stored)
 	}
-	d, err := s.restart(ctx, r, rec, delivery.ReasonReplay)
+	d, err := s.restart(ctx, r, rec)
 	if errors.Is(err, delivery.ErrInFlight) {
 		return delivery.Delivery{Ref: r, Record: *rec}, nil
 	}
@@ -124,22 +124,22 @@ func (s *Service) replayTo(ctx context.Context, r delivery.Ref, stored events.St
 }
 
 // restart makes a delivery due at once with a fresh schedule.
-func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record, reason string) (delivery.Delivery, error) {
+func (s *Service) restart(ctx context.Context, r delivery.Ref, rec *delivery.Record) (delivery.Delivery, error) {
 	for range casTries {
-		next := lifecycle.Restart(*rec, reason, s.Now())
-		found, err := s.write(ctx, r, rec, &next)
-		switch {
-		case err != nil:
+		next := lifecycle.Restart(*rec, delivery.ReasonReplay, s.Now())
+		all, err := s.write(ctx, writeOf(r, rec, &next))
+		if err != nil {
 			return delivery.Delivery{}, err
+		}
+		found := all[0]
+		switch {
 		case found == nil:
 			return delivery.Delivery{Ref: r, Record: next}, nil
 		case found.Compacted:
 			return delivery.Delivery{}, events.ErrCompacted
 		case found.InFlight:
 			return delivery.Delivery{}, delivery.ErrInFlight
-		case found.Damaged:
-			return delivery.Delivery{}, delivery.ErrNotFound
-		case found.Record.Version == 0:
+		case found.Damaged, found.Record.Version == 0:
 			return delivery.Delivery{}, delivery.ErrNotFound
 		}
 		rec = found.Record

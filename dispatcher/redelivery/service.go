@@ -70,22 +70,14 @@ func (s *Service) reachable(ctx context.Context, company, subscriber uuid.UUID) 
 	return nil, delivery.ErrSubscriberGone
 }
 
-// write records one change of a delivery outside of any attempt, unless one is
-// under way. It returns what was found instead, nil when it was written.
-func (s *Service) write(ctx context.Context, r delivery.Ref, base, next *delivery.Record) (*store.Found, error) {
-	found, err := s.writeAll(ctx, []store.Write{writeOf(r, base, next)})
-	if err != nil {
-		return nil, err
-	}
-	return found[0], nil
-}
-
+// writeOf changes one delivery outside of any attempt, unless one is under way.
 func writeOf(r delivery.Ref, base, next *delivery.Record) store.Write {
 	return store.Write{Event: r.Ref, Changes: []store.Change{{Ref: r, Base: base, Next: next, Guarded: true}}}
 }
 
-// writeAll writes one change each.
-func (s *Service) writeAll(ctx context.Context, writes []store.Write) ([]*store.Found, error) {
+// write makes writes of one change each. It returns for each what was found instead, nil when
+// it was written.
+func (s *Service) write(ctx context.Context, writes ...store.Write) ([]*store.Found, error) {
 	recorded, wakes, err := s.Deliveries.Record(ctx, s.Now(), "", writes)
 	if err != nil {
 		return nil, err

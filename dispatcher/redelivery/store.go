@@ -144,17 +144,6 @@ func (s *Service) save(ctx context.Context, j *Job) (saved bool, err error) {
 	return true, nil
 }
 
-// forget removes the index entries of a job that has expired.
-func (s *Service) forget(ctx context.Context, company, id uuid.UUID) error {
-	pipe := s.Client.Pipeline()
-	pipe.SRem(ctx, activeKey(company), id.String())
-	pipe.ZRem(ctx, jobsKey(company), id.String())
-	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("forget job: %w", err)
-	}
-	return nil
-}
-
 // others are the company's jobs that were started before one, or in the same millisecond.
 func (s *Service) others(ctx context.Context, j *Job) ([]uuid.UUID, error) {
 	ids, err := s.Client.ZRangeByScore(ctx, jobsKey(j.CompanyUUID), &redis.ZRangeBy{
@@ -172,18 +161,17 @@ func (s *Service) others(ctx context.Context, j *Job) ([]uuid.UUID, error) {
 	return others, nil
 }
 
-// forgetAll drops jobs that are finished, or not kept any more.
-func (s *Service) forgetAll(ctx context.Context, company uuid.UUID, ids []uuid.UUID) error {
-	pipe := s.Client.Pipeline()
-	for _, id := range ids {
-		pipe.Unlink(ctx, jobKey(company, id))
-		pipe.SRem(ctx, activeKey(company), id.String())
-		pipe.ZRem(ctx, jobsKey(company), id.String())
-	}
-	if len(ids) == 0 {
+// forget drops jobs that are finished, or not kept any more.
+func (s *Service) forget(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) error {
+	_, err := s.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, id := range ids {
+			pipe.Unlink(ctx, jobKey(company, id))
+			pipe.SRem(ctx, activeKey(company), id.String())
+			pipe.ZRem(ctx, jobsKey(company), id.String())
+		}
 		return nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("forget jobs: %w", err)
 	}
 	return nil

@@ -25,7 +25,7 @@ type Policy struct {
 func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) delivery.Record {
 	switch res.Outcome {
 	case attempt.Interrupted:
-		return interrupt(r, now)
+		return Queue(r, delivery.ReasonInterrupted, now)
 	case attempt.Locked:
 		return lock(r, now, rnd)
 	case attempt.Succeeded, attempt.Failed, attempt.Gone:
@@ -52,14 +52,9 @@ func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd 
 	return r
 }
 
-// interrupt requeues a delivery after this daemon cancelled its attempt. The attempt is not
-// counted, and the delivery is due at once.
-func interrupt(r delivery.Record, now time.Time) delivery.Record {
-	return again(r, delivery.ReasonInterrupted, now, now)
-}
-
-// Queue moves a delivery to its endpoint queue, because there is no place in memory or the
-// breaker is open. No attempt is counted, and the delivery is due at once.
+// Queue moves a delivery to its endpoint queue, because there is no place in memory, the
+// breaker is open, or this daemon cancelled its attempt. No attempt is counted, and the
+// delivery is due at once.
 func Queue(r delivery.Record, reason string, now time.Time) delivery.Record {
 	return again(r, reason, now, now)
 }
