@@ -36,7 +36,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	client, registry := redistest.New(t), prometheus.NewRegistry()
 	h := setupOn(t, client, func(o *Options) {
 		publisher := publish.New(publish.Options{
-			Client: client, Retention: retention, Backlog: most, Wake: o.Quarantine.(*dispatcher.Dispatcher).Wake, Logger: o.Logger,
+			Client: client, Retention: retention, Backlog: most, Wake: o.Quarantine.(*dispatcher.Dispatcher).Wake,
 			Registerer: registry,
 		})
 		t.Cleanup(publisher.Close)

@@ -144,7 +144,7 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake, Logger: logger})
+	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries(), Requests: made, Send: sender.Send})

@@ -72,7 +72,7 @@ func startDaemon(t *testing.T) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Wake, Logger: logger})
+	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Wake})
 	t.Cleanup(publisher.Close)
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {
 		t.Fatal(err)

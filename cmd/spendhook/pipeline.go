@@ -115,7 +115,6 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		Memory:     d.memory,
 		Wake:       d.dispatcher.Wake,
 		Limits:     events.Limits{MaxFuture: d.cfg.Events.MaxFuture, MaxMetadata: d.cfg.Events.MaxMetadataBytes, Catalogue: d.catalogue},
-		Logger:     d.log,
 		Registerer: d.registry,
 		Counted:    d.counter.Accepted,
 	})

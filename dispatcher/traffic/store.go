@@ -18,6 +18,7 @@ import (
 
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
+	"spendhook/internal/pipeline"
 	"spendhook/internal/script"
 )
 
@@ -198,15 +199,10 @@ func (s *Store) read(ctx context.Context, of scope) (Series, error) {
 // LastHour returns the counts of subscribers in the last 60 minutes, in their order: 60 points
 // for each, or none when it had no traffic.
 func (s *Store) LastHour(ctx context.Context, company uuid.UUID, subscribers ...uuid.UUID) ([][]Point, error) {
-	pipe := s.client.Pipeline()
-	texts := make([]*redis.StringCmd, len(subscribers))
-	for i, id := range subscribers {
-		texts[i] = pipe.Get(ctx, ofSubscriber(company, id).minutesKey())
-	}
-	if pipe.Len() == 0 {
-		return nil, nil
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	texts, err := pipeline.Each(ctx, s.client, subscribers, func(pipe redis.Pipeliner, id uuid.UUID) *redis.StringCmd {
+		return pipe.Get(ctx, ofSubscriber(company, id).minutesKey())
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read traffic: %w", err)
 	}
 	all := make([][]Point, len(subscribers))

@@ -36,7 +36,6 @@ type SenderOptions struct {
 	Version        string           // for the User-Agent
 	Timeout        time.Duration    // of a whole attempt, the body of the answer included; 15 s
 	ConnectTimeout time.Duration    // for name resolution and TCP, then again for the TLS handshake; 5 s
-	MaxIdleConns   int              // kept alive over all endpoints; 4096
 	TLS            *tls.Config      // roots; nil: the system's
 	Now            func() time.Time // nil: time.Now
 }
@@ -110,9 +109,6 @@ func (o SenderOptions) withDefaults() SenderOptions {
 	}
 	if o.ConnectTimeout <= 0 {
 		o.ConnectTimeout = 5 * time.Second
-	}
-	if o.MaxIdleConns <= 0 {
-		o.MaxIdleConns = 4096
 	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default

@@ -14,6 +14,7 @@ import (
 )
 
 const (
+	maxIdleConns      = 4096 // kept alive over all endpoints, without a client certificate
 	maxCertified      = 1024 // transports with a client certificate
 	maxCertifiedConns = 1024 // idle, of each of them: more than one company has in flight to a host
 	plainSessions     = 1024 // TLS sessions kept to be resumed
@@ -73,9 +74,9 @@ func (t *transports) close() {
 // one. A bound per host would close connections that a busy host needs again at once.
 func newPool(o SenderOptions, certificate *tls.Certificate) *pool {
 	d := newDialer(o, certificate)
-	idle := o.MaxIdleConns
+	idle := maxIdleConns
 	if certificate != nil {
-		idle = min(idle, maxCertifiedConns)
+		idle = maxCertifiedConns
 	}
 	return &pool{dials: d.dials, Transport: &http.Transport{
 		DialContext:            d.dialPlain,

@@ -51,14 +51,6 @@ var (
 	removeScript = redis.NewScript(removeSource)
 )
 
-// record is the stored documentation of a type.
-type record struct {
-	Description string         `json:"description,omitempty"`
-	Schema      jsontext.Value `json:"schema,omitempty"`
-	Example     jsontext.Value `json:"example,omitempty"`
-	UpdatedAt   time.Time      `json:"updatedAt,omitzero"`
-}
-
 // Options configure a Store; all but Catalogue are required.
 type Options struct {
 	Client    redis.UniversalClient
@@ -139,11 +131,11 @@ func (s *Store) text(ctx context.Context, name string) (string, error) {
 }
 
 func decode(name, text string) (Type, error) {
-	var r record
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
+	t := Type{Name: name, Revision: revisionOf(text)}
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return Type{}, fmt.Errorf("decode event type: %w", err)
 	}
-	return Type{Name: name, Description: r.Description, Schema: r.Schema, Example: r.Example, UpdatedAt: r.UpdatedAt, Revision: revisionOf(text)}, nil
+	return t, nil
 }
 
 func revisionOf(text string) string {
@@ -162,7 +154,8 @@ func (s *Store) Put(ctx context.Context, t Type, revisions ...string) (kept Type
 	if err := check(&t); err != nil {
 		return Type{}, false, err
 	}
-	text, err := json.Marshal(record{t.Description, t.Schema, t.Example, s.opts.Now().UTC().Truncate(time.Millisecond)})
+	t.UpdatedAt = s.opts.Now().UTC().Truncate(time.Millisecond)
+	text, err := json.Marshal(t)
 	if err != nil {
 		return Type{}, false, fmt.Errorf("encode event type: %w", err)
 	}

@@ -29,22 +29,22 @@ var (
 	ErrFull = errors.New("no more event types can be kept")
 )
 
-// Type describes an event type.
+// Type describes an event type. Its JSON form is its stored documentation.
 type Type struct {
-	Name        string
-	Description string
-	Schema      jsontext.Value // of the metadata, an object in JSON Schema 2020-12; nil: not known
-	Example     jsontext.Value // of the metadata; nil: none
-	Fixed       bool           // it is one of the daemon's own
-	UpdatedAt   time.Time      // zero: not documented here
-	Revision    string         // identifies the stored version of the documentation; "" when there is none
+	Name        string         `json:"-"`
+	Description string         `json:"description,omitempty"`
+	Schema      jsontext.Value `json:"schema,omitempty"`   // of the metadata, an object in JSON Schema 2020-12; nil: not known
+	Example     jsontext.Value `json:"example,omitempty"`  // of the metadata; nil: none
+	UpdatedAt   time.Time      `json:"updatedAt,omitzero"` // zero: not documented here
+	Fixed       bool           `json:"-"`                  // it is one of the daemon's own
+	Revision    string         `json:"-"`                  // identifies the stored version of the documentation; "" when there is none
 }
 
 //go:embed builtin.json
 var builtinText []byte
 
 // builtin has the schemas and examples of the types that the daemon itself raises.
-var builtin = sync.OnceValue(func() (known map[string]record) {
+var builtin = sync.OnceValue(func() (known map[string]Type) {
 	if err := json.Unmarshal(builtinText, &known); err != nil {
 		panic("builtin.json: " + err.Error()) // it is part of the program
 	}
@@ -74,6 +74,7 @@ func merge(catalogue *Catalogue, kept map[string]Type) []Type {
 
 // known is a type of the catalogue that was not documented here.
 func known(info Type) Type {
-	r := builtin()[info.Name]
-	return Type{Name: info.Name, Description: info.Description, Schema: r.Schema, Example: r.Example, Fixed: fixed(info.Name)}
+	t := builtin()[info.Name]
+	t.Name, t.Description, t.Fixed = info.Name, info.Description, fixed(info.Name)
+	return t
 }

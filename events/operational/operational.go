@@ -156,11 +156,11 @@ func (s *Store) Sent(ctx context.Context, company uuid.UUID, sent []Outgoing) er
 	if len(sent) == 0 {
 		return nil
 	}
-	members := make([]any, len(sent))
+	members := make([]string, len(sent))
 	for i, o := range sent {
 		members[i] = o.member
 	}
-	if err := s.opts.Client.ZRem(ctx, outboxKey(company), members...).Err(); err != nil {
+	if err := s.opts.Client.ZRem(ctx, outboxKey(company), members).Err(); err != nil {
 		return fmt.Errorf("%w: empty outbox: %w", events.ErrUnavailable, err)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -96,7 +95,6 @@ type Options struct {
 	Now        func() time.Time
 	MaxBatch   int                   // events a commit gathers; default 512
 	Committers int                   // commits at a time to one shard; default 2
-	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: not counted
 	// Counted is called after the answer with the number of accepted events of a company.
 	// It must return at once, and may be nil.
@@ -122,9 +120,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Committers <= 0 {
 		o.Committers = 2
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Counted == nil {
 		o.Counted = func(uuid.UUID, int) {}
