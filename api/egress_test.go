@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/internal/devca"
 	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
@@ -85,7 +85,7 @@ func TestATestDeliveryToARebindingNameMakesNoConnection(t *testing.T) {
 	for _, address := range insiders {
 		a := h.call("POST", "/api/v1/subscribers/"+sub.UUID.String()+"/test", "").want(http.StatusOK)
 		got := as[gen.TestResult](a)
-		if got.Delivered || got.Attempt.Error != gen.ErrorClass(webhook.ClassRefusedAddress) || got.Attempt.StatusCode != nil || strings.Contains(a.Body.String(), address) {
+		if got.Delivered || got.Attempt.Error != gen.ErrorClass(attempt.ClassRefusedAddress) || got.Attempt.StatusCode != nil || strings.Contains(a.Body.String(), address) {
 			t.Errorf("%s: %s", address, a.Body)
 		}
 	}

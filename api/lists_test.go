@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/api/gen"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/delivery/attempt"
 )
 
 // answers is a receiver that answers each event by its metadata.
@@ -131,8 +131,8 @@ func TestErrorClassesAreDocumented(t *testing.T) {
 	for _, class := range doc.Components.Schemas["ErrorClass"].Value.Enum {
 		documented = append(documented, class.(string))
 	}
-	for _, class := range webhook.ErrorClasses() {
-		if class != webhook.ClassNone && !(webhook.Result{Class: class}).Aborted() {
+	for _, class := range attempt.ErrorClasses() {
+		if class != attempt.ClassNone && !(attempt.Result{Class: class}).Aborted() {
 			recorded = append(recorded, string(class))
 		}
 	}

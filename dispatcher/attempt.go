@@ -5,11 +5,10 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
-	"spendhook/dispatcher/requests"
-	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue"
 )
 
@@ -72,15 +71,14 @@ const maxEndpointPause = 15 * time.Minute
 // but not recorded are repeated after a crash, and the places bound their number.
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
-	res := webhook.Result{Class: webhook.ClassAborted}
+	res := attempt.Result{Class: attempt.ClassAborted}
 	if !w.claimExpired() {
 		res = d.post(w)
 	}
+	res.Waited = waited
 	pause := min(res.RetryAfter, maxEndpointPause)
 	d.record(&outcome{work: w, result: &res, pause: pause, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		result := requests.ResultOf(res)
-		result.Waited = waited
-		return lifecycle.Decide(r, result, d.opts.Policy, now, d.opts.Jitter)
+		return lifecycle.Decide(r, res, d.opts.Policy, now, d.opts.Jitter)
 	}})
 	d.leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
@@ -95,12 +93,12 @@ func (w *work) claimExpired() bool {
 
 // post POSTs one delivery. A panic counts as a failed attempt: otherwise it would end this
 // replica, and then each replica that takes the delivery over.
-func (d *Dispatcher) post(w *work) (res webhook.Result) {
+func (d *Dispatcher) post(w *work) (res attempt.Result) {
 	started, span := d.opts.Now(), d.attemptSpan(w)
 	defer func() { endAttempt(span, &res) }()
 	defer func() {
 		if err := d.recovered(recover(), "delivery attempt", w.ref); err != nil {
-			res = webhook.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: webhook.ClassPanic, Err: err}
+			res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassPanic, Err: err}
 		}
 	}()
 	request := w.to.Request(w.ref.ID, w.sequence, w.payload)
@@ -109,7 +107,7 @@ func (d *Dispatcher) post(w *work) (res webhook.Result) {
 }
 
 // reach says whether an attempt reached its endpoint.
-func reach(res *webhook.Result) store.Reach {
+func reach(res *attempt.Result) store.Reach {
 	switch {
 	case res == nil, res.Aborted():
 		return store.ReachUnknown

@@ -88,7 +88,7 @@ func damageAmong(t *testing.T, good int) {
 		o.Logger = slog.New(verbose{slog.DiscardHandler})
 	})
 	send := h.send
-	h.send = func(ctx context.Context, r webhook.Request) webhook.Result {
+	h.send = func(ctx context.Context, r webhook.Request) attempt.Result {
 		if r.EventID == poison {
 			panic("an event that cannot be sent")
 		}
@@ -122,7 +122,7 @@ func damageAmong(t *testing.T, good int) {
 	h.start()
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	d := h.reaches(poison, sub, delivery.StatusDead)
-	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a attempt.Attempt) bool { return a.Error != string(webhook.ClassPanic) }) {
+	if len(d.Attempts) != 4 || slices.ContainsFunc(d.Attempts, func(a attempt.Attempt) bool { return a.Error != string(attempt.ClassPanic) }) {
 		t.Errorf("the event that panics has the attempts %+v", d.Attempts)
 	}
 	locked := func(d delivery.Delivery) bool { return d.Reason == delivery.ReasonLocked }

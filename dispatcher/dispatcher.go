@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/lifecycle"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/endpoint"
@@ -118,7 +119,7 @@ type Dispatcher struct {
 	deliveries  *store.Store
 	redelivery  *redelivery.Service
 	target      func(context.Context, *subscribers.Subscriber) (*requests.Target, error) // the maker's
-	send        func(context.Context, webhook.Request) webhook.Result                    // the sender's
+	send        func(context.Context, webhook.Request) attempt.Result                    // the sender's
 	records     *recorders
 	after       *consequences
 	publish     func(context.Context, []events.Event) ([]publish.Result, error)

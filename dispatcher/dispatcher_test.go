@@ -12,10 +12,10 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/query"
 	"spendhook/dispatcher/endpoint"
 	"spendhook/dispatcher/inspect"
-	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
 	"spendhook/events/eventtype"
@@ -90,7 +90,7 @@ func TestFailedDeliveryIsRetriedUntilDelivered(t *testing.T) {
 	if d.Count != 3 || len(d.Attempts) != 3 {
 		t.Fatalf("delivery = %+v", d)
 	}
-	for i, class := range []webhook.ErrorClass{webhook.ClassHTTP5xx, webhook.ClassHTTP5xx, webhook.ClassNone} {
+	for i, class := range []attempt.ErrorClass{attempt.ClassHTTP5xx, attempt.ClassHTTP5xx, attempt.ClassNone} {
 		if d.Attempts[i].Error != string(class) {
 			t.Errorf("attempt %d: %q, want %q", i+1, d.Attempts[i].Error, class)
 		}
@@ -297,7 +297,7 @@ func TestTestDelivery(t *testing.T) {
 	rc := receive(t, status(http.StatusTeapot))
 	sub := h.subscribe(rc.URL)
 	res, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || res.Delivered || res.Attempt.StatusCode != http.StatusTeapot || res.Attempt.Error != string(webhook.ClassHTTP4xx) {
+	if err != nil || res.Delivered || res.Attempt.StatusCode != http.StatusTeapot || res.Attempt.Error != string(attempt.ClassHTTP4xx) {
 		t.Errorf("test = %+v, %v", res, err)
 	}
 	if rc.ids()[res.EventID] != 1 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook"
 	"spendhook/internal/devca"
 	"spendhook/internal/dnstest"
@@ -145,11 +146,11 @@ func TestAttemptToARebindingNameIsRefused(t *testing.T) {
 	h.start()
 	sub := h.subscribe("http://rebind.example.com:" + port + "/hook")
 	d := h.reaches(h.emit(1)[0], sub, delivery.StatusDead)
-	if len(d.Attempts) != 4 || d.Attempts[0].Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
+	if len(d.Attempts) != 4 || d.Attempts[0].Error != string(attempt.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("%+v, %d connections", d.Attempts, accepted.Load())
 	}
 	result, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Attempt.Error != string(webhook.ClassRefusedAddress) || accepted.Load() != 0 {
+	if err != nil || result.Attempt.Error != string(attempt.ClassRefusedAddress) || accepted.Load() != 0 {
 		t.Errorf("a test delivery: %+v, %v, %d connections", result, err, accepted.Load())
 	}
 }

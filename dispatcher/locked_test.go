@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/requests"
-	"spendhook/dispatcher/webhook"
 	"spendhook/dispatcher/workqueue/queues"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
@@ -57,7 +57,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 		t.Errorf("%d deliveries were sent without the secret", n)
 	}
 	result, err := h.inspector.Test(t.Context(), h.company, sub.UUID)
-	if err != nil || result.Delivered || result.Attempt.Error != string(webhook.ClassLocked) || inbox.count() != 0 {
+	if err != nil || result.Delivered || result.Attempt.Error != string(attempt.ClassLocked) || inbox.count() != 0 {
 		t.Errorf("a test delivery: %+v, %v", result, err)
 	}
 	known, err := h.opts.Health.Of(t.Context(), h.company, sub.UUID)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/internal/tracing"
 )
 
@@ -35,7 +35,7 @@ func (d *Dispatcher) logAttempt(ctx context.Context, o *outcome) {
 	if o.result.StatusCode != 0 {
 		attrs = append(attrs, slog.Int("http.response.status_code", o.result.StatusCode))
 	}
-	if o.result.Class != webhook.ClassNone {
+	if o.result.Class != attempt.ClassNone {
 		attrs = append(attrs, slog.String("error.type", string(o.result.Class)))
 	}
 	if o.next.Reason != "" {

@@ -9,7 +9,6 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/endpoint"
-	"spendhook/dispatcher/webhook"
 	"spendhook/internal/pause"
 )
 
@@ -83,7 +82,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	for _, held := range []string{heldNone, heldReceiver, heldRate, heldPaused} {
 		m.latency.WithLabelValues(held)
 	}
-	for _, c := range webhook.ErrorClasses() {
+	for _, c := range attempt.ErrorClasses() {
 		m.attempts.WithLabelValues(c.Outcome())
 	}
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {

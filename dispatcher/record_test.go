@@ -103,7 +103,7 @@ func TestPendingAndDeadDeliveriesOutliveTheirEventsRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.record(&outcome{work: &work{ref: delivery.Ref{Ref: r, Subscriber: sub.UUID}, base: records[0]}, apply: func(r delivery.Record, now time.Time) delivery.Record {
-		return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Gone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
+		return lifecycle.Decide(r, attempt.Result{Class: attempt.ClassGone, StartedAt: now}, h.opts.Policy, now, h.opts.Jitter)
 	}})
 	h.reaches(id, sub, delivery.StatusDead)
 	for _, key := range keys {

@@ -10,9 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
-	"spendhook/dispatcher/requests"
-	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/partition"
 	"spendhook/internal/pause"
@@ -31,7 +30,7 @@ type outcome struct {
 	*work
 	apply   func(delivery.Record, time.Time) delivery.Record
 	next    *delivery.Record // the result of apply on base; set by the recorder
-	result  *webhook.Result  // nil when nothing was sent
+	result  *attempt.Result  // nil when nothing was sent
 	backlog bool             // goes to its endpoint queue, because there is no place
 	open    bool             // goes to its endpoint queue, because the breaker is open
 	pause   time.Duration    // how long the endpoint queue must not be served
@@ -323,7 +322,7 @@ func (w *pendingWrite) settle(found []*store.Found) (rest *pendingWrite, done []
 		switch {
 		case f != nil && f.Damaged:
 			// It is in the quarantine now, or its next claim puts it there.
-		case f == nil, o.result != nil && f.Record.Has(requests.ResultOf(*o.result)): // has the attempt: an earlier try wrote it, its answer was lost
+		case f == nil, o.result != nil && f.Record.Has(*o.result): // has the attempt: an earlier try wrote it, its answer was lost
 			done = append(done, o)
 		case f.Compacted:
 			// The event was compacted: there is no record to add the outcome to.

@@ -9,7 +9,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/events"
 	"spendhook/internal/tracing"
 )
@@ -68,12 +68,12 @@ func (d *Dispatcher) attemptSpan(w *work) trace.Span {
 }
 
 // endAttempt ends the span of an attempt with its result.
-func endAttempt(span trace.Span, res *webhook.Result) {
+func endAttempt(span trace.Span, res *attempt.Result) {
 	if span.IsRecording() {
 		if res.StatusCode != 0 {
 			span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
 		}
-		if res.Class != webhook.ClassNone {
+		if res.Class != attempt.ClassNone {
 			span.SetAttributes(semconv.ErrorTypeKey.String(string(res.Class)))
 		}
 		if !res.Success() {

@@ -7,15 +7,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/requests"
-	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
 )
 
 // spans starts and ends the spans of an event and of one attempt.
-func spans(d *Dispatcher, e *events.Stored, w *work, res *webhook.Result) tracing.Parent {
+func spans(d *Dispatcher, e *events.Stored, w *work, res *attempt.Result) tracing.Parent {
 	dispatch := d.dispatchSpan(e)
 	w.trace = partOf(dispatch, e.Trace)
 	dispatch.End()
@@ -38,10 +38,10 @@ func unrecorded() (map[string]*Dispatcher, *events.Stored, *work) {
 func TestUnrecordedSpansAllocateNothing(t *testing.T) {
 	dispatchers, e, w := unrecorded()
 	for name, d := range dispatchers {
-		if n := testing.AllocsPerRun(100, func() { spans(d, e, w, &webhook.Result{}) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { spans(d, e, w, &attempt.Result{}) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
-		if of := spans(d, e, w, &webhook.Result{}); of != e.Trace {
+		if of := spans(d, e, w, &attempt.Result{}); of != e.Trace {
 			t.Errorf("%s: the attempt is part of %+v", name, of)
 		}
 	}
@@ -53,7 +53,7 @@ func BenchmarkNotRecorded(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				spans(d, e, w, &webhook.Result{})
+				spans(d, e, w, &attempt.Result{})
 			}
 		})
 	}

@@ -88,6 +88,6 @@ func Decode(s string) (*Record, error) {
 // no other began in the same moment.
 func (r *Record) Has(res attempt.Result) bool {
 	return slices.ContainsFunc(r.Attempts, func(a attempt.Attempt) bool {
-		return a.StartedAt == res.StartedAt.UnixMilli() && a.DurationMs == res.Duration.Milliseconds() && a.StatusCode == res.StatusCode && a.Error == res.Class
+		return a.StartedAt == res.StartedAt.UnixMilli() && a.DurationMs == res.Duration.Milliseconds() && a.StatusCode == res.StatusCode && a.Error == string(res.Class)
 	})
 }

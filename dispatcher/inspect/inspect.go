@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/webhook"
@@ -24,7 +25,7 @@ type Options struct {
 	Registry   *registry.Registry
 	Deliveries *store.Store
 	Requests   *requests.Maker
-	Send       func(context.Context, webhook.Request) webhook.Result // the sender's
+	Send       func(context.Context, webhook.Request) attempt.Result // the sender's
 	Now        func() time.Time
 	NewID      func() uuid.UUID
 }

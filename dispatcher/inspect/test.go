@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/requests"
 	"spendhook/events"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers"
@@ -58,7 +57,7 @@ func (i *Inspector) Test(ctx context.Context, company, subscriber uuid.UUID) (Te
 	request := to.Request(test.ID, 0, body)
 	request.Traceparent = tracing.OfSpan(trace.SpanFromContext(ctx)).Traceparent()
 	res := i.opts.Send(ctx, request)
-	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, requests.ResultOf(res))}, nil
+	return TestResult{EventID: test.ID, Delivered: res.Success(), Attempt: attempt.New(1, res)}, nil
 }
 
 func (i *Inspector) testEvent(sub *subscribers.Subscriber) (*events.Stored, error) {

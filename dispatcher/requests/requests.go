@@ -1,6 +1,5 @@
 // Package requests prepares what is sent to subscribers: events in their formats, with
-// the URL, the headers and the signing keys of each; and reads what an attempt to send
-// one means for its delivery.
+// the URL, the headers and the signing keys of each.
 package requests
 
 import (
@@ -9,8 +8,6 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/webhook"
 	"spendhook/events"
 	"spendhook/subscribers"
 	"spendhook/subscribers/signingkey"
@@ -43,25 +40,4 @@ func New(o Options) *Maker {
 // Payloads encodes an event as its subscribers get it.
 func (m *Maker) Payloads(e *events.Stored) *Payloads {
 	return &Payloads{event: e, publicURL: m.opts.PublicURL}
-}
-
-// ResultOf is what an attempt means for its delivery.
-func ResultOf(res webhook.Result) attempt.Result {
-	r := attempt.Result{
-		StatusCode: res.StatusCode, Class: string(res.Class), Body: res.ResponseBody,
-		StartedAt: res.StartedAt, Duration: res.Duration, RetryAfter: res.RetryAfter,
-		Sent:   res.Sent,
-		Timing: attempt.NewTiming(res.Timing.DNS, res.Timing.Connect, res.Timing.TLS, res.Timing.FirstByte, res.Timing.Body),
-	}
-	switch {
-	case res.Class == webhook.ClassAborted:
-		r.Outcome = attempt.Interrupted
-	case res.Class == webhook.ClassLocked:
-		r.Outcome = attempt.Locked
-	case res.Class == webhook.ClassGone:
-		r.Outcome = attempt.Gone
-	case res.Success():
-		r.Outcome = attempt.Succeeded
-	}
-	return r
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
 )
@@ -76,7 +77,7 @@ func TestRebindingReachesNothingInside(t *testing.T) {
 		s := newTestSender(t, func(o *SenderOptions) { o.Guard = guard })
 		for _, scheme := range []string{"http", "https"} {
 			res := s.Send(t.Context(), requestTo(t, scheme+"://rebind.example.com.:"+port+"/hook"))
-			if res.Class != ClassRefusedAddress || res.StatusCode != 0 {
+			if res.Class != attempt.ClassRefusedAddress || res.StatusCode != 0 {
 				t.Errorf("%s by %s: %q %v", family, scheme, res.Class, res.Err)
 			}
 		}
@@ -109,7 +110,7 @@ func TestLiteralAddressesInsideAreRefusedAtTheConnection(t *testing.T) {
 	for _, host := range hosts {
 		r := requestTo(t, "http://example.com/")
 		r.URL = &url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/"}
-		if res := s.Send(t.Context(), r); res.Class != ClassRefusedAddress && res.Class != ClassDNS {
+		if res := s.Send(t.Context(), r); res.Class != attempt.ClassRefusedAddress && res.Class != attempt.ClassDNS {
 			t.Errorf("%s: %q %v", host, res.Class, res.Err)
 		}
 	}
@@ -130,7 +131,7 @@ func TestRedirectsInsideReachNothing(t *testing.T) {
 			u, _ := url.Parse(receiver)
 			allowed := netip.PrefixFrom(netip.MustParseAddr(u.Hostname()), 32)
 			s := newTestSender(t, func(o *SenderOptions) { o.Guard = egress.New(egress.Options{AllowCIDRs: []netip.Prefix{allowed}}) })
-			if res := s.Send(t.Context(), requestTo(t, receiver)); res.Class != ClassRedirect {
+			if res := s.Send(t.Context(), requestTo(t, receiver)); res.Class != attempt.ClassRedirect {
 				t.Errorf("%d to %s: %q %v", code, addr, res.Class, res.Err)
 			}
 			if code == 303 {
@@ -196,20 +197,20 @@ func TestAProxyCarriesTLSFromEndToEnd(t *testing.T) {
 	}
 	other := r
 	other.URL = requestTo(t, "https://other.example.net/hook").URL
-	if res := s.Send(t.Context(), other); res.Class != ClassTLS {
+	if res := s.Send(t.Context(), other); res.Class != attempt.ClassTLS {
 		t.Errorf("a receiver of another name: %q %v", res.Class, res.Err)
 	}
 	inside := r
 	inside.URL = requestTo(t, "https://127.0.0.1/hook").URL
-	if res := s.Send(t.Context(), inside); res.Class != ClassRefusedAddress {
+	if res := s.Send(t.Context(), inside); res.Class != attempt.ClassRefusedAddress {
 		t.Errorf("a literal address: %q %v", res.Class, res.Err)
 	}
 }
 
 func TestFaultsOfAProxyHaveTheirClass(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[int]ErrorClass{
-		http.StatusProxyAuthRequired: ClassProxyRefused, http.StatusForbidden: ClassProxyRefused, http.StatusGatewayTimeout: ClassProxyRefused,
+	for code, want := range map[int]attempt.ErrorClass{
+		http.StatusProxyAuthRequired: attempt.ClassProxyRefused, http.StatusForbidden: attempt.ClassProxyRefused, http.StatusGatewayTimeout: attempt.ClassProxyRefused,
 	} {
 		s := newTestSender(t, func(o *SenderOptions) { o.Proxy = tunnel(t, "", func(string) int { return code }) })
 		if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != want {
@@ -225,11 +226,11 @@ func TestFaultsOfAProxyHaveTheirClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newTestSender(t, func(o *SenderOptions) { o.Proxy, o.ConnectTimeout = silent, 100*time.Millisecond })
-	if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != ClassConnectTimeout {
+	if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != attempt.ClassConnectTimeout {
 		t.Errorf("a proxy that does not answer: %q %v", res.Class, res.Err)
 	}
 	l.Close()
-	if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != ClassProxy {
+	if res := s.Send(t.Context(), requestTo(t, "https://hooks.example.com/")); res.Class != attempt.ClassProxy {
 		t.Errorf("a proxy that is not there: %q %v", res.Class, res.Err)
 	}
 }

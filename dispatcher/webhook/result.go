@@ -1,5 +1,5 @@
 // Package webhook makes delivery attempts: one signed POST each. It holds the
-// connections and the classes of results.
+// connections.
 package webhook
 
 import (
@@ -12,106 +12,27 @@ import (
 	"syscall"
 	"time"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/internal/egress"
 )
 
-// ErrorClass says how an attempt went wrong; a closed set, also used as the
-// metric label "outcome" through Outcome.
-type ErrorClass string
-
-// The error classes. All but ClassNone and ClassOversized are failures.
-const (
-	ClassNone           ErrorClass = ""                   // a 2xx answer
-	ClassOversized      ErrorClass = "oversized_response" // a 2xx whose body was cut at 16 KiB: delivered, but worth a look
-	ClassRedirect       ErrorClass = "http_3xx"           // never followed
-	ClassHTTP4xx        ErrorClass = "http_4xx"           // but 410 and 429
-	ClassGone           ErrorClass = "http_410"
-	ClassTooMany        ErrorClass = "http_429"
-	ClassHTTP5xx        ErrorClass = "http_5xx"
-	ClassProtocol       ErrorClass = "protocol"        // the answer is not proper HTTP, or its header is too large
-	ClassTimeout        ErrorClass = "timeout"         // no complete answer within the attempt's time
-	ClassConnectTimeout ErrorClass = "connect_timeout" // no TCP connection within its time
-	ClassConnect        ErrorClass = "connect"         // connection refused, or no route
-	ClassDNS            ErrorClass = "dns"             // the name does not resolve
-	ClassTLS            ErrorClass = "tls"             // handshake failed or took too long, or a bad certificate
-	ClassReset          ErrorClass = "reset"           // the connection ended before the answer
-	ClassRefusedAddress ErrorClass = "refused_address" // the egress guard refused the address
-	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
-	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy refused to connect, failed to connect, or rejected the credentials
-	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
-	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber does not open: nothing was sent, counts as no attempt
-	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in our code
-)
-
-// outcomeSuccess is the outcome label of ClassNone.
-const outcomeSuccess = "success"
-
-// ErrorClasses returns every class, for metrics that start at zero.
-func ErrorClasses() []ErrorClass {
-	return []ErrorClass{
-		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
-		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
-		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked, ClassPanic,
-	}
-}
-
-// Outcome is the class as a metric label value, never empty.
-func (c ErrorClass) Outcome() string {
-	if c == ClassNone {
-		return outcomeSuccess
-	}
-	return string(c)
-}
-
-// Unreachable reports whether no HTTP answer came because of the endpoint or the network. The
-// circuit breaker counts these. An error status is an answer.
-func (c ErrorClass) Unreachable() bool {
-	switch c {
-	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
-		return true
-	case ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany,
-		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted, ClassLocked, ClassPanic:
-	}
-	return false
-}
-
-// Result is the result of one attempt.
-type Result struct {
-	StartedAt    time.Time
-	Duration     time.Duration // until the answer was read, or the failure
-	Timing       Timing
-	StatusCode   int // 0 when no answer came
-	Class        ErrorClass
-	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
-	Sent         http.Header   // headers of the request, secrets included; nil when no request was sent
-	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
-	Err          error         // what happened below HTTP, for logs only: it may name internal addresses
-}
-
-// Success reports whether the receiver acknowledged with a 2xx.
-func (r Result) Success() bool { return r.Class == ClassNone || r.Class == ClassOversized }
-
-// Aborted reports whether the caller cancelled the attempt or the attempt never started. Such
-// an attempt is not counted.
-func (r Result) Aborted() bool { return r.Class == ClassAborted || r.Class == ClassLocked }
-
 // classifyStatus is the class of an answer by its status code.
-func classifyStatus(code int) ErrorClass {
+func classifyStatus(code int) attempt.ErrorClass {
 	switch {
 	case code == http.StatusGone:
-		return ClassGone
+		return attempt.ClassGone
 	case code == http.StatusTooManyRequests:
-		return ClassTooMany
+		return attempt.ClassTooMany
 	case code < 200 || code > 599: // 101, or none that HTTP knows
-		return ClassProtocol
+		return attempt.ClassProtocol
 	case code < 300:
-		return ClassNone
+		return attempt.ClassNone
 	case code < 400:
-		return ClassRedirect
+		return attempt.ClassRedirect
 	case code < 500:
-		return ClassHTTP4xx
+		return attempt.ClassHTTP4xx
 	default:
-		return ClassHTTP5xx
+		return attempt.ClassHTTP5xx
 	}
 }
 
@@ -121,12 +42,12 @@ var errAttemptTimeout = errors.New("attempt timed out")
 // classifyError is the class of a transport error; ctx is the attempt's context. Errors
 // without a known type are protocol errors: net/http reports malformed answers as plain
 // errors.
-func classifyError(ctx context.Context, err error) ErrorClass {
+func classifyError(ctx context.Context, err error) attempt.ErrorClass {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, errAttemptTimeout) {
-			return ClassTimeout
+			return attempt.ClassTimeout
 		}
-		return ClassAborted
+		return attempt.ClassAborted
 	}
 	var dns *net.DNSError
 	var handshake *handshakeError
@@ -134,49 +55,49 @@ func classifyError(ctx context.Context, err error) ErrorClass {
 	var proxy *egress.ProxyError
 	switch {
 	case errors.Is(err, egress.ErrRefused):
-		return ClassRefusedAddress
+		return attempt.ClassRefusedAddress
 	case errors.As(err, &proxy):
 		return classifyProxy(proxy)
 	case errors.As(err, &dns):
-		return ClassDNS
+		return attempt.ClassDNS
 	case errors.As(err, &handshake):
-		return ClassTLS
+		return attempt.ClassTLS
 	case errors.As(err, &op):
 		return classifyOp(op)
 	case isReset(err):
-		return ClassReset
+		return attempt.ClassReset
 	default:
-		return ClassProtocol
+		return attempt.ClassProtocol
 	}
 }
 
 // classifyProxy is the class of a proxy error. A proxy that accepts the connection but does
 // not answer in time is probably still connecting: the receiver gets the timeout class.
-func classifyProxy(err *egress.ProxyError) ErrorClass {
+func classifyProxy(err *egress.ProxyError) attempt.ErrorClass {
 	switch {
 	case err.Status != 0:
-		return ClassProxyRefused
+		return attempt.ClassProxyRefused
 	case err.Waiting:
-		return ClassConnectTimeout
+		return attempt.ClassConnectTimeout
 	default:
-		return ClassProxy
+		return attempt.ClassProxy
 	}
 }
 
 // classifyOp sorts errors of sockets: of the dial, of TLS alerts after the
 // handshake (a required client certificate, say), and of reads and writes.
-func classifyOp(op *net.OpError) ErrorClass {
+func classifyOp(op *net.OpError) attempt.ErrorClass {
 	switch {
 	case op.Op == "dial" && op.Timeout():
-		return ClassConnectTimeout
+		return attempt.ClassConnectTimeout
 	case op.Op == "dial":
-		return ClassConnect
+		return attempt.ClassConnect
 	case op.Op == "remote error", op.Op == "local error":
-		return ClassTLS
+		return attempt.ClassTLS
 	case op.Timeout():
-		return ClassTimeout
+		return attempt.ClassTimeout
 	default:
-		return ClassReset
+		return attempt.ClassReset
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/egress"
 	"spendhook/internal/tracing"
@@ -123,13 +124,13 @@ func (s *Sender) Timeout() time.Duration { return s.timeout }
 func (s *Sender) Close() { s.transports.close() }
 
 // Send makes one attempt and returns its result, at the latest after the attempt's timeout. If
-// ctx is cancelled before the status of the answer came, the class is ClassAborted. A Locked
+// ctx is cancelled before the status of the answer came, the class is attempt.ClassAborted. A Locked
 // request is not sent.
-func (s *Sender) Send(ctx context.Context, r Request) Result {
+func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	started := s.now()
-	res := Result{StartedAt: started}
+	res := attempt.Result{StartedAt: started}
 	if r.Locked != nil {
-		res.Class, res.Err = ClassLocked, r.Locked
+		res.Class, res.Err = attempt.ClassLocked, r.Locked
 		return res
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errAttemptTimeout)
@@ -191,7 +192,7 @@ func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request
 // log, with the values of sent headers redacted. A body that is incomplete at the attempt's
 // timeout makes the attempt a timeout. A body that is too long is cut, and its connection
 // closed. A body that breaks off changes nothing.
-func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.Header, res *Result) {
+func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.Header, res *attempt.Result) {
 	defer resp.Body.Close()
 	res.StatusCode, res.Class = resp.StatusCode, classifyStatus(resp.StatusCode)
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
@@ -204,10 +205,10 @@ func (s *Sender) readAnswer(ctx context.Context, resp *http.Response, sent http.
 	defer s.buffers.Put(buf)
 	n, err := io.ReadFull(resp.Body, buf[:])
 	switch {
-	case err == nil && res.Class == ClassNone:
-		res.Class = ClassOversized
+	case err == nil && res.Class == attempt.ClassNone:
+		res.Class = attempt.ClassOversized
 	case err != nil && errors.Is(context.Cause(ctx), errAttemptTimeout):
-		res.Class, res.Err = ClassTimeout, err
+		res.Class, res.Err = attempt.ClassTimeout, err
 	}
 	if !res.Success() {
 		seen := withoutValues(buf[:n], sent)

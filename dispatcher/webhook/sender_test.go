@@ -23,6 +23,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/egress"
 	"spendhook/subscribers"
@@ -193,19 +194,19 @@ func TestStatusesHaveTheirClass(t *testing.T) {
 	var code atomic.Int64
 	address := listening(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(code.Load())) })
 	s := newTestSender(t, nil)
-	for want, codes := range map[ErrorClass][]int{
-		ClassNone:     {200, 201, 202, 204, 299},
-		ClassRedirect: {300, 301, 302, 303, 304, 307, 308},
-		ClassHTTP4xx:  {400, 401, 404, 408, 418, 499},
-		ClassGone:     {410},
-		ClassTooMany:  {429},
-		ClassHTTP5xx:  {500, 502, 503, 504, 599},
-		ClassProtocol: {600, 999},
+	for want, codes := range map[attempt.ErrorClass][]int{
+		attempt.ClassNone:     {200, 201, 202, 204, 299},
+		attempt.ClassRedirect: {300, 301, 302, 303, 304, 307, 308},
+		attempt.ClassHTTP4xx:  {400, 401, 404, 408, 418, 499},
+		attempt.ClassGone:     {410},
+		attempt.ClassTooMany:  {429},
+		attempt.ClassHTTP5xx:  {500, 502, 503, 504, 599},
+		attempt.ClassProtocol: {600, 999},
 	} {
 		for _, c := range codes {
 			code.Store(int64(c))
 			res := s.Send(t.Context(), requestTo(t, address))
-			if res.Class != want || res.StatusCode != c || res.Success() != (want == ClassNone) {
+			if res.Class != want || res.StatusCode != c || res.Success() != (want == attempt.ClassNone) {
 				t.Errorf("status %d: %+v, want class %q", c, res, want)
 			}
 		}
@@ -221,7 +222,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			http.Redirect(w, r, target, http.StatusTemporaryRedirect)
 		})
 		res := newTestSender(t, nil).Send(t.Context(), requestTo(t, address))
-		if res.Class != ClassRedirect || res.StatusCode != http.StatusTemporaryRedirect {
+		if res.Class != attempt.ClassRedirect || res.StatusCode != http.StatusTemporaryRedirect {
 			t.Errorf("redirect to %s: %+v", target, res)
 		}
 	}
@@ -275,7 +276,7 @@ func TestReceiversThatNeverFinishTimeOut(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			res := newTestSender(t, hasty).Send(t.Context(), requestTo(t, test.address))
-			if res.Class != ClassTimeout || res.Success() || res.StatusCode != test.status {
+			if res.Class != attempt.ClassTimeout || res.Success() || res.StatusCode != test.status {
 				t.Errorf("result %+v", res)
 			}
 			if took := time.Since(began); took < 150*time.Millisecond || took > 30*time.Second {
@@ -300,9 +301,9 @@ func TestAnEndlessBodyIsCutAndItsConnectionWithIt(t *testing.T) {
 		})
 		res := newTestSender(t, nil).Send(t.Context(), requestTo(t, address))
 		<-stopped // the receiver's writes fail, so nobody reads on
-		want, kept := ClassOversized, 0
+		want, kept := attempt.ClassOversized, 0
 		if code == http.StatusInternalServerError {
-			want, kept = ClassHTTP5xx, maxStoredBody
+			want, kept = attempt.ClassHTTP5xx, maxStoredBody
 		}
 		if res.Class != want || res.Success() != (code == 200) || len(res.ResponseBody) != kept {
 			t.Errorf("%s: class %q, success %v, %d bytes kept", name, res.Class, res.Success(), len(res.ResponseBody))
@@ -315,7 +316,7 @@ func TestABodyOfExactlyTheLimitIsFine(t *testing.T) {
 	address := listening(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, maxResponseBody))
 	})
-	if res := newTestSender(t, nil).Send(t.Context(), requestTo(t, address)); res.Class != ClassNone {
+	if res := newTestSender(t, nil).Send(t.Context(), requestTo(t, address)); res.Class != attempt.ClassNone {
 		t.Errorf("class %q, want none", res.Class)
 	}
 }
@@ -328,7 +329,7 @@ func TestBodiesAreNotDecompressed(t *testing.T) {
 		_, _ = io.WriteString(w, "not gzip at all")
 	})
 	res := newTestSender(t, nil).Send(t.Context(), requestTo(t, address))
-	if res.Class != ClassHTTP5xx || string(res.ResponseBody) != "not gzip at all" {
+	if res.Class != attempt.ClassHTTP5xx || string(res.ResponseBody) != "not gzip at all" {
 		t.Errorf("result %+v", res)
 	}
 }
@@ -343,27 +344,27 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		talk func(net.Conn)
-		want ErrorClass
+		want attempt.ErrorClass
 	}{
-		"closes":               {answer(""), ClassReset},
-		"closes in the header": {answer("HTTP/1.1 200 OK\r\nX-A: b"), ClassReset},
+		"closes":               {answer(""), attempt.ClassReset},
+		"closes in the header": {answer("HTTP/1.1 200 OK\r\nX-A: b"), attempt.ClassReset},
 		"resets": {func(conn net.Conn) {
 			_ = readRequest(conn)
 			_ = conn.(*net.TCPConn).SetLinger(0)
-		}, ClassReset},
-		"talks SSH":   {answer("SSH-2.0-OpenSSH_9.9\r\n"), ClassProtocol},
-		"garbage":     {answer("\x00\xff\x00\xff\x00\xff\r\n\r\n"), ClassProtocol},
-		"bad header":  {answer("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), ClassProtocol},
-		"bad length":  {answer("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), ClassProtocol},
-		"bad status":  {answer("HTTP/1.1 2x0 OK\r\n\r\n"), ClassProtocol},
-		"huge header": {answer("HTTP/1.1 200 OK\r\nX-A: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n"), ClassProtocol},
+		}, attempt.ClassReset},
+		"talks SSH":   {answer("SSH-2.0-OpenSSH_9.9\r\n"), attempt.ClassProtocol},
+		"garbage":     {answer("\x00\xff\x00\xff\x00\xff\r\n\r\n"), attempt.ClassProtocol},
+		"bad header":  {answer("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), attempt.ClassProtocol},
+		"bad length":  {answer("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"), attempt.ClassProtocol},
+		"bad status":  {answer("HTTP/1.1 2x0 OK\r\n\r\n"), attempt.ClassProtocol},
+		"huge header": {answer("HTTP/1.1 200 OK\r\nX-A: " + strings.Repeat("a", 2*maxResponseHeader) + "\r\n\r\n"), attempt.ClassProtocol},
 		"switches protocols": {func(conn net.Conn) {
 			answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")(conn)
 			untilGone(conn)
-		}, ClassProtocol},
-		"breaks off its body after a 200": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"), ClassNone},
-		"breaks off its body after a 500": {answer("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nshort"), ClassHTTP5xx},
-		"bad chunk after a 200":           {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), ClassNone},
+		}, attempt.ClassProtocol},
+		"breaks off its body after a 200": {answer("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"), attempt.ClassNone},
+		"breaks off its body after a 500": {answer("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nshort"), attempt.ClassHTTP5xx},
+		"bad chunk after a 200":           {answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), attempt.ClassNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -382,12 +383,12 @@ func TestUnreachableReceivers(t *testing.T) {
 	for name, test := range map[string]struct {
 		address string
 		change  func(*SenderOptions)
-		want    ErrorClass
+		want    attempt.ErrorClass
 	}{
-		"nobody listens":  {closed.URL, nil, ClassConnect},
-		"no such name":    {"http://nobody.invalid/", func(o *SenderOptions) { o.ConnectTimeout = time.Second }, ClassDNS},
-		"refused address": {listening(t, holdOpen), func(o *SenderOptions) { o.Guard = nil }, ClassRefusedAddress},
-		"metadata":        {"http://169.254.169.254/", nil, ClassRefusedAddress},
+		"nobody listens":  {closed.URL, nil, attempt.ClassConnect},
+		"no such name":    {"http://nobody.invalid/", func(o *SenderOptions) { o.ConnectTimeout = time.Second }, attempt.ClassDNS},
+		"refused address": {listening(t, holdOpen), func(o *SenderOptions) { o.Guard = nil }, attempt.ClassRefusedAddress},
+		"metadata":        {"http://169.254.169.254/", nil, attempt.ClassRefusedAddress},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -427,8 +428,8 @@ func TestBadTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			res := newTestSender(t, test.change).Send(t.Context(), requestTo(t, test.address))
-			if res.Class != ClassTLS || res.StatusCode != 0 {
-				t.Errorf("class %q, want %q: %v", res.Class, ClassTLS, res.Err)
+			if res.Class != attempt.ClassTLS || res.StatusCode != 0 {
+				t.Errorf("class %q, want %q: %v", res.Class, attempt.ClassTLS, res.Err)
 			}
 		})
 	}
@@ -447,7 +448,7 @@ func TestHTTP2IsSpokenWhereItIsOffered(t *testing.T) {
 	if res := s.Send(t.Context(), requestTo(t, address)); !res.Success() || proto.Load() != "HTTP/2.0" {
 		t.Errorf("over %v: %+v", proto.Load(), res)
 	}
-	if res := s.Send(t.Context(), requestTo(t, address+"/abort")); res.Class != ClassReset {
+	if res := s.Send(t.Context(), requestTo(t, address+"/abort")); res.Class != attempt.ClassReset {
 		t.Errorf("a reset stream: class %q, %v", res.Class, res.Err)
 	}
 }
@@ -501,7 +502,7 @@ func TestStatusBeforeTheAbortCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	var res Result
+	var res attempt.Result
 	s.readAnswer(ctx, resp, nil, &res)
 	if !res.Success() {
 		t.Errorf("result %+v", res)
@@ -579,7 +580,7 @@ func TestOneSenderServesManyAtOnce(t *testing.T) {
 			req.Body = bytes.Repeat([]byte{byte('a' + i)}, 60*i)
 			for range 20 {
 				res := s.Send(t.Context(), req)
-				if res.Class != ClassHTTP5xx || !bytes.Equal(res.ResponseBody, req.Body) {
+				if res.Class != attempt.ClassHTTP5xx || !bytes.Equal(res.ResponseBody, req.Body) {
 					t.Errorf("class %q, %d bytes of %d: %v", res.Class, len(res.ResponseBody), len(req.Body), res.Err)
 					return
 				}
@@ -605,13 +606,13 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 func TestErrorsBelowHTTPHaveTheirClass(t *testing.T) {
 	t.Parallel()
 	timeout := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
-	for want, errs := range map[ErrorClass][]error{
-		ClassConnectTimeout: {timeout},
-		ClassTimeout:        {&net.OpError{Op: "read", Err: context.DeadlineExceeded}},
-		ClassTLS:            {&net.OpError{Op: "local error", Err: io.EOF}, &handshakeError{io.EOF}, &handshakeError{timeout}},
-		ClassDNS:            {&net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}},
-		ClassRefusedAddress: {&net.OpError{Op: "dial", Err: egress.ErrRefused}},
-		ClassProtocol:       {errors.New("anything else")},
+	for want, errs := range map[attempt.ErrorClass][]error{
+		attempt.ClassConnectTimeout: {timeout},
+		attempt.ClassTimeout:        {&net.OpError{Op: "read", Err: context.DeadlineExceeded}},
+		attempt.ClassTLS:            {&net.OpError{Op: "local error", Err: io.EOF}, &handshakeError{io.EOF}, &handshakeError{timeout}},
+		attempt.ClassDNS:            {&net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}},
+		attempt.ClassRefusedAddress: {&net.OpError{Op: "dial", Err: egress.ErrRefused}},
+		attempt.ClassProtocol:       {errors.New("anything else")},
 	} {
 		for _, err := range errs {
 			if got := classifyError(context.Background(), err); got != want {
@@ -624,15 +625,15 @@ func TestErrorsBelowHTTPHaveTheirClass(t *testing.T) {
 func TestEveryClassIsListedOnceWithAnOutcome(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, c := range ErrorClasses() {
+	for _, c := range attempt.ErrorClasses() {
 		if label := c.Outcome(); label == "" || seen[label] {
 			t.Errorf("class %q has outcome %q", c, label)
 		} else {
 			seen[label] = true
 		}
 	}
-	unreachable := []ErrorClass{ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused}
-	for _, c := range ErrorClasses() {
+	unreachable := []attempt.ErrorClass{attempt.ClassTimeout, attempt.ClassConnectTimeout, attempt.ClassConnect, attempt.ClassDNS, attempt.ClassTLS, attempt.ClassReset, attempt.ClassProxy, attempt.ClassProxyRefused}
+	for _, c := range attempt.ErrorClasses() {
 		if c.Unreachable() != slices.Contains(unreachable, c) {
 			t.Errorf("class %q: unreachable = %v", c, c.Unreachable())
 		}

@@ -5,17 +5,9 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"time"
-)
 
-// Timing is the duration of each part of an attempt; 0 for a part that did not happen. The rest
-// of the attempt's duration is the wait for a connection.
-type Timing struct {
-	DNS       time.Duration // name resolution
-	Connect   time.Duration // TCP
-	TLS       time.Duration // the handshake
-	FirstByte time.Duration // from the connection to the first byte of the answer
-	Body      time.Duration // from there to the end of the answer
-}
+	"spendhook/dispatcher/delivery/attempt"
+)
 
 // stopwatch times one attempt. A dial that net/http began for the attempt may continue after
 // its end, so that the methods are safe for concurrent use, and stop freezes the times.
@@ -77,18 +69,18 @@ func noteHandshake(ctx context.Context, took time.Duration) {
 }
 
 // stop ends the attempt and tells its parts.
-func (s *stopwatch) stop() Timing {
+func (s *stopwatch) stop() attempt.Timing {
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
-	t := Timing{DNS: s.resolved, Connect: s.connected, TLS: s.shaken}
+	var firstByte, body time.Duration
 	switch {
 	case s.began.IsZero():
 	case s.first.IsZero():
-		t.FirstByte = now.Sub(s.began)
+		firstByte = now.Sub(s.began)
 	default:
-		t.FirstByte, t.Body = s.first.Sub(s.began), now.Sub(s.first)
+		firstByte, body = s.first.Sub(s.began), now.Sub(s.first)
 	}
-	return t
+	return attempt.NewTiming(s.resolved, s.connected, s.shaken, firstByte, body)
 }

@@ -35,7 +35,7 @@ func TestDamagedWorkFailsNoCall(t *testing.T) {
 			}
 			for _, d := range batch.Deliveries {
 				seen[d.EventID] = readable(d.Value)
-				b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
+				b.record(q.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func TestEndpointLimitHoldsOverReplicas(t *testing.T) {
 		t.Errorf("at the limit a claim gave %+v", c)
 	}
 	b.mustBeRight()
-	b.record(first.Name(), b.attempted(company, got[0], attempt.Succeeded, store.Reached))
+	b.record(first.Name(), b.attempted(company, got[0], attempt.ClassNone, store.Reached))
 	b.mustBeRight()
 	if b.do("HGET", es, "full") != nil {
 		t.Error("a place is free and the queue is marked as full")
@@ -92,7 +92,7 @@ func TestEndpointQueuesShareTheirHost(t *testing.T) {
 		for sub, d := range end {
 			delete(end, sub)
 			if sub == first && inFlight[sub] > 2 {
-				b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
+				b.record(q.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
 				inFlight[sub]--
 			}
 		}
@@ -114,7 +114,7 @@ func TestEndpointQueueIsServedAfterItsInFlightHashExpired(t *testing.T) {
 	got := deliveriesOf(b.claim(q))
 	b.do("DEL", "ef:"+company.String()+"/"+got[0].Subscriber.String())
 	for _, d := range got {
-		b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
+		b.record(q.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
 	}
 	b.mustBeRight()
 	if got := deliveriesOf(b.claim(q)); len(got) != testLimit {
@@ -138,7 +138,7 @@ func TestTakeoverFreesPlaces(t *testing.T) {
 		t.Fatalf("%d were claimed after the takeover", len(got))
 	}
 	for _, d := range late { // late outcomes of the lost replica free no place of its successor
-		b.record(lost.Name(), b.attempted(company, d, attempt.Failed, store.Unreachable))
+		b.record(lost.Name(), b.attempted(company, d, attempt.ClassHTTP5xx, store.Unreachable))
 	}
 	s := b.mustBeRight()
 	e := company.String() + "/" + late[0].Subscriber.String()
@@ -160,7 +160,7 @@ func TestBreakerOfAnEndpointQueue(t *testing.T) {
 	b.overflowed(q, company, 300)
 	e := company.String() + "/" + subscriber(company, 0).String()
 	for _, d := range deliveriesOf(b.claim(q)) {
-		b.record(q.Name(), b.attempted(company, d, attempt.Failed, store.Unreachable))
+		b.record(q.Name(), b.attempted(company, d, attempt.ClassHTTP5xx, store.Unreachable))
 	}
 	for probe := range 3 {
 		b.claim(q)
@@ -182,9 +182,9 @@ func TestBreakerOfAnEndpointQueue(t *testing.T) {
 		if more := deliveriesOf(b.claim(q)); len(more) > 0 {
 			t.Fatalf("%d were claimed beside the probe", len(more))
 		}
-		outcome, reach := attempt.Failed, store.Unreachable
+		outcome, reach := attempt.ClassHTTP5xx, store.Unreachable
 		if probe == 2 {
-			outcome, reach = attempt.Succeeded, store.Reached
+			outcome, reach = attempt.ClassNone, store.Reached
 		}
 		b.record(q.Name(), b.attempted(company, got[0], outcome, reach))
 	}
@@ -226,7 +226,7 @@ func TestBacklogMark(t *testing.T) {
 			return false
 		}
 		for _, d := range claimed[0].Deliveries {
-			b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
+			b.record(q.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
 		}
 		return len(claimed[0].Backlogged) == 1
 	}

@@ -71,7 +71,7 @@ func (b *bench) overflowAll(replica string, batches []workqueue.Batch) {
 func (b *bench) succeed(q *workqueue.Queue, company uuid.UUID, batches []workqueue.Batch) {
 	b.tb.Helper()
 	for _, d := range deliveriesOf(batches) {
-		b.record(q.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
+		b.record(q.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
 	}
 }
 
@@ -146,7 +146,7 @@ func TestOrderedIsClaimedInOrder(t *testing.T) {
 			t.Fatalf("%v were claimed while %s is in flight", eventIDs(more), d.EventID)
 		}
 		got = append(got, d.EventID)
-		b.record(second.Name(), b.attempted(company, d, attempt.Succeeded, store.Reached))
+		b.record(second.Name(), b.attempted(company, d, attempt.ClassNone, store.Reached))
 		b.mustBeRight()
 	}
 	if want := []string{"e-0", "e-1", "e-2", "e-3", "e-4"}; !slices.Equal(got, want) {
@@ -163,7 +163,7 @@ func TestFailingHeadHoldsOrderedQueue(t *testing.T) {
 	b.configure(subscriber(company, 0), company, ordered)
 	b.overflowed(q, company, 3)
 	var got []string
-	for _, outcome := range []attempt.Outcome{attempt.Failed, attempt.Failed, attempt.Failed, attempt.Succeeded, attempt.Succeeded, attempt.Failed, attempt.Succeeded} {
+	for _, outcome := range []attempt.ErrorClass{attempt.ClassHTTP5xx, attempt.ClassHTTP5xx, attempt.ClassHTTP5xx, attempt.ClassNone, attempt.ClassNone, attempt.ClassHTTP5xx, attempt.ClassNone} {
 		d := b.claimOne(q)
 		got = append(got, d.EventID)
 		b.record(q.Name(), b.attempted(company, d, outcome, store.Reached))
@@ -208,7 +208,7 @@ func TestDeadDeliveryOfOrdered(t *testing.T) {
 			sub := subscriber(company, 0)
 			b.configure(sub, company, s)
 			b.overflowed(q, company, 2)
-			b.record(q.Name(), b.attempted(company, b.claimOne(q), attempt.Gone, store.Reached))
+			b.record(q.Name(), b.attempted(company, b.claimOne(q), attempt.ClassGone, store.Reached))
 			b.mustBeRight()
 			b.promote(q)
 			if n, want := len(deliveriesOf(b.claim(q))), map[string]int{"continue": 1, "pause": 0}[name]; n != want {
@@ -245,7 +245,7 @@ func TestRateOfAnEndpointQueue(t *testing.T) {
 		t.Fatalf("%d were claimed, the next one in %v", len(got), c.Next)
 	}
 	for i, d := range got {
-		b.record([]string{first.Name(), second.Name()}[i], b.attempted(company, d, attempt.Succeeded, store.Reached))
+		b.record([]string{first.Name(), second.Name()}[i], b.attempted(company, d, attempt.ClassNone, store.Reached))
 	}
 	s := b.mustBeRight()
 	if s.scores("dq:" + company.String())[sub.String()] != 0 {

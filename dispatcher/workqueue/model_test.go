@@ -335,21 +335,21 @@ func (m *model) outcomes(it *item, n int) *try {
 // outcome adds one change to a write.
 func (m *model) outcome(w *try, kind string, c store.Change) {
 	now := time.Now()
-	res := &attempt.Result{StartedAt: now, Duration: time.Duration(len(m.accepted)) * time.Millisecond}
+	res := &attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: now, Duration: time.Duration(len(m.accepted)) * time.Millisecond}
 	decide := func(r delivery.Record) delivery.Record {
 		return lifecycle.Decide(r, *res, testPolicy, now, func() float64 { return 0 })
 	}
 	var do apply
 	switch kind {
 	case "delivered":
-		res.Outcome, do = attempt.Succeeded, decide
+		res.Class, do = attempt.ClassNone, decide
 		c.Reach = store.Reached
 	case "failed":
 		do, c.Reach = decide, store.Reached
 	case "unreachable":
 		do, c.Reach = decide, store.Unreachable
 	case "interrupted":
-		res.Outcome, do = attempt.Interrupted, decide
+		res.Class, do = attempt.ClassAborted, decide
 	case "overflow", "breaker":
 		res, c.Backlog = nil, true
 		do = func(r delivery.Record) delivery.Record { return lifecycle.Queue(r, delivery.ReasonBusy, now) }

@@ -38,7 +38,7 @@ func (b *bench) overflow(company uuid.UUID, id string, sub uuid.UUID) store.Writ
 }
 
 // attempted records an attempt of a delivery that was claimed from its endpoint queue.
-func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome attempt.Outcome, reach store.Reach) store.Write {
+func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome attempt.ErrorClass, reach store.Reach) store.Write {
 	b.tb.Helper()
 	base, err := delivery.Decode(d.Record)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *bench) attempted(company uuid.UUID, d workqueue.Delivery, outcome attem
 	}
 	now := time.Now()
 	b.attempts++ // so that no two results are alike
-	res := attempt.Result{Outcome: outcome, StartedAt: now, Duration: time.Duration(b.attempts) * time.Millisecond}
+	res := attempt.Result{Class: outcome, StartedAt: now, Duration: time.Duration(b.attempts) * time.Millisecond}
 	next := lifecycle.Decide(*base, res, testPolicy, now, func() float64 { return 0 })
 	ref := delivery.Ref{Ref: events.Ref{Company: company, ID: d.EventID}, Subscriber: d.Subscriber}
 	return store.Write{Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next, Claimed: true, Reach: reach}}}
@@ -92,7 +92,7 @@ func TestRepeatedRecordEndsNoLaterClaim(t *testing.T) {
 	b := newBench(t, redisOf(t))
 	q, company := b.queue("r"), companies(testPartition, 1)[0]
 	ref := b.queued(q, company, "e")
-	w := b.attempted(company, b.claimOne(q), attempt.Failed, store.Unreachable)
+	w := b.attempted(company, b.claimOne(q), attempt.ClassHTTP5xx, store.Unreachable)
 	b.record(q.Name(), w)
 	b.claimOne(q)
 	b.record(q.Name(), w)
@@ -114,19 +114,19 @@ func TestLateOutcomeQueuesNothingInFlight(t *testing.T) {
 	d := b.claimOne(late)
 	b.takeOver(q, late.Name())
 	second := b.claimOne(q)
-	b.record(q.Name(), b.attempted(company, second, attempt.Failed, store.Reached))
+	b.record(q.Name(), b.attempted(company, second, attempt.ClassHTTP5xx, store.Reached))
 	third := b.claimOne(q)
-	w := b.attempted(company, d, attempt.Failed, store.Reached)
+	w := b.attempted(company, d, attempt.ClassHTTP5xx, store.Reached)
 	found := b.record(late.Name(), w)[0][0]
 	if found == nil {
 		t.Fatal("the late outcome replaced a newer one")
 	}
-	next := lifecycle.Decide(*found.Record, attempt.Result{StartedAt: time.Now()}, testPolicy, time.Now(), func() float64 { return 0 })
+	next := lifecycle.Decide(*found.Record, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: time.Now()}, testPolicy, time.Now(), func() float64 { return 0 })
 	next.Version = found.Record.Version
 	w.Changes[0].Base, w.Changes[0].Next = found.Record, &next
 	b.record(late.Name(), w)
 	b.mustBeRight()
-	after := b.attempted(company, third, attempt.Succeeded, store.Reached)
+	after := b.attempted(company, third, attempt.ClassNone, store.Reached)
 	b.record(q.Name(), after)
 	b.mustBeRight()
 }

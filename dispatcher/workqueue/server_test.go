@@ -60,7 +60,7 @@ func TestRedisIsFull(t *testing.T) {
 		b.promote(q)
 		for _, batch := range b.claim(q) {
 			for _, d := range batch.Deliveries {
-				b.record(q.Name(), b.attempted(batch.Company, d, attempt.Succeeded, store.Reached))
+				b.record(q.Name(), b.attempted(batch.Company, d, attempt.ClassNone, store.Reached))
 			}
 			for _, job := range batch.Jobs {
 				if err := q.EndJob(t.Context(), q.Name(), batch.Company, job, -1); err != nil {
@@ -102,7 +102,7 @@ func TestSlotIsBeingMoved(t *testing.T) {
 	b.accept(company, "a", "b")
 	done := halfMoved(t, servers, partition.Prefix(testPartition)+"q:"+company.String())
 	before := contentsOf(t, servers)
-	w := b.attempted(company, d, attempt.Failed, store.Reached)
+	w := b.attempted(company, d, attempt.ClassHTTP5xx, store.Reached)
 	for name, refused := range map[string]error{
 		"claim":      q.ClaimOnce(t.Context(), testPartition, 10, nil, 10).Err,
 		"record":     b.recordErr(q, w),

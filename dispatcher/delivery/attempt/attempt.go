@@ -3,39 +3,11 @@
 package attempt
 
 import (
-	"net/http"
 	"slices"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"spendhook/internal/tracing"
-)
-
-// Result is the result of an attempt.
-type Result struct {
-	Outcome    Outcome
-	StatusCode int    // 0 when no response came
-	Class      string // of the failure; empty: none
-	Body       []byte // of the answer
-	StartedAt  time.Time
-	Duration   time.Duration
-	RetryAfter time.Duration // how long the receiver asked to wait; 0: it did not
-	Sent       http.Header   // headers of the request; nil when no request was sent
-	Waited     Waited
-	Timing     Timing
-}
-
-// Outcome says what an attempt means for its delivery.
-type Outcome int
-
-// The outcomes of an attempt. Those from Interrupted on count as no attempt.
-const (
-	Failed      Outcome = iota
-	Succeeded           // the receiver acknowledged it
-	Gone                // the receiver answered 410: no more deliveries
-	Interrupted         // this daemon cancelled the attempt
-	Locked              // nothing was sent: a secret of the subscriber does not open
 )
 
 // maxLog bounds the attempts kept with a delivery: two full runs of the
@@ -62,13 +34,13 @@ type Attempt struct {
 func New(number int, res Result) Attempt {
 	a := Attempt{
 		Number: number, StartedAt: res.StartedAt.UnixMilli(), DurationMs: res.Duration.Milliseconds(),
-		StatusCode: res.StatusCode, Error: res.Class, Sent: sentOf(res.Sent), Waited: res.Waited, Timing: res.Timing,
+		StatusCode: res.StatusCode, Error: string(res.Class), Sent: sentOf(res.Sent), Waited: res.Waited, Timing: res.Timing,
 	}
 	if trace := res.Sent[headerTrace]; len(trace) == 1 { //nolint:staticcheck // it is sent in lower case
 		a.Trace = trace[0]
 	}
-	if res.Outcome != Succeeded {
-		a.ResponseBody = res.Body
+	if !res.Success() {
+		a.ResponseBody = res.ResponseBody
 	}
 	return a
 }

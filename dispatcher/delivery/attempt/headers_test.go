@@ -16,7 +16,7 @@ func TestTheLogKeepsHeadersOnce(t *testing.T) {
 	secret["X-Key"] = []string{"hush"}
 	var log []Attempt
 	for i, sent := range []http.Header{plain, plain, nil, nil, secret, secret} {
-		log = Append(log, i+1, Result{Outcome: Failed, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
+		log = Append(log, i+1, Result{Class: ClassHTTP5xx, StartedAt: time.UnixMilli(int64(1000 * i)), Sent: sent})
 	}
 	var kept strings.Builder
 	for _, a := range log {

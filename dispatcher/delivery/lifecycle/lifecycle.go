@@ -23,22 +23,22 @@ type Policy struct {
 
 // Decide returns the delivery after an attempt. rnd returns the jitter, in [0,1).
 func Decide(r delivery.Record, res attempt.Result, p Policy, now time.Time, rnd func() float64) delivery.Record {
-	switch res.Outcome {
-	case attempt.Interrupted:
+	switch res.Class {
+	case attempt.ClassAborted:
 		return Queue(r, delivery.ReasonInterrupted, now)
-	case attempt.Locked:
+	case attempt.ClassLocked:
 		return lock(r, now, rnd)
-	case attempt.Succeeded, attempt.Failed, attempt.Gone:
+	default: // it was made
 	}
 	r.Count++
 	r.Attempts = attempt.Append(r.Attempts, r.Count, res)
 	r.Updated, r.Due, r.Reason = now.UnixMilli(), 0, ""
-	if res.Outcome == attempt.Succeeded {
+	if res.Success() {
 		r.Status, r.Step = delivery.StatusDelivered, 0
 		return r
 	}
 	r.Step++
-	if res.Outcome == attempt.Gone {
+	if res.Class == attempt.ClassGone {
 		r.Status, r.Reason = delivery.StatusDead, delivery.ReasonGone
 		return r
 	}

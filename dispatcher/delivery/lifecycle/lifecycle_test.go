@@ -32,14 +32,14 @@ func TestDecide(t *testing.T) {
 		reason string
 		count  int
 	}{
-		"2xx delivers":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{Outcome: attempt.Succeeded, StatusCode: 204}, delivery.StatusDelivered, 0, "", 1},
+		"2xx delivers":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{StatusCode: 204}, delivery.StatusDelivered, 0, "", 1},
 		"first failure follows the schedule": {delivery.Record{Status: delivery.StatusPending}, failed, delivery.StatusRetrying, time.Second, "", 1},
 		"second failure too":                 {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, failed, delivery.StatusRetrying, time.Minute, "", 2},
 		"the last failure is death":          {delivery.Record{Status: delivery.StatusDelivering, Step: 2, Count: 2}, failed, delivery.StatusDead, 0, delivery.ReasonExhausted, 3},
 		"Retry-After is obeyed":              {delivery.Record{Status: delivery.StatusPending}, asked, delivery.StatusRetrying, time.Hour, "", 1},
 		"Retry-After is clamped":             {delivery.Record{Status: delivery.StatusPending}, absurd, delivery.StatusRetrying, 24 * time.Hour, "", 1},
-		"410 is death":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{Outcome: attempt.Gone, StatusCode: http.StatusGone, Class: "http_410"}, delivery.StatusDead, 0, delivery.ReasonGone, 1},
-		"an interrupted attempt never was":   {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, attempt.Result{Outcome: attempt.Interrupted}, delivery.StatusRetrying, 1, delivery.ReasonInterrupted, 1},
+		"410 is death":                       {delivery.Record{Status: delivery.StatusPending}, attempt.Result{Class: attempt.ClassGone, StatusCode: http.StatusGone}, delivery.StatusDead, 0, delivery.ReasonGone, 1},
+		"an interrupted attempt never was":   {delivery.Record{Status: delivery.StatusDelivering, Step: 1, Count: 1}, attempt.Result{Class: attempt.ClassAborted}, delivery.StatusRetrying, 1, delivery.ReasonInterrupted, 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -69,19 +69,19 @@ func TestStateMachine(t *testing.T) {
 					t.Skip("no attempt of what has ended")
 				}
 				res := rapid.SampledFrom([]attempt.Result{
-					{Outcome: attempt.Succeeded, StatusCode: 200},
+					{StatusCode: 200},
 					{StatusCode: 500, Class: "http_5xx"},
 					{Class: "timeout"},
-					{Outcome: attempt.Gone, StatusCode: 410, Class: "http_410"},
-					{Outcome: attempt.Interrupted},
-					{Outcome: attempt.Locked},
+					{Class: attempt.ClassGone, StatusCode: 410},
+					{Class: attempt.ClassAborted},
+					{Class: attempt.ClassLocked},
 				}).Draw(t, "result")
 				before := r
 				r = Decide(r, res, testPolicy, now, func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "jitter") })
 				switch {
-				case res.Outcome >= attempt.Interrupted && (r.Count != before.Count || r.Step != before.Step):
+				case res.Aborted() && (r.Count != before.Count || r.Step != before.Step):
 					t.Fatal("an attempt that was not made was counted")
-				case res.Outcome < attempt.Interrupted && r.Count != before.Count+1:
+				case !res.Aborted() && r.Count != before.Count+1:
 					t.Fatal("an attempt was not counted")
 				}
 			},
@@ -151,9 +151,9 @@ func TestRecordReadsWhatItWrote(t *testing.T) {
 		for range rapid.IntRange(0, 30).Draw(t, "attempts") {
 			r.Attempts = attempt.Append(r.Attempts, len(r.Attempts)+1, attempt.Result{
 				StartedAt: time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "started")),
-				Class:     rapid.SampledFrom([]string{"", "timeout", "http_5xx"}).Draw(t, "class"),
+				Class:     rapid.SampledFrom([]attempt.ErrorClass{attempt.ClassNone, attempt.ClassTimeout, attempt.ClassHTTP5xx}).Draw(t, "class"),
 				// What a receiver answers may be any bytes.
-				Body: rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
+				ResponseBody: rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "body"),
 			})
 		}
 		text, err := r.Encode()

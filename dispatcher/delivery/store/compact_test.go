@@ -378,7 +378,7 @@ func (s *settled) delivered(batch []events.Event) []store.Write {
 	for i := range batch {
 		r := delivery.Ref{Ref: s.ref(batch[i].ID), Subscriber: subscriber}
 		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now})
-		result := attempt.Result{Outcome: attempt.Succeeded, StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
+		result := attempt.Result{StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
 		next := lifecycle.Decide(*base, result, lifecycle.Policy{}, s.now, rand.Float64)
 		writes[i] = store.Write{Event: r.Ref, Matched: true, Changes: []store.Change{{Ref: r, Base: base, Next: &next}}}
 	}

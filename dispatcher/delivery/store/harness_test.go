@@ -182,15 +182,15 @@ func references(notes []string) []string {
 
 // Outcomes of attempts.
 func (h *harness) succeed(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Succeeded, StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return lifecycle.Decide(r, attempt.Result{StatusCode: 200, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) fail(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{StatusCode: 500, Class: "http_5xx", Body: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return lifecycle.Decide(r, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, ResponseBody: []byte("no"), StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) gone(r delivery.Record) delivery.Record {
-	return lifecycle.Decide(r, attempt.Result{Outcome: attempt.Gone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
+	return lifecycle.Decide(r, attempt.Result{Class: attempt.ClassGone, StatusCode: 410, StartedAt: h.now}, harnessPolicy, h.now, middle)
 }
 
 func (h *harness) queue(r delivery.Record) delivery.Record {

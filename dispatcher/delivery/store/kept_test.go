@@ -68,16 +68,16 @@ func TestOnlyTheLastAnswerIsKept(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_700_000_000_000)
 	r := delivery.Record{Status: delivery.StatusPending}
-	post := func(outcome attempt.Outcome, body string) {
+	post := func(outcome attempt.ErrorClass, body string) {
 		now = now.Add(time.Second)
-		r = lifecycle.Decide(r, attempt.Result{Outcome: outcome, Body: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
+		r = lifecycle.Decide(r, attempt.Result{Class: outcome, ResponseBody: []byte(body), StartedAt: now}, harnessPolicy, now, middle)
 	}
-	post(attempt.Failed, "first")
-	post(attempt.Failed, "second")
+	post(attempt.ClassHTTP5xx, "first")
+	post(attempt.ClassHTTP5xx, "second")
 	if r.Attempts[0].ResponseBody != nil || string(r.Attempts[1].ResponseBody) != "second" {
 		t.Errorf("after two failures: %+v", r.Attempts)
 	}
-	post(attempt.Succeeded, "thanks")
+	post(attempt.ClassNone, "thanks")
 	if r.Status != delivery.StatusDelivered || len(r.Attempts) != 3 {
 		t.Fatalf("record %+v", r)
 	}

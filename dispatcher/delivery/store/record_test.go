@@ -213,7 +213,7 @@ func TestWriteTriedAgainIsRecognised(t *testing.T) {
 	s := storeOn(redistest.New(t))
 	r := delivery.Ref{Ref: events.Ref{Company: uuid.New(), ID: "e"}, Subscriber: uuid.New()}
 	policy := lifecycle.Policy{Schedule: []time.Duration{time.Minute}}
-	next := lifecycle.Decide(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, attempt.Result{StatusCode: 500, StartedAt: now}, policy, now, middle)
+	next := lifecycle.Decide(delivery.Record{EventType: "PAYMENT_PAID", Created: now.UnixMilli()}, attempt.Result{StatusCode: 500, Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, middle)
 	for range 2 {
 		recorded, _, err := s.Record(t.Context(), now, "replica", []Write{{Event: r.Ref, Changes: []Change{{Ref: r, Base: &delivery.Record{}, Next: &next}}}})
 		if conflicts := found(t, recorded, err); len(conflicts) > 0 {

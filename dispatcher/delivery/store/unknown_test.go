@@ -32,7 +32,7 @@ func TestUnknownFieldsOfARecordStay(t *testing.T) {
 	}
 	policy := lifecycle.Policy{Retention: time.Hour, DeadRetention: time.Hour, Schedule: []time.Duration{time.Minute}}
 	now := time.Now()
-	next := lifecycle.Decide(*base, attempt.Result{Outcome: attempt.Failed, StartedAt: now}, policy, now, func() float64 { return 0 })
+	next := lifecycle.Decide(*base, attempt.Result{Class: attempt.ClassHTTP5xx, StartedAt: now}, policy, now, func() float64 { return 0 })
 	kept := store.New(store.Options{Client: client, Policy: policy})
 	recorded, _, err := kept.Record(ctx, now, "replica", []store.Write{{
 		Event: ref.Ref, Changes: []store.Change{{Ref: ref, Base: base, Next: &next}},

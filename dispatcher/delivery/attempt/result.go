@@ -1,0 +1,84 @@
+package attempt
+
+import (
+	"net/http"
+	"time"
+)
+
+// ErrorClass says how an attempt went wrong; a closed set, also used as the
+// metric label "outcome" through Outcome.
+type ErrorClass string
+
+// The error classes. All but ClassNone and ClassOversized are failures.
+const (
+	ClassNone           ErrorClass = ""                   // a 2xx answer
+	ClassOversized      ErrorClass = "oversized_response" // a 2xx whose body was cut at 16 KiB: delivered, but worth a look
+	ClassRedirect       ErrorClass = "http_3xx"           // never followed
+	ClassHTTP4xx        ErrorClass = "http_4xx"           // but 410 and 429
+	ClassGone           ErrorClass = "http_410"
+	ClassTooMany        ErrorClass = "http_429"
+	ClassHTTP5xx        ErrorClass = "http_5xx"
+	ClassProtocol       ErrorClass = "protocol"        // the answer is not proper HTTP, or its header is too large
+	ClassTimeout        ErrorClass = "timeout"         // no complete answer within the attempt's time
+	ClassConnectTimeout ErrorClass = "connect_timeout" // no TCP connection within its time
+	ClassConnect        ErrorClass = "connect"         // connection refused, or no route
+	ClassDNS            ErrorClass = "dns"             // the name does not resolve
+	ClassTLS            ErrorClass = "tls"             // handshake failed or took too long, or a bad certificate
+	ClassReset          ErrorClass = "reset"           // the connection ended before the answer
+	ClassRefusedAddress ErrorClass = "refused_address" // the egress guard refused the address
+	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
+	ClassProxyRefused   ErrorClass = "proxy_refused"   // the egress proxy refused to connect, failed to connect, or rejected the credentials
+	ClassAborted        ErrorClass = "aborted"         // this daemon cancelled the attempt: not counted
+	ClassLocked         ErrorClass = "locked"          // a secret of the subscriber does not open: nothing was sent, counts as no attempt
+	ClassPanic          ErrorClass = "panic"           // the attempt panicked: an error in our code
+)
+
+// ErrorClasses returns every class, for metrics that start at zero.
+func ErrorClasses() []ErrorClass {
+	return []ErrorClass{
+		ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany, ClassHTTP5xx,
+		ClassProtocol, ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset,
+		ClassRefusedAddress, ClassProxy, ClassProxyRefused, ClassAborted, ClassLocked, ClassPanic,
+	}
+}
+
+// Outcome is the class as a metric label value, never empty.
+func (c ErrorClass) Outcome() string {
+	if c == ClassNone {
+		return "success"
+	}
+	return string(c)
+}
+
+// Unreachable reports whether no HTTP answer came because of the endpoint or the network. The
+// circuit breaker counts these. An error status is an answer.
+func (c ErrorClass) Unreachable() bool {
+	switch c {
+	case ClassTimeout, ClassConnectTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProxy, ClassProxyRefused:
+		return true
+	case ClassNone, ClassOversized, ClassRedirect, ClassHTTP4xx, ClassGone, ClassTooMany,
+		ClassHTTP5xx, ClassProtocol, ClassRefusedAddress, ClassAborted, ClassLocked, ClassPanic:
+	}
+	return false
+}
+
+// Result is the result of one attempt.
+type Result struct {
+	StartedAt    time.Time
+	Duration     time.Duration // until the answer was read, or the failure
+	Timing       Timing
+	StatusCode   int // 0 when no answer came
+	Class        ErrorClass
+	RetryAfter   time.Duration // as asked by a 429 or 503, unclamped; 0: not asked
+	Sent         http.Header   // headers of the request, secrets included; nil when no request was sent
+	Waited       Waited        // before it
+	ResponseBody []byte        // of a failure: the first 1 KiB; nil when empty, and of a success
+	Err          error         // what happened below HTTP, for logs only: it may name internal addresses
+}
+
+// Success reports whether the receiver acknowledged with a 2xx.
+func (r Result) Success() bool { return r.Class == ClassNone || r.Class == ClassOversized }
+
+// Aborted reports whether the caller cancelled the attempt or the attempt never started. Such
+// an attempt is not counted.
+func (r Result) Aborted() bool { return r.Class == ClassAborted || r.Class == ClassLocked }
