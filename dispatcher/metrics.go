@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
@@ -17,7 +18,6 @@ type metrics struct {
 	duration     prometheus.Histogram
 	latency      *prometheus.HistogramVec
 	wait         *prometheus.HistogramVec
-	waits        map[string]prometheus.Observer // those of wait, by reason
 	queued       prometheus.Counter
 	quarantined  prometheus.Counter
 	filterErrors prometheus.Counter
@@ -34,50 +34,39 @@ type metrics struct {
 // newMetrics registers the dispatcher's metrics; every label value stands at
 // zero from the start. None costs more to scrape with more subscribers.
 func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, recorderLag func() time.Duration) *metrics {
+	factory := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return factory.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
 	m := &metrics{
-		largest: newLargest(),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		attempts: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_delivery_attempts_total", Help: "Delivery attempts by outcome.",
 		}, []string{"outcome"}),
-		duration: histogram("spendhook_delivery_duration_seconds", "How long one delivery attempt took."),
-		latency: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_latency_seconds",
+		duration: factory.NewHistogram(histogramOpts("spendhook_delivery_duration_seconds", "How long one delivery attempt took.")),
+		latency: factory.NewHistogramVec(histogramOpts("spendhook_delivery_latency_seconds",
 			"From an event's acceptance to the first successful attempt of a delivery, by what held it meanwhile: nothing (none), a receiver that failed, was busy or asked for a pause (receiver), its rate limit (rate_limit), a pause of the subscriber (paused)."), []string{"held"}),
-		wait: prometheus.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
+		wait: factory.NewHistogramVec(histogramOpts("spendhook_delivery_wait_seconds",
 			"How long a delivery waited before an attempt, by what it waited for: its turn (queue), a place of its endpoint (endpoint_limit) or of its host (host_limit), its rate limit (rate_limit), a pause of the subscriber (paused), an endpoint that is out of reach (breaker), the schedule of retries (schedule)."), []string{"reason"}),
-		waits: map[string]prometheus.Observer{},
-		queued: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_deliveries_queued_total", Help: "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach.",
-		}),
-		quarantined: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_quarantined_total", Help: "Events and deliveries that could not be read and were quarantined.",
-		}),
-		filterErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_filter_errors_total", Help: "Filters of subscribers that failed on an event, which did not match it then.",
-		}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_panics_total", Help: "Errors in our code that panicked while work was matched, attempted or recorded, and were contained.",
-		}),
-		compacted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spendhook_events_compacted_total", Help: "Settled events of which only a digest was kept.",
-		}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		queued:       counter("spendhook_deliveries_queued_total", "Deliveries appended to their endpoint queue since the endpoint had no place in memory or was out of reach."),
+		quarantined:  counter("spendhook_quarantined_total", "Events and deliveries that could not be read and were quarantined."),
+		filterErrors: counter("spendhook_filter_errors_total", "Filters of subscribers that failed on an event, which did not match it then."),
+		panics:       counter("spendhook_panics_total", "Errors in our code that panicked while work was matched, attempted or recorded, and were contained."),
+		compacted:    counter("spendhook_events_compacted_total", "Settled events of which only a digest was kept."),
+		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
-		pending: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_events_pending", Help: "Events that are not settled, in the partitions this replica owns.",
-		}),
-		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_oldest_pending_seconds", Help: "How long the oldest work has waited that is due and that its receiver does not hold, in the partitions this replica owns.",
-		}),
-		dead: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_dead_letters", Help: "Dead letters kept, in the partitions this replica owns.",
-		}),
-		quarantine: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "spendhook_quarantined", Help: "Events and deliveries in the quarantine, in the partitions this replica owns.",
-		}),
+		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
+		oldest:     gauge("spendhook_oldest_pending_seconds", "How long the oldest work has waited that is due and that its receiver does not hold, in the partitions this replica owns."),
+		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
+		quarantine: gauge("spendhook_quarantined", "Events and deliveries in the quarantine, in the partitions this replica owns."),
+		largest:    newLargest(),
 	}
+	reg.MustRegister(m.largest)
 	for _, reason := range []string{waitQueue, waitLimit, waitHost, waitRate, waitBreaker, waitPaused, waitSchedule} {
-		m.waits[reason] = m.wait.WithLabelValues(reason)
+		m.wait.WithLabelValues(reason)
 	}
 	for _, held := range []string{heldNone, heldReceiver, heldRate, heldPaused} {
 		m.latency.WithLabelValues(held)
@@ -88,7 +77,6 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
 	}
-	reg.MustRegister(m.attempts, m.duration, m.latency, m.wait, m.queued, m.quarantined, m.filterErrors, m.panics, m.compacted, m.ended, m.pending, m.oldest, m.dead, m.quarantine, m.largest)
 	for _, g := range []struct {
 		name, help string
 		labels     prometheus.Labels
@@ -100,22 +88,18 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "half_open"}, func(c endpoint.Counts) int { return c.HalfOpen }},
 		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "open"}, func(c endpoint.Counts) int { return c.Open }},
 	} {
-		reg.MustRegister(prometheus.NewGaugeFunc(
+		factory.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: g.labels}, //nolint:promlinter // the names stand above
 			func() float64 { return float64(g.value(admission.Counts())) },
-		))
+		)
 	}
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spendhook_recorder_lag_seconds", Help: "For how long this replica has tried to write outcomes that Redis has not taken yet, in the shard where that is longest; 0: none wait.",
-	}, func() float64 { return recorderLag().Seconds() }))
+	}, func() float64 { return recorderLag().Seconds() })
 	return m
 }
 
 const endpointsHelp = "Endpoints this replica has lately attempted, by state of their circuit breaker."
-
-func histogram(name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(histogramOpts(name, help))
-}
 
 func histogramOpts(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
@@ -141,7 +125,7 @@ const (
 // waited observes how long a delivery waited whose attempt begins, and returns it.
 func (m *metrics) waited(w *work, now time.Time) (waited attempt.Waited) {
 	observe := func(reason string, d time.Duration) {
-		m.waits[reason].Observe(max(0, d.Seconds()))
+		m.wait.WithLabelValues(reason).Observe(max(0, d.Seconds()))
 		waited.Add(reason, d)
 	}
 	if w.event != nil {

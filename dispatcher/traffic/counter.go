@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"spendhook/internal/pause"
 )
@@ -29,7 +30,6 @@ type Options struct {
 	// are not recorded.
 	Pending    func(context.Context) (int64, error)
 	Registerer prometheus.Registerer // nil: not counted
-	Now        func() time.Time      // nil: time.Now
 }
 
 // Counter gathers counts and writes them. Its methods are safe for concurrent use, and
@@ -57,17 +57,10 @@ type counts struct {
 
 // NewCounter returns a Counter; call Run.
 func NewCounter(o Options) *Counter {
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	c := &Counter{opts: o, companies: map[uuid.UUID]*gathered{}, dropped: prometheus.NewCounter(prometheus.CounterOpts{
+	return &Counter{opts: o, companies: map[uuid.UUID]*gathered{}, dropped: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
 		Name: "spendhook_traffic_dropped_total",
 		Help: "Counts for the charts of the console that were dropped: too many subscribers had traffic at once, or Redis did not take them.",
 	})}
-	if o.Registerer != nil {
-		o.Registerer.MustRegister(c.dropped)
-	}
-	return c
 }
 
 // Accepted counts events of a company.
@@ -177,6 +170,6 @@ func (c *Counter) write(ctx context.Context) {
 			pending = n
 		}
 	}
-	lost := c.opts.Store.add(ctx, c.opts.Now(), all, pending)
+	lost := c.opts.Store.add(ctx, all, pending)
 	c.dropped.Add(float64(min(lost, len(all)+subscribers+1)))
 }

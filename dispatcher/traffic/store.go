@@ -91,7 +91,8 @@ const (
 
 // add adds what was gathered, a part at a time, and reports how many counters were
 // lost. pending below 0 is not known.
-func (s *Store) add(ctx context.Context, now time.Time, all map[uuid.UUID]*gathered, pending int64) (lost int) {
+func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending int64) (lost int) {
+	now := s.now()
 	var calls []*script.Call
 	flush := func() {
 		if len(calls) > 0 && script.Run(ctx, s.client, nil, calls...) != nil {

@@ -33,8 +33,8 @@ func newBench(t *testing.T) *bench {
 	clock := func() time.Time { return h.now }
 	h.store = NewStore(h.client, clock)
 	pending := func(context.Context) (int64, error) { return 12, nil }
-	h.a = NewCounter(Options{Store: h.store, Now: clock, Pending: pending})
-	h.b = NewCounter(Options{Store: h.store, Now: clock, Pending: pending})
+	h.a = NewCounter(Options{Store: h.store, Pending: pending})
+	h.b = NewCounter(Options{Store: h.store, Pending: pending})
 	return h
 }
 

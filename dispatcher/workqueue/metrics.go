@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 type metrics struct {
@@ -19,10 +20,17 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, w *watch) *metrics {
+	factory := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return factory.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	m := &metrics{
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_replicas", Help: "Living replicas, this one among them, as this one sees them.",
+	}, func() float64 { return float64(w.replicas()) })
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_scheduler_lag_seconds", Help: "For how long this replica has not served the partitions that it owns, in the shard where that is longest.",
+	}, func() float64 { return w.lag(time.Now()).Seconds() }) //nolint:forbidigo // as watch has it
+	return &metrics{
 		claims:        counter("spendhook_claims_total", "Claims of work, one per partition and call."),
 		passed:        counter("spendhook_shares_refused_total", "Times that a company was passed by since it held its share of this replica's memory."),
 		fenced:        counter("spendhook_fenced_total", "Times that this replica found its work taken over."),
@@ -31,19 +39,8 @@ func newMetrics(reg prometheus.Registerer, w *watch) *metrics {
 		wakeupsFailed: counter("spendhook_wakeups_failed_total", "Wake-ups that could not be enqueued and were served by this replica itself."),
 		requeued:      counter("spendhook_takeover_requeued_total", "Notes of lost replicas that this replica requeued."),
 		takeovers:     counter("spendhook_takeovers_total", "Lost replicas whose work this replica took over."),
-		owned: prometheus.NewGauge(prometheus.GaugeOpts{
+		owned: factory.NewGauge(prometheus.GaugeOpts{
 			Name: "spendhook_partitions_owned", Help: "Partitions that this replica schedules. The sum over replicas is 256, but for moments.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.claims, m.passed, m.fenced, m.enqueued, m.served, m.wakeupsFailed, m.requeued, m.takeovers, m.owned,
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "spendhook_replicas", Help: "Living replicas, this one among them, as this one sees them.",
-			}, func() float64 { return float64(w.replicas()) }),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "spendhook_scheduler_lag_seconds", Help: "For how long this replica has not served the partitions that it owns, in the shard where that is longest.",
-			}, func() float64 { return w.lag(time.Now()).Seconds() }), //nolint:forbidigo // as watch has it
-		)
-	}
-	return m
 }

@@ -124,11 +124,7 @@ func (w *wakeups) try(ctx context.Context, partitions []int) error {
 }
 
 func formatPartitions(partitions []int) []byte {
-	out := make([]byte, 0, 4*len(partitions))
-	for _, p := range partitions {
-		out = append(strconv.AppendInt(out, int64(p), 10), ' ')
-	}
-	return out
+	return []byte(strings.Trim(fmt.Sprint(partitions), "[]"))
 }
 
 func parsePartitions(payload string) []int {

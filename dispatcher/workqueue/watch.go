@@ -2,9 +2,10 @@ package workqueue
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -86,7 +87,7 @@ func (w *watch) begin(ctx context.Context) error {
 		if err := w.heartbeat(ctx, s); err != nil {
 			return err
 		}
-		for _, replica := range s.others() {
+		for _, replica := range slices.Collect(maps.Keys(s.seen)) { // takeOver changes it
 			if process(replica) == base {
 				if err := w.takeOver(ctx, s, replica); err != nil {
 					return err
@@ -280,23 +281,12 @@ func (w *watch) living(s *shard) []string {
 func owner(replicas []string, thing string) string {
 	best, highest := "", uint64(0)
 	for _, replica := range replicas {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(replica + "/" + thing)) // never fails
-		if score := mix(h.Sum64()); best == "" || score > highest || score == highest && replica < best {
+		sum := sha256.Sum256([]byte(replica + "/" + thing))
+		if score := binary.BigEndian.Uint64(sum[:]); best == "" || score > highest || score == highest && replica < best {
 			best, highest = replica, score
 		}
 	}
 	return best
-}
-
-// mix spreads the bits of an FNV hash, which hardly depend on its last bytes
-// (the finalizer of MurmurHash3, Appleby 2011).
-func mix(h uint64) uint64 {
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
 }
 
 func (w *watch) takeOverLost(ctx context.Context, s *shard) {
@@ -310,13 +300,6 @@ func (w *watch) takeOverLost(ctx context.Context, s *shard) {
 			w.q.opts.Logger.Error("takeover failed", "lost_replica", replica, "exception.message", err)
 		}
 	}
-}
-
-// others lists the replicas that were seen.
-func (s *shard) others() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.seen))
 }
 
 // lost lists the replicas that are lost.
