@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,24 +70,9 @@ func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 	return sizes, nil
 }
 
-// getBatch bounds one pipeline of reads.
-const getBatch = 500
-
-// GetMany reads events in the order of refs. Missing and damaged events are nil, so that one
-// damaged event does not fail a list.
+// GetMany reads events in the order of refs, some hundred at most. Missing and damaged events
+// are nil, so that one damaged event does not fail a list.
 func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	all := make([]*events.Stored, 0, len(refs))
-	for batch := range slices.Chunk(refs, getBatch) {
-		found, err := r.getBatch(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
-}
-
-func (r *Reader) getBatch(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
 	gets, _ := pipeline.Each(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
 		return pipe.Get(ctx, layout.EventKey(ref))
 	}) // each command has its own error
