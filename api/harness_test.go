@@ -134,16 +134,13 @@ func domainBehind(t *testing.T, client redis.UniversalClient, logger *slog.Logge
 	t.Cleanup(sender.Close)
 	copies := registry.New(lists, 0)
 	made := requests.New(requests.Options{Logger: logger})
-	d, err := dispatcher.New(dispatcher.Options{
+	d := dispatcher.New(dispatcher.Options{
 		Client: client, Events: store, Operational: operational.New(operational.Options{Client: client, Retention: policy.Retention}), Subscribers: subs,
 		Certificates: certificates, Health: healths,
 		Registry: copies, Requests: made, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Queue:  workqueue.Options{CheckInterval: 5 * time.Millisecond, ServiceEvery: 10 * time.Millisecond, StopTimeout: time.Second},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	publisher := publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
 	t.Cleanup(publisher.Close)
 	start(t, d, publisher)

@@ -140,7 +140,7 @@ type Dispatcher struct {
 const maxJobs = 8
 
 // New returns a dispatcher that delivers nothing yet.
-func New(o Options) (*Dispatcher, error) {
+func New(o Options) *Dispatcher {
 	o = o.withDefaults()
 	d := &Dispatcher{
 		opts: o,
@@ -171,13 +171,10 @@ func New(o Options) (*Dispatcher, error) {
 	})
 	d.records = newRecorders(d)
 	d.metrics = newMetrics(o.Registerer, d.admission, d.records.lag)
-	var err error
-	if d.after, err = newConsequences(d); err != nil {
-		return nil, err
-	}
+	d.after = newConsequences(d)
 	d.intake, d.endIntake = context.WithCancel(context.Background())
 	d.sending, d.endSending = context.WithCancelCause(context.Background())
-	return d, nil
+	return d
 }
 
 // Deliveries reads the deliveries.

@@ -85,10 +85,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	if o.Requests == nil {
 		o.Requests = requests.New(requests.Options{Logger: o.Logger})
 	}
-	d, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(o)
 	h := &harness{Dispatcher: d, t: t, client: client, company: uuid.New()}
 	h.publisher = publish.New(publish.Options{Client: client, Retention: policy.Retention, Wake: d.Wake})
 	h.service = subscribers.NewService(o.Subscribers, d.Redelivery())

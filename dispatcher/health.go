@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,61 +24,10 @@ const maxNoted = 1 << 14
 // healthQuiet is the minimum interval between two samples of a subscriber that succeeds.
 const healthQuiet = time.Second
 
-// healthKeeper turns outcomes into samples of subscribers' health. One
-// goroutine uses it.
-type healthKeeper struct {
-	seen *lru.Cache[uuid.UUID, noted]
-	now  func() time.Time
-}
-
 // noted is the last sample of a subscriber.
 type noted struct {
 	at      time.Time
 	failing bool // it ended with a failure
-}
-
-func newHealthKeeper(now func() time.Time) (*healthKeeper, error) {
-	seen, err := lru.New[uuid.UUID, noted](maxNoted)
-	return &healthKeeper{seen: seen, now: now}, err
-}
-
-// samples makes one sample of each subscriber's outcomes, in order. It leaves out
-// successes of a healthy subscriber within healthQuiet of its last sample.
-func (h *healthKeeper) samples(written []*outcome) []health.Sample {
-	index := make(map[uuid.UUID]int)
-	var all []health.Sample
-	for _, o := range written {
-		if o.result == nil || o.result.Aborted() {
-			continue
-		}
-		i, ok := index[o.ref.Subscriber]
-		if !ok {
-			i = len(all)
-			index[o.ref.Subscriber] = i
-			all = append(all, health.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: h.now()})
-		}
-		if o.result.Success() {
-			all[i].Success, all[i].TrailingFailures = true, 0
-		} else {
-			all[i].TrailingFailures++
-		}
-	}
-	kept := all[:0]
-	for _, s := range all {
-		if h.news(s) {
-			kept = append(kept, s)
-		}
-	}
-	return kept
-}
-
-func (h *healthKeeper) news(s health.Sample) bool {
-	last, ok := h.seen.Get(s.Subscriber)
-	if ok && !last.failing && s.TrailingFailures == 0 && s.At.Sub(last.at) < healthQuiet {
-		return false
-	}
-	h.seen.Add(s.Subscriber, noted{at: s.At, failing: s.TrailingFailures > 0})
-	return true
 }
 
 // consequencesQueue bounds the batches of written outcomes that wait for consequences.
@@ -87,18 +37,16 @@ const consequencesQueue = 64
 // consequences publishes metrics, logs, live tails and subscriber health after outcomes
 // were written.
 type consequences struct {
-	d      *Dispatcher
-	health *healthKeeper
-	in     chan []*outcome
-	done   chan struct{}
-	end    context.CancelFunc // cancels calls that wait for Redis
+	d    *Dispatcher
+	seen *lru.Cache[uuid.UUID, noted] // by subscriber; the goroutine that draws them alone uses it
+	in   chan []*outcome
+	done chan struct{}
+	end  context.CancelFunc // cancels calls that wait for Redis
 }
 
-func newConsequences(d *Dispatcher) (*consequences, error) {
-	keeper, err := newHealthKeeper(d.opts.Now)
-	return &consequences{
-		d: d, health: keeper, in: make(chan []*outcome, consequencesQueue), done: make(chan struct{}),
-	}, err
+func newConsequences(d *Dispatcher) *consequences {
+	seen, _ := lru.New[uuid.UUID, noted](maxNoted) // fails without a size only
+	return &consequences{d: d, seen: seen, in: make(chan []*outcome, consequencesQueue), done: make(chan struct{})}
 }
 
 func (c *consequences) start(ctx context.Context) {
@@ -106,7 +54,7 @@ func (c *consequences) start(ctx context.Context) {
 	go func() {
 		defer close(c.done)
 		for written := range c.in {
-			c.contained(ctx, written)
+			c.draw(ctx, written)
 		}
 	}()
 }
@@ -127,14 +75,10 @@ func (c *consequences) close(ctx context.Context) {
 	c.end()
 }
 
-// contained processes written outcomes. A panic is logged and the rest of the batch is
-// skipped: no accepted event depends on it.
-func (c *consequences) contained(ctx context.Context, written []*outcome) {
-	defer func() { _ = c.d.recovered(recover(), "draw consequences", written[0].ref) }()
-	c.draw(ctx, written)
-}
-
+// draw processes written outcomes. A panic is logged and the rest of the batch is skipped: no
+// accepted event depends on it.
 func (c *consequences) draw(ctx context.Context, written []*outcome) {
+	defer func() { _ = c.d.recovered(recover(), "draw consequences", written[0].ref) }()
 	d := c.d
 	held := make(map[uuid.UUID]uuid.UUID) // subscriber to company
 	for _, o := range written {
@@ -152,7 +96,7 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 	for subscriber, company := range held {
 		d.releaseIfEnabled(ctx, company, subscriber)
 	}
-	samples := c.health.samples(written)
+	samples := c.samples(written)
 	if len(samples) == 0 {
 		return
 	}
@@ -166,6 +110,39 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 		}
 		d.transition(ctx, t)
 	}
+}
+
+// samples makes one sample of each subscriber's outcomes, in order. It leaves out
+// successes of a healthy subscriber within healthQuiet of its last sample.
+func (c *consequences) samples(written []*outcome) []health.Sample {
+	index := make(map[uuid.UUID]int)
+	var all []health.Sample
+	for _, o := range written {
+		if o.result == nil || o.result.Aborted() {
+			continue
+		}
+		i, ok := index[o.ref.Subscriber]
+		if !ok {
+			i = len(all)
+			index[o.ref.Subscriber] = i
+			all = append(all, health.Sample{Company: o.ref.Company, Subscriber: o.ref.Subscriber, At: c.d.opts.Now()})
+		}
+		if o.result.Success() {
+			all[i].Success, all[i].TrailingFailures = true, 0
+		} else {
+			all[i].TrailingFailures++
+		}
+	}
+	return slices.DeleteFunc(all, func(s health.Sample) bool { return !c.news(s) })
+}
+
+func (c *consequences) news(s health.Sample) bool {
+	last, ok := c.seen.Get(s.Subscriber)
+	if ok && !last.failing && s.TrailingFailures == 0 && s.At.Sub(last.at) < healthQuiet {
+		return false
+	}
+	c.seen.Add(s.Subscriber, noted{at: s.At, failing: s.TrailingFailures > 0})
+	return true
 }
 
 // count counts an attempt for the traffic charts of the console.

@@ -75,10 +75,7 @@ func newNoticeBench(t *testing.T) *noticeBench {
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 	o.Queue.ServiceEvery, o.Queue.CheckInterval, o.Queue.StopTimeout = 50*time.Millisecond, 5*time.Millisecond, time.Second
-	var err error
-	if b.Dispatcher, err = dispatcher.New(o); err != nil {
-		t.Fatal(err)
-	}
+	b.Dispatcher = dispatcher.New(o)
 	b.publisher = publish.New(publish.Options{Client: b.client, Retention: policy.Retention, Wake: b.Wake})
 	t.Cleanup(b.publisher.Close)
 	return b

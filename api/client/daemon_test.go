@@ -64,14 +64,11 @@ func startDaemon(t *testing.T) *daemon {
 	t.Cleanup(sender.Close)
 	copies := registry.New(lists, 0)
 	made := requests.New(requests.Options{Logger: logger})
-	d, err := dispatcher.New(dispatcher.Options{
+	d := dispatcher.New(dispatcher.Options{
 		Client: redis, Events: store, Operational: operational.New(operational.Options{Client: redis, Retention: policy.Retention}), Subscribers: subs, Certificates: certificates, Health: healths, Sender: sender, Policy: policy, Replica: uuid.NewString(),
 		Registry: copies, Requests: made,
 		Queue: workqueue.Options{}, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	publisher := publish.New(publish.Options{Client: redis, Retention: policy.Retention, Wake: d.Wake})
 	t.Cleanup(publisher.Close)
 	if err := d.Start(t.Context(), publisher.Accept); err != nil {

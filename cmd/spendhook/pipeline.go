@@ -152,7 +152,7 @@ func (d *daemon) openDispatcher() error {
 	made := requests.New(requests.Options{
 		SigningKeys: d.signingKeys, PublicURL: d.publicURL(), Logger: d.log,
 	})
-	d.dispatcher, err = dispatcher.New(dispatcher.Options{
+	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.copies, Requests: made,
 		Sender: sender, Policy: policy, Replica: d.replica.id,
@@ -161,9 +161,6 @@ func (d *daemon) openDispatcher() error {
 		TopCompanies: d.cfg.Metrics.TopCompanies,
 		Counted:      d.counter.Attempted, Tail: d.tail, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
-	if err != nil {
-		return err
-	}
 	d.inspector = inspect.New(inspect.Options{
 		Events: d.events, Registry: d.copies, Deliveries: d.dispatcher.Deliveries(), Requests: made, Send: sender.Send,
 	})

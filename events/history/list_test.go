@@ -28,7 +28,7 @@ func TestGetManyKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var refs []events.Ref
-	for i := range 700 {
+	for i := range 1200 {
 		id := strconv.Itoa(i)
 		if i%3 != 0 {
 			b.Accept(t, newEvent(id))
