@@ -236,9 +236,6 @@ func (f *page) encode(item *Item, stored *events.Stored) error {
 		return err
 	}
 	item.Body, item.ContentType = p.Body, p.ContentType
-	if item.ContentType == "" {
-		item.ContentType = "application/json"
-	}
 	if f.to != nil {
 		item.Headers = f.to.Request(item.ID, item.Sequence, p).Signed(f.reader.opts.Now())
 	}

@@ -32,9 +32,6 @@ func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sen
 	if r.URL != nil {
 		sent.URL = r.URL.String()
 	}
-	if sent.ContentType == "" {
-		sent.ContentType = "application/json"
-	}
 	return sent, nil
 }
 

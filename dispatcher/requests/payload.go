@@ -11,10 +11,12 @@ import (
 	"spendhook/subscribers"
 )
 
+const jsonType = "application/json"
+
 // Payload is an event as a subscriber gets it. Its bytes are the same on every attempt.
 type Payload struct {
 	Body        []byte
-	ContentType string // "" is application/json
+	ContentType string
 }
 
 // Payloads encodes one event, once in each format. One goroutine uses it.
@@ -27,13 +29,13 @@ type Payloads struct {
 // In encodes the event in one of the formats of subscribers.
 func (p *Payloads) In(format string) (Payload, error) {
 	if format == "" || format == subscribers.FormatStandard {
-		return Payload{Body: p.event.Body}, nil
+		return Payload{Body: p.event.Body, ContentType: jsonType}, nil
 	}
 	if made, ok := p.made[format]; ok {
 		return made, nil
 	}
 	var record any
-	out := Payload{}
+	out := Payload{ContentType: jsonType}
 	switch format {
 	case subscribers.FormatThin:
 		record = p.thin()
@@ -91,7 +93,7 @@ func (p *Payloads) cloudEvent() cloudEvent {
 	e := p.event
 	out := cloudEvent{
 		SpecVersion: "1.0", ID: e.ID, Source: p.publicURL, Type: e.Type, Subject: e.CompanyUUID.String(), Time: utc(e.Timestamp),
-		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, DataContentType: "application/json", Data: e.Metadata,
+		ErrorCode: e.ErrorCode, ErrorMessage: e.ErrorMessage, DataContentType: jsonType, Data: e.Metadata,
 	}
 	if out.Source == "" {
 		out.Source = "/" // it must not be empty

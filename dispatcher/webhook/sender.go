@@ -47,7 +47,7 @@ type Request struct {
 	EventID     string
 	Sequence    int64  // the event's number in its company; 0: none
 	Body        []byte // these bytes are signed and sent
-	ContentType string // "": application/json
+	ContentType string
 	Traceparent string // the span that it is part of; "": none
 	Signer      *signature.Signer
 	Headers     http.Header // sent besides the Sender's own, which win
@@ -153,17 +153,12 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 	return res
 }
 
-var contentType = []string{"application/json"}
-
 // request builds the request itself: http.NewRequest would parse and copy each time.
 func (s *Sender) request(ctx context.Context, r Request, ts int64) *http.Request {
 	values := r.signed(ts)
 	header := make(http.Header, len(r.Headers)+8)
 	maps.Copy(header, r.Headers)
-	header["Content-Type"] = contentType
-	if r.ContentType != "" {
-		header["Content-Type"] = []string{r.ContentType}
-	}
+	header["Content-Type"] = []string{r.ContentType}
 	header["User-Agent"] = s.userAgent
 	header[signature.HeaderID] = values[0:1:1]
 	header[signature.HeaderTimestamp] = values[1:2:2]

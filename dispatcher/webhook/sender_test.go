@@ -62,7 +62,7 @@ func requestTo(tb testing.TB, address string) Request {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return Request{URL: u, EventID: "evt_1", Body: []byte(`{"id":"evt_1"}`), Signer: signer}
+	return Request{URL: u, EventID: "evt_1", Body: []byte(`{"id":"evt_1"}`), ContentType: "application/json", Signer: signer}
 }
 
 func listening(tb testing.TB, h http.HandlerFunc) string {
