@@ -93,8 +93,10 @@ func (c *consequences) draw(ctx context.Context, written []*outcome) {
 			held[o.ref.Subscriber] = o.ref.Company
 		}
 	}
-	for subscriber, company := range held {
-		d.releaseIfEnabled(ctx, company, subscriber)
+	for subscriber, company := range held { // enabled meanwhile: the release job of the change has missed them
+		if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
+			d.opts.Logger.Error("held deliveries not checked for release", "subscriber_uuid", subscriber, "exception.message", err)
+		}
 	}
 	samples := c.samples(written)
 	if len(samples) == 0 {
@@ -174,17 +176,13 @@ func (d *Dispatcher) transition(ctx context.Context, t health.Transition) {
 	case health.Failing, health.Recovered:
 		d.queue.Kick(partition.Of(t.Company)) // the transition may have made a notice
 	case health.Expired:
-		d.disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
+		changed, err := d.opts.Subscribers.Disable(ctx, t.Company, t.Subscriber, subscribers.ReasonFailing)
+		d.disabled(t.Company, t.Subscriber, subscribers.ReasonFailing, changed, err)
 	}
 }
 
-// disable disables a subscriber. Its pending deliveries are held when they are claimed.
-func (d *Dispatcher) disable(ctx context.Context, company, subscriber uuid.UUID, reason string) {
-	changed, err := d.opts.Subscribers.Disable(ctx, company, subscriber, reason)
-	d.disabled(company, subscriber, reason, changed, err)
-}
-
-// disabled logs the result of disabling a subscriber, and wakes the partition.
+// disabled logs the result of disabling a subscriber, and wakes the partition. Its pending
+// deliveries are held when they are claimed.
 func (d *Dispatcher) disabled(company, subscriber uuid.UUID, reason string, changed bool, err error) {
 	if err != nil {
 		d.opts.Logger.Error("subscriber not disabled", "subscriber_uuid", subscriber, "reason", reason, "exception.message", err)
@@ -203,13 +201,5 @@ func (d *Dispatcher) gone(ctx context.Context, o *outcome) {
 	changed, err := d.opts.Subscribers.DisableGone(ctx, company, subscriber, o.to.Subscriber.CallbackURL, o.result.StartedAt)
 	if !errors.Is(err, subscribers.ErrNotFound) {
 		d.disabled(company, subscriber, subscribers.ReasonGone, changed, err)
-	}
-}
-
-// releaseIfEnabled requeues deliveries that were held just after their subscriber was
-// enabled. The release job of the change has missed them.
-func (d *Dispatcher) releaseIfEnabled(ctx context.Context, company, subscriber uuid.UUID) {
-	if err := d.redelivery.ReleaseIfEnabled(ctx, company, subscriber); err != nil {
-		d.opts.Logger.Error("held deliveries not checked for release", "subscriber_uuid", subscriber, "exception.message", err)
 	}
 }
