@@ -88,7 +88,7 @@ func (s *Service) add(ctx context.Context, j Job, after time.Duration) error {
 		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), text, delay, jobRetention.Milliseconds(),
 		j.CreatedAt.UnixMilli(), most, keptJobs,
 	}}
-	if err := script.Run(ctx, s.Client, nil, call); err != nil {
+	if err := script.Run(ctx, s.Client, call); err != nil {
 		return fmt.Errorf("add job: %w", err)
 	}
 	switch call.Reply() {
@@ -134,7 +134,7 @@ func (s *Service) save(ctx context.Context, j *Job) (saved bool, err error) {
 	call := &script.Call{Script: saveScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), j.CompanyUUID.String(), j.UUID.String(), j.text, text, jobRetention.Milliseconds(), finished,
 	}}
-	if err := script.Run(ctx, s.Client, nil, call); err != nil {
+	if err := script.Run(ctx, s.Client, call); err != nil {
 		return false, fmt.Errorf("save job: %w", err)
 	}
 	if call.Reply() != int64(1) {

@@ -95,7 +95,7 @@ func (s *Store) add(ctx context.Context, all map[uuid.UUID]*gathered, pending in
 	now := s.now()
 	var calls []*script.Call
 	flush := func() {
-		if len(calls) > 0 && script.Run(ctx, s.client, nil, calls...) != nil {
+		if len(calls) > 0 && script.Run(ctx, s.client, calls...) != nil {
 			lost += len(calls)
 		}
 		calls = calls[:0]

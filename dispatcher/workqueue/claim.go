@@ -88,8 +88,8 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 			}, listed[p]...),
 		}
 	}
-	asked := time.Now()                               //nolint:forbidigo // how old a claim is
-	_ = script.Run(ctx, q.opts.Client, nil, calls...) // each call keeps its own error
+	asked := time.Now()                          //nolint:forbidigo // how old a claim is
+	_ = script.Run(ctx, q.opts.Client, calls...) // each call keeps its own error
 	out := make([]claimed, len(calls))
 	for i, p := range partitions {
 		c := calls[i]
@@ -124,7 +124,7 @@ func (q *Queue) recoverClaim(p int, replica string, number uint64) {
 	q.claiming.Go(func() {
 		for {
 			call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, replica, "0", number)}
-			err := script.Run(q.ctx, q.opts.Client, nil, call)
+			err := script.Run(q.ctx, q.opts.Client, call)
 			if !pause.For(q.ctx, recoverPause) {
 				return
 			}

@@ -42,7 +42,7 @@ func (q *Queue) Rename() { q.rename() }
 // Promote runs promote.lua.
 func (q *Queue) Promote(ctx context.Context, p, most int) (bool, error) {
 	call := &script.Call{Script: promoteScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), most}}
-	err := script.Run(ctx, q.opts.Client, nil, call)
+	err := script.Run(ctx, q.opts.Client, call)
 	return err == nil && call.Reply() == int64(1), err
 }
 
@@ -57,7 +57,7 @@ func ClaimHash() string { return claimScript.Hash() }
 // Recover requeues the work of the claim with this number.
 func (q *Queue) Recover(ctx context.Context, p int, number uint64) error {
 	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: q.requeueArgs(p, q.Name(), "0", number)}
-	return script.Run(ctx, q.opts.Client, nil, call)
+	return script.Run(ctx, q.opts.Client, call)
 }
 
 // Repeat claims under a number.

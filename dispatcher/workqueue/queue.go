@@ -357,7 +357,7 @@ func (q *Queue) EndJob(ctx context.Context, replica string, company, job uuid.UU
 		delay = again.Milliseconds()
 	}
 	call := &script.Call{Script: endJobScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), replica, company.String(), job.String(), delay}}
-	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
+	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return err
 	}
 	if wake, _ := call.Reply().(int64); wake == 1 {
@@ -383,7 +383,7 @@ func (q *Queue) Requeue(ctx context.Context, replica string, b Batch) error {
 		return nil // without notes the script would requeue everything that the replica has noted
 	}
 	call := &script.Call{Script: requeueScript, Keys: queues.Keys(p), Args: args}
-	if err := script.Run(ctx, q.opts.Client, nil, call); err != nil {
+	if err := script.Run(ctx, q.opts.Client, call); err != nil {
 		return fmt.Errorf("requeue work: %w", err)
 	}
 	q.Kick(p)

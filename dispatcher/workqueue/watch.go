@@ -213,7 +213,7 @@ func (w *watch) heartbeat(ctx context.Context, s *shard) error {
 	call := &script.Call{
 		Script: heartbeatScript, Keys: []string{replicasKey(p), queues.AbsentKey(p)}, Args: []any{partition.Prefix(p), *w.q.replica.Load()},
 	}
-	err := script.Run(ctx, w.q.opts.Client, nil, call)
+	err := script.Run(ctx, w.q.opts.Client, call)
 	ended := time.Now() //nolint:forbidigo // as above
 	if err != nil || ended.Sub(began) > slowHeartbeat {
 		s.waitLonger()
@@ -363,7 +363,7 @@ func (q *Queue) requeue(ctx context.Context, partitions []int, replica string) (
 				Args: q.requeueArgs(p, replica, "1", ""),
 			}
 		}
-		if err := script.Run(ctx, q.opts.Client, nil, calls...); err != nil {
+		if err := script.Run(ctx, q.opts.Client, calls...); err != nil {
 			return n, fmt.Errorf("requeue work: %w", err)
 		}
 		var left, wake []int
@@ -432,7 +432,7 @@ func (w *watch) service(ctx context.Context, address string, s *shard) error {
 	for i, p := range due {
 		calls[i] = &script.Call{Script: promoteScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), promoteMost}}
 	}
-	if err := script.Run(ctx, w.q.opts.Client, nil, calls...); err != nil {
+	if err := script.Run(ctx, w.q.opts.Client, calls...); err != nil {
 		return fmt.Errorf("promote what is due: %w", err)
 	}
 	var ready []int

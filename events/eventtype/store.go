@@ -225,7 +225,7 @@ func (s *Store) run(ctx context.Context, source *redis.Script, args ...any) (int
 		s.mu.Unlock()
 	}()
 	call := &script.Call{Script: source, Keys: []string{typesKey, absentKey}, Args: args}
-	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+	if err := script.Run(ctx, s.opts.Client, call); err != nil {
 		return 0, err
 	}
 	reply, _ := call.Reply().(int64)

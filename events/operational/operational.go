@@ -228,7 +228,7 @@ func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err err
 	call := &script.Call{Script: summaryScript, Keys: queues.Keys(p), Args: []any{
 		partition.Prefix(p), n.Company.String(), n.key, n.value, text, fmt.Sprintf("%013d", now.UnixMilli()),
 	}}
-	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+	if err := script.Run(ctx, s.opts.Client, call); err != nil {
 		return false, fmt.Errorf("%w: write summary: %w", events.ErrUnavailable, err)
 	}
 	flag, _ := call.Reply().(int64)

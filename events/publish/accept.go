@@ -52,7 +52,7 @@ func (p *Publisher) write(ctx context.Context, entries []*entry) (wakes []int) {
 		calls[i] = p.acceptCall(ctx, g)
 		scripts[i] = calls[i].call
 	}
-	_ = script.Run(ctx, p.opts.Client, nil, scripts...) // each call has its own error
+	_ = script.Run(ctx, p.opts.Client, scripts...) // each call has its own error
 	p.lookUpKnown(ctx, calls)
 	seen := make(map[int]bool)
 	for _, c := range calls {
@@ -76,7 +76,7 @@ func (p *Publisher) lookUpKnown(ctx context.Context, calls []*acceptCall) {
 			again = append(again, c.call)
 		}
 	}
-	_ = script.Run(ctx, p.opts.Client, nil, again...) // each call has its own error
+	_ = script.Run(ctx, p.opts.Client, again...) // each call has its own error
 }
 
 // acceptCall is one call of accept.lua.

@@ -83,7 +83,7 @@ func New(client redis.UniversalClient) *Reader {
 func (r *Reader) After(ctx context.Context, company uuid.UUID, after int64) (Page, error) {
 	p := partition.Of(company)
 	call := &script.Call{Script: afterScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), company.String(), after}}
-	if err := script.Run(ctx, r.client, nil, call); err != nil {
+	if err := script.Run(ctx, r.client, call); err != nil {
 		return Page{}, fmt.Errorf("%w: read events by number: %w", events.ErrUnavailable, err)
 	}
 	reply, _ := call.Reply().([]any)

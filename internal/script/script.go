@@ -39,20 +39,14 @@ func (c *Call) Result() (any, error) {
 // this call alone, also after Run returned one.
 func (c *Call) Strings() ([]string, error) { return c.cmd.StringSlice() }
 
-// Run executes the calls in one pipeline, after the commands that first adds,
-// if any. Scripts the server does not know (it restarted, or its cache was
-// flushed) are sent whole in a second round trip. It returns the first error;
-// some calls may then have run, so each must be safe to run again.
-func Run(ctx context.Context, client redis.UniversalClient, first func(redis.Pipeliner), calls ...*Call) error {
+// Run executes the calls in one pipeline. Scripts the server does not know (it
+// restarted, or its cache was flushed) are sent whole in a second round trip. It
+// returns the first error; some calls may then have run, so each must be safe to
+// run again.
+func Run(ctx context.Context, client redis.UniversalClient, calls ...*Call) error {
 	pipe := client.Pipeline()
-	if first != nil {
-		first(pipe)
-	}
 	for _, c := range calls {
 		c.cmd = c.Script.EvalSha(ctx, pipe, c.Keys, c.Args...)
-	}
-	if pipe.Len() == 0 {
-		return nil
 	}
 	cmds, _ := pipe.Exec(ctx) // each command has its own error
 	unknown := runUnknown(ctx, client, calls)
@@ -68,9 +62,6 @@ func runUnknown(ctx context.Context, client redis.UniversalClient, calls []*Call
 		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
 			c.cmd = c.Script.Eval(ctx, pipe, c.Keys, c.Args...)
 		}
-	}
-	if pipe.Len() == 0 {
-		return nil
 	}
 	cmds, _ := pipe.Exec(ctx)
 	if err := firstError(cmds); err != nil {

@@ -80,7 +80,7 @@ func (s *Store) Record(ctx context.Context, samples []Sample, policy Policy) []T
 	}
 	var shards sync.WaitGroup
 	for _, shard := range redisx.ByShard(ctx, s.opts.Client, calls, func(c *script.Call) string { return c.Keys[0] }) {
-		shards.Go(func() { _ = script.Run(ctx, s.opts.Client, nil, shard...) }) // each call has its own error
+		shards.Go(func() { _ = script.Run(ctx, s.opts.Client, shard...) }) // each call has its own error
 	}
 	shards.Wait()
 	for i, sample := range samples {

@@ -55,7 +55,7 @@ func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (c
 			partition.Prefix(p), now.UnixMilli(), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes,
 		}}
 	}
-	if err = script.Run(ctx, s.client, nil, calls...); err != nil {
+	if err = script.Run(ctx, s.client, calls...); err != nil {
 		err = fmt.Errorf("compact events: %w", err)
 	}
 	for _, c := range calls {

@@ -27,7 +27,7 @@ var ErrOpen = errors.New("the event is not settled")
 // nothing. events.ErrNotFound, ErrOpen.
 func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
 	call := eraseCall(ref, false)
-	if err := script.Run(ctx, s.client, nil, call); err != nil {
+	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("erase event %s: %w", ref, err)
 	}
 	switch call.Reply() {
@@ -48,7 +48,7 @@ func (s *Store) EraseAll(ctx context.Context, refs []events.Ref, damaged bool) (
 	for i, ref := range refs {
 		calls[i] = eraseCall(ref, damaged)
 	}
-	if err := script.Run(ctx, s.client, nil, calls...); err != nil {
+	if err := script.Run(ctx, s.client, calls...); err != nil {
 		return 0, 0, fmt.Errorf("erase events: %w", err)
 	}
 	for _, call := range calls {

@@ -60,7 +60,7 @@ func (s *Store) DropQuarantined(ctx context.Context, e quarantine.Entry) error {
 	call := &script.Call{Script: dropScript, Keys: queues.Keys(p), Args: append(
 		s.keeps(s.opts.Now(), ""), partition.Prefix(p), e.Company.String(), e.EventID, sub, flag(recordDamaged), flag(damage != nil),
 	)}
-	if err := script.Run(ctx, s.client, nil, call); err != nil {
+	if err := script.Run(ctx, s.client, call); err != nil {
 		return fmt.Errorf("drop quarantined: %w", err)
 	}
 	if call.Reply() != int64(1) {

@@ -169,7 +169,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, replica string, write
 			calls[i] = s.recordCall(g, now, replica)
 		}
 	}
-	_ = script.Run(ctx, s.client, nil, calls...) // each call has its own error
+	_ = script.Run(ctx, s.client, calls...) // each call has its own error
 	answers := make(map[*Write]Recorded, len(writes))
 	seen := make(map[int]bool)
 	for i, g := range groups {

@@ -59,7 +59,7 @@ func (m *Meter) Measure(ctx context.Context, partitions []int) (Total, error) {
 	for i, p := range partitions {
 		calls[i] = &script.Call{Script: backlogScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p)}}
 	}
-	if err := script.Run(ctx, m.client, nil, calls...); err != nil {
+	if err := script.Run(ctx, m.client, calls...); err != nil {
 		return Total{}, fmt.Errorf("measure backlog: %w", err)
 	}
 	lately := time.Now().Add(-passedMoved) //nolint:forbidigo // for metrics

@@ -79,7 +79,7 @@ func largestCall(p, from, page, n int, known []Company) *script.Call {
 // largest runs calls of largest.lua. It returns the n companies with the most pending events,
 // and where the next page of each call begins.
 func (m *Meter) largest(ctx context.Context, calls []*script.Call, n int) (found []Company, next []int, err error) {
-	if err := script.Run(ctx, m.client, nil, calls...); err != nil {
+	if err := script.Run(ctx, m.client, calls...); err != nil {
 		return nil, nil, fmt.Errorf("find the largest companies: %w", err)
 	}
 	next = make([]int, len(calls))

@@ -79,7 +79,7 @@ func (s *Store) Move(ctx context.Context, replica string, e Entry) error {
 		sub = e.Subscriber.String()
 	}
 	call := &script.Call{Script: moveScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), replica, e.Company.String(), e.EventID, sub}}
-	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+	if err := script.Run(ctx, s.opts.Client, call); err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
 	if wake, _ := call.Reply().(int64); wake == 1 {
@@ -263,7 +263,7 @@ func (s *Store) Retry(ctx context.Context, e Entry) error {
 		sub = e.Subscriber.String()
 	}
 	call := &script.Call{Script: retryScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), e.Company.String(), e.EventID, sub}}
-	if err := script.Run(ctx, s.opts.Client, nil, call); err != nil {
+	if err := script.Run(ctx, s.opts.Client, call); err != nil {
 		return fmt.Errorf("retry quarantined: %w", err)
 	}
 	reply, _ := call.Reply().([]any)

@@ -100,7 +100,7 @@ func run(ctx context.Context, client redis.UniversalClient, partitions []int, to
 		}
 	}
 	var out Formats
-	if err := script.Run(ctx, client, nil, calls...); err != nil {
+	if err := script.Run(ctx, client, calls...); err != nil {
 		return out, fmt.Errorf("stored format: %w", err)
 	}
 	readers := make(map[string]Reader)
