@@ -399,7 +399,7 @@ func TestListEndsExactly(t *testing.T) {
 func TestListAfterItsCursorWasTrimmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.fill(t, 60, always)
+	b.Accept(t, batchOf(company, "e", 60)...)
 	f := history.Filter{Company: &company}
 	one, err := b.Reader.List(t.Context(), f)
 	if err != nil {
