@@ -19,22 +19,22 @@ import (
 // Options configure the console. The domain's parts and Sessions are required; the other
 // options have defaults.
 type Options struct {
-	Sessions    Sessions
-	Subscribers Subscribers
-	Health      Health
-	Registry    Registry
-	Events      Events
+	Sessions    sessionStore
+	Subscribers subscriberService
+	Health      healthStore
+	Registry    subscriberRegistry
+	Events      eventReader
 	Catalogue   *eventtype.Catalogue
-	EventTypes  EventTypes
-	Deliveries  Deliveries
-	Redelivery  Redelivery
-	Inspector   Inspector
-	Dispatcher  Dispatcher
-	Traffic     Traffic
-	Tail        Tail
-	CardJobs    CardJobs
-	System      System
-	Audit       Audit
+	EventTypes  eventTypeStore
+	Deliveries  deliveryStore
+	Redelivery  redeliveryService
+	Inspector   inspector
+	Dispatcher  queueKeeper
+	Traffic     trafficStore
+	Tail        liveTail
+	CardJobs    cardJobStore
+	System      systemStatus
+	Audit       auditLog
 
 	// Revoked reports whether a client is revoked, which ends the sessions that it requested.
 	// nil means that no client is revoked.
