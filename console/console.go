@@ -19,22 +19,22 @@ import (
 // Options configure the console. The domain's parts and Sessions are required; the other
 // options have defaults.
 type Options struct {
-	Sessions    Sessions
-	Subscribers Subscribers
-	Health      Health
-	Registry    Registry
-	Events      Events
+	Sessions    sessionStore
+	Subscribers subscriberService
+	Health      healthStore
+	Registry    subscriberRegistry
+	Events      eventReader
 	Catalogue   *eventtype.Catalogue
-	EventTypes  EventTypes
-	Deliveries  Deliveries
-	Redelivery  Redelivery
-	Inspector   Inspector
-	Dispatcher  Dispatcher
-	Traffic     Traffic
-	Tail        Tail
-	CardJobs    CardJobs
-	System      System
-	Audit       Audit
+	EventTypes  eventTypeStore
+	Deliveries  deliveryStore
+	Redelivery  redeliveryService
+	Inspector   inspector
+	Dispatcher  queueKeeper
+	Traffic     trafficStore
+	Tail        liveTail
+	CardJobs    cardJobStore
+	System      systemStatus
+	Audit       auditLog
 
 	// Revoked reports whether a client is revoked, which ends the sessions that it requested.
 	// nil means that no client is revoked.
@@ -45,7 +45,7 @@ type Options struct {
 	Peers *peer.Resolver
 	// Limiter bounds the requests of a session; nil bounds none.
 	Limiter *ratelimit.Limiter
-	// Timeout bounds a page; 0 means 1.5 s. TestTimeout is that of a test delivery; 0
+	// Timeout bounds a page; 0 means 5 s. TestTimeout is that of a test delivery; 0
 	// means 20 s.
 	Timeout, TestTimeout time.Duration
 	// Unavailable reports whether an error of the domain means that Redis is unavailable.
@@ -93,7 +93,7 @@ func (o Options) withDefaults() Options {
 		o.Peers = peer.New(peer.Options{})
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 1500 * time.Millisecond
+		o.Timeout = 5 * time.Second
 	}
 	if o.TestTimeout == 0 {
 		o.TestTimeout = 20 * time.Second

@@ -28,16 +28,16 @@ import (
 // The parts of the domain that the console uses. All methods are safe for concurrent use, and
 // return before the deadline of their context.
 
-// Sessions is *session.Store.
-type Sessions interface {
+// sessionStore is *session.Store.
+type sessionStore interface {
 	Peek(ctx context.Context, secret string) (session.Grant, error)
 	Open(ctx context.Context, link string, v session.Visitor) (opened session.Session, secret string, err error)
 	Find(ctx context.Context, secret string, use bool) (session.Session, error)
 	End(ctx context.Context, company *uuid.UUID, id uuid.UUID, asker *session.Asker) (session.Session, error)
 }
 
-// Subscribers is *subscribers.Service.
-type Subscribers interface {
+// subscriberService is *subscribers.Service.
+type subscriberService interface {
 	Get(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
 	Update(ctx context.Context, company, id uuid.UUID, in subscribers.Settings) (subscribers.Subscriber, error)
 	RotateSecret(ctx context.Context, company, id uuid.UUID) (subscribers.Subscriber, error)
@@ -45,33 +45,33 @@ type Subscribers interface {
 	Resume(ctx context.Context, company, id uuid.UUID) error
 }
 
-// Health is *health.Store.
-type Health interface {
+// healthStore is *health.Store.
+type healthStore interface {
 	Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (map[uuid.UUID]health.Health, error)
 	Troubled(ctx context.Context, company uuid.UUID) (failing, paused []uuid.UUID, err error)
 	History(ctx context.Context, company, id uuid.UUID) ([]health.Change, error)
 }
 
-// Registry is *registry.Registry, which has copies of the subscribers of a company.
-type Registry interface {
+// subscriberRegistry is *registry.Registry, which has copies of the subscribers of a company.
+type subscriberRegistry interface {
 	List(ctx context.Context, f listing.Filter) (items []subscribers.Subscriber, total int, err error)
 	Current(ctx context.Context, company uuid.UUID) ([]*subscribers.Subscriber, error)
 }
 
-// Events is *history.Reader.
-type Events interface {
+// eventReader is *history.Reader.
+type eventReader interface {
 	Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	List(ctx context.Context, f history.Filter) (history.Page, error)
 	Pending(ctx context.Context, company uuid.UUID) (int64, error)
 }
 
-// EventTypes is *eventtype.Store.
-type EventTypes interface {
+// eventTypeStore is *eventtype.Store.
+type eventTypeStore interface {
 	List(ctx context.Context) ([]eventtype.Type, error)
 }
 
-// Deliveries is *store.Store.
-type Deliveries interface {
+// deliveryStore is *store.Store.
+type deliveryStore interface {
 	Delivery(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	List(ctx context.Context, f query.Filter) (query.Page, error)
 	SumUp(ctx context.Context, refs []events.Ref, f query.Filter) ([]query.EventSummary, error)
@@ -80,8 +80,8 @@ type Deliveries interface {
 	Busiest(ctx context.Context, company uuid.UUID, n int) ([]uuid.UUID, error)
 }
 
-// Redelivery is *redelivery.Service.
-type Redelivery interface {
+// redeliveryService is *redelivery.Service.
+type redeliveryService interface {
 	Retry(ctx context.Context, company uuid.UUID, id string) (delivery.Delivery, error)
 	Replay(ctx context.Context, ref events.Ref, only []uuid.UUID) ([]delivery.Delivery, error)
 	Recover(ctx context.Context, in redelivery.RecoverRequest) (redelivery.Job, error)
@@ -92,16 +92,16 @@ type Redelivery interface {
 	Cancel(ctx context.Context, company, id uuid.UUID) (redelivery.Job, error)
 }
 
-// Inspector is *inspect.Inspector.
-type Inspector interface {
+// inspector is *inspect.Inspector.
+type inspector interface {
 	Explain(ctx context.Context, ref events.Ref) ([]inspect.Explanation, error)
 	Test(ctx context.Context, company, subscriber uuid.UUID) (inspect.TestResult, error)
 	Sent(ctx context.Context, company uuid.UUID, id string) (inspect.Sent, error)
 	VerifySignature(ctx context.Context, company uuid.UUID, id string, timestamp int64, header string) (bool, error)
 }
 
-// Dispatcher is *dispatcher.Dispatcher.
-type Dispatcher interface {
+// queueKeeper is *dispatcher.Dispatcher.
+type queueKeeper interface {
 	Backlog(ctx context.Context) (backlog.Total, error)
 	Largest(ctx context.Context, n int) ([]backlog.Company, error)
 	Quarantined(ctx context.Context, f quarantine.Filter) (quarantine.Page, error)
@@ -109,8 +109,8 @@ type Dispatcher interface {
 	DropQuarantined(ctx context.Context, e quarantine.Entry) error
 }
 
-// Traffic is *traffic.Store.
-type Traffic interface {
+// trafficStore is *traffic.Store.
+type trafficStore interface {
 	All(ctx context.Context) (traffic.Series, error)
 	Company(ctx context.Context, company uuid.UUID) (traffic.Series, error)
 	Subscriber(ctx context.Context, company, subscriber uuid.UUID) (traffic.Series, error)
@@ -118,24 +118,24 @@ type Traffic interface {
 	Worst(ctx context.Context, company *uuid.UUID, n int) (failing, slow []traffic.Ranked, err error)
 }
 
-// Tail is *tail.Tail.
-type Tail interface {
+// liveTail is *tail.Tail.
+type liveTail interface {
 	Watch(company *uuid.UUID, keep func(tail.Entry) bool) (*tail.Viewer, error)
 }
 
-// CardJobs is *bulk.Store; storage.ErrNotFound when there is no such job.
-type CardJobs interface {
+// cardJobStore is *bulk.Store; storage.ErrNotFound when there is no such job.
+type cardJobStore interface {
 	CardJob(ctx context.Context, company, id uuid.UUID) (bulk.Job, error)
 }
 
-// Audit is *audit.Log.
-type Audit interface {
+// auditLog is *audit.Log.
+type auditLog interface {
 	Record(e audit.Entry)
 	List(ctx context.Context, f audit.Filter) (audit.Page, error)
 }
 
-// System returns the state of the daemon's parts.
-type System interface {
+// systemStatus returns the state of the daemon's parts.
+type systemStatus interface {
 	Status(ctx context.Context) (Status, error)
 }
 
