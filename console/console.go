@@ -48,7 +48,7 @@ type Options struct {
 	Traffic     *traffic.Store
 	Tail        *tail.Tail
 	CardJobs    *bulk.Store
-	System      System
+	System      systemStatus
 	Audit       *audit.Log
 
 	// Revoked reports whether a client is revoked, which ends the sessions that it requested.
@@ -66,7 +66,7 @@ type Options struct {
 
 // How long a page may take, and one with a test delivery.
 const (
-	pageTimeout = 1500 * time.Millisecond
+	pageTimeout = 5 * time.Second
 	testTimeout = 20 * time.Second
 )
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// System returns the state of the daemon's parts.
-type System interface {
+// systemStatus returns the state of the daemon's parts.
+type systemStatus interface {
 	Status(ctx context.Context) (Status, error)
 }
 

@@ -67,9 +67,9 @@ func (w *work) waitsFor(what endpoint.Decision) string {
 // endpoint. The delivery that got this answer may wait longer, see lifecycle.Policy.
 const maxEndpointPause = 15 * time.Minute
 
-// attempt POSTs one delivery and queues the outcome for the recorder. The delivery keeps
-// its place in memory until the recorder has accepted the outcome: attempts that are sent
-// but not recorded are repeated after a crash, and the places bound their number.
+// attempt POSTs one delivery and queues the outcome for the recorder. The outcome has a place in
+// memory until it is recorded: attempts that are sent but not recorded are repeated after a
+// crash, and the places bound their number.
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
 	res := webhook.Result{Class: webhook.ClassAborted}
@@ -82,9 +82,9 @@ func (d *Dispatcher) attempt(w *work) {
 		result.Waited = waited
 		return lifecycle.Decide(r, result, d.opts.Policy, now, d.opts.Jitter)
 	}})
-	d.leave(&w.place, endpoint.Result{
+	d.freed(d.admission.Leave(&w.place, endpoint.Result{
 		Latency: res.Duration, Unreachable: res.Class.Unreachable(), NotCounted: res.Aborted(), Pause: pause,
-	})
+	}))
 }
 
 // claimExpired reports whether a delivery of an ordered subscriber was claimed more than

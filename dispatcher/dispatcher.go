@@ -53,7 +53,7 @@ type Options struct {
 	Policy       lifecycle.Policy
 
 	Replica             string        // this process among its peers; the same after a restart, if possible
-	Concurrency         int           // deliveries in memory, in flight or waiting; default 2,048
+	Concurrency         int           // deliveries in memory: in flight, waiting or to be recorded; default 2,048
 	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
 	HostConcurrency     int           // attempts of one company in flight to one host and port; default 256
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
@@ -186,7 +186,7 @@ func (d *Dispatcher) Deliveries() *store.Store { return d.deliveries }
 func (d *Dispatcher) Redelivery() *redelivery.Service { return d.redelivery }
 
 // Wake wakes partitions that have new events. The publisher calls it after a commit.
-func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Wake(ctx, partitions) }
+func (d *Dispatcher) Wake(ctx context.Context, partitions []int) { d.queue.Added(ctx, partitions) }
 
 // Owned lists the partitions that this replica schedules now; none before Start.
 func (d *Dispatcher) Owned() []int { return d.queue.Owned() }
@@ -222,7 +222,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	attempts, last, cancel := splitDrain(ctx)
 	defer cancel()
 	defer context.AfterFunc(attempts, func() { d.endSending(errStopping) })()
-	d.stopClaiming(last)
+	d.queue.StopClaiming(last)
 	d.admission.Stop()
 	waitFor(attempts, &d.working)
 	d.endSending(errStopping)
@@ -242,17 +242,6 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	if err := d.queue.Release(last); err != nil {
 		d.opts.Logger.Warn("work in flight not requeued, another replica will", "exception.message", err)
-	}
-}
-
-// stopClaiming returns when no claim is under way. The last claimed work may wait for
-// recorders that wait for Redis. When ctx ends, the recorders discard their outcomes.
-func (d *Dispatcher) stopClaiming(ctx context.Context) {
-	var stopping sync.WaitGroup
-	stopping.Go(func() { d.queue.StopClaiming(ctx) })
-	if !waitFor(ctx, &stopping) {
-		d.records.discard()
-		stopping.Wait()
 	}
 }
 
@@ -295,10 +284,10 @@ func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 }
 
-// leave frees a delivery's place in memory and wakes the partitions of companies that
-// were refused a place.
-func (d *Dispatcher) leave(place *endpoint.Delivery, r endpoint.Result) {
-	for _, company := range d.admission.Leave(place, r) {
+// freed continues with claims after a place in memory was freed: companies that were refused a
+// place may claim again.
+func (d *Dispatcher) freed(again []uuid.UUID) {
+	for _, company := range again {
 		d.queue.Kick(partition.Of(company))
 	}
 	d.queue.Freed()

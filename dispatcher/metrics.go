@@ -96,7 +96,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		value      func(endpoint.Counts) int
 	}{
 		{"spendhook_attempts_in_flight", "Delivery attempts under way in this replica.", nil, func(c endpoint.Counts) int { return c.InFlight }},
-		{"spendhook_deliveries_held", "Deliveries in this replica's memory, in flight or waiting.", nil, func(c endpoint.Counts) int { return c.Held }},
+		{"spendhook_deliveries_held", "Deliveries in this replica's memory: in flight, waiting, or to be recorded.", nil, func(c endpoint.Counts) int { return c.Held }},
 		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "closed"}, func(c endpoint.Counts) int { return c.Closed }},
 		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "half_open"}, func(c endpoint.Counts) int { return c.HalfOpen }},
 		{"spendhook_endpoints", endpointsHelp, prometheus.Labels{"state": "open"}, func(c endpoint.Counts) int { return c.Open }},

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -144,4 +145,26 @@ func TestEveryKeyExpiresOrIsTrimmed(t *testing.T) {
 			t.Errorf("%s never expires", key)
 		}
 	}
+}
+
+// Outcomes that Redis does not take block no claim and no attempt: they hold places, so that
+// their company claims no more.
+func TestOutcomesThatAreNotWrittenBlockNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	h := build(t, server.Client(), nil)
+	h.start()
+	company := uuid.New()
+	server.Pause()
+	const n = 5000
+	ev := &matching{recorder: h.records.of(company), left: n}
+	for i := range n {
+		ref := delivery.Ref{Ref: events.Ref{Company: company, ID: "evt-" + strconv.Itoa(i)}}
+		h.record(&outcome{work: &work{ref: ref, event: ev}})
+	}
+	if c := h.admission.Counts(); c.Outcomes != n {
+		t.Errorf("%d outcomes hold places, want %d", c.Outcomes, n)
+	}
+	server.Resume()
+	eventually(t, func() bool { return h.admission.Counts().Outcomes == 0 }, "all outcomes are written")
 }

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +19,8 @@ import (
 	"spendhook/internal/pause"
 )
 
-// Bounds of a recorder. A full queue blocks the attempts and claims that make outcomes.
+// Bounds of a batch.
 const (
-	recorderQueue = 256
 	recorderBatch = 512
 	recorderBytes = 4 << 20 // of receivers' answers
 )
@@ -64,14 +64,16 @@ func newRecorders(d *Dispatcher) *recorders {
 	return r
 }
 
-// record passes an outcome to the recorder of its shard. It blocks while the recorder's
-// queue is full.
+// record queues an outcome at the recorder of its shard. It does not wait: the outcome takes a
+// place in memory, and a company whose outcomes take its share claims no more until they are
+// recorded.
 func (d *Dispatcher) record(o *outcome) {
+	d.admission.Hold(o.ref.Company)
 	if o.event != nil {
-		o.event.recorder.in <- o
+		o.event.recorder.push(o)
 		return
 	}
-	d.records.of(o.ref.Company).in <- o
+	d.records.of(o.ref.Company).push(o)
 }
 
 // of finds the recorder of the shard that serves a company now.
@@ -89,7 +91,8 @@ func (r *recorders) of(company uuid.UUID) *recorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byShard[shard] == nil {
-		made := &recorder{d: r.d, in: make(chan *outcome, recorderQueue)}
+		made := &recorder{d: r.d}
+		made.more = sync.NewCond(&made.mu)
 		r.byShard[shard] = made
 		r.runs.Go(func() { made.run(r.ctx) })
 	}
@@ -115,7 +118,7 @@ func (r *recorders) lag() (longest time.Duration) {
 func (r *recorders) close(ctx context.Context) bool {
 	r.mu.Lock()
 	for _, one := range r.byShard {
-		close(one.in)
+		one.close()
 	}
 	r.mu.Unlock()
 	clean := waitFor(ctx, &r.runs) && r.ctx.Err() == nil
@@ -131,35 +134,57 @@ func (r *recorders) discard() { r.end() }
 // previous write. Only the run method writes.
 type recorder struct {
 	d     *Dispatcher
-	in    chan *outcome
 	since atomic.Int64 // unix ns at which the write under way began; 0: none is
+
+	mu     sync.Mutex
+	more   *sync.Cond // something was queued, or the recorder is closed
+	queued []*outcome
+	closed bool
 }
 
-// run writes outcomes until in is closed. Once ctx has ended, it discards them: their
+func (r *recorder) push(o *outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queued = append(r.queued, o)
+	r.more.Signal()
+}
+
+// close ends run once all queued outcomes are written.
+func (r *recorder) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.more.Signal()
+}
+
+// run writes outcomes until the recorder is closed. Once ctx has ended, it discards them: their
 // deliveries stay noted as in flight, and the replica that takes them over repeats the
 // attempts.
 func (r *recorder) run(ctx context.Context) {
-	for o := range r.in {
+	for batch := r.next(); len(batch) > 0; batch = r.next() {
 		r.since.Store(r.d.opts.Now().UnixNano())
-		r.write(ctx, r.gather(o))
+		r.write(ctx, batch)
 		r.since.Store(0)
+		for _, o := range batch {
+			r.d.freed(r.d.admission.Release(o.ref.Company))
+		}
 	}
 }
 
-// gather takes the queued outcomes, up to the bounds, without waiting.
-func (r *recorder) gather(first *outcome) []*outcome {
-	batch, bytes := []*outcome{first}, first.bytes()
-	for len(batch) < recorderBatch && bytes < recorderBytes {
-		select {
-		case o, ok := <-r.in:
-			if !ok {
-				return batch
-			}
-			batch, bytes = append(batch, o), bytes+o.bytes()
-		default:
-			return batch
-		}
+// next waits for outcomes and takes the first of them, up to the bounds; none once the recorder
+// is closed and all were taken.
+func (r *recorder) next() []*outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.queued) == 0 && !r.closed {
+		r.more.Wait()
 	}
+	n := 0
+	for bytes := 0; n < len(r.queued) && n < recorderBatch && bytes < recorderBytes; n++ {
+		bytes += r.queued[n].bytes()
+	}
+	batch := slices.Clone(r.queued[:n])
+	r.queued = slices.Delete(r.queued, 0, n)
 	return batch
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -81,9 +82,16 @@ func newVisitor(t *testing.T, base string) *visitor {
 }
 
 // get and post return the status, the headers and the page.
-func (v *visitor) get(path string) (int, http.Header, string) {
+// get requests a page. It repeats the request while the answer is 503: the daemon was too busy
+// to make the page in time.
+func (v *visitor) get(path string) (status int, header http.Header, page string) {
 	v.t.Helper()
-	return v.send(http.MethodGet, path, nil)
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if status, header, page = v.send(http.MethodGet, path, nil); status != http.StatusServiceUnavailable {
+			break
+		}
+	}
+	return status, header, page
 }
 
 func (v *visitor) post(path string, form url.Values, headers ...string) (int, http.Header, string) {

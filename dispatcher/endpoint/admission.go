@@ -35,7 +35,7 @@ const (
 
 // Options configure an Admission; zero values mean the defaults.
 type Options struct {
-	Places          int              // deliveries in memory, in flight and waiting; 2048, at least 2
+	Places          int              // deliveries in memory: in flight, waiting or to be recorded; 2048, at least 2
 	PerEndpoint     int              // in flight to one endpoint; 64
 	PerHost         int              // of one company in flight to one host; 256
 	MaxWait         time.Duration    // in memory, unless the company has no other endpoint; 250 ms
@@ -89,11 +89,11 @@ type Result struct {
 	Pause time.Duration
 }
 
-// Counts has the numbers of known endpoints by breaker state, and of deliveries in memory. An
-// open breaker counts as open until its probe starts.
+// Counts has the numbers of known endpoints by breaker state, and of places. An open breaker
+// counts as open until its probe starts.
 type Counts struct {
-	Closed, HalfOpen, Open  int // endpoints
-	InFlight, Waiting, Held int // deliveries; Held is the sum
+	Closed, HalfOpen, Open            int // endpoints
+	InFlight, Waiting, Outcomes, Held int // places: of attempts, of deliveries that wait, of Hold; and all
 }
 
 // Admission shares a replica's memory and attempts among companies and
@@ -112,8 +112,9 @@ type Admission struct {
 	holding   list.List         // of *company, that have deliveries in memory
 	idle      list.List         // of *company, that have none; the latest last
 	refused   list.List         // of *company, that wait until they may claim more
-	held      int               // deliveries in memory
+	held      int               // places that are taken
 	inFlight  int
+	outcomes  int    // places of Hold
 	lastMark  uint64 // see company.queued
 	stopped   bool
 }
@@ -272,7 +273,7 @@ func (a *Admission) start(d *Delivery, e *endpoint) {
 	}
 }
 
-// Leave records the result of a started attempt and frees its place. Call it once. It calls
+// Leave notes the result of a started attempt and frees its place. Call it once. It calls
 // Decided for the deliveries that start now, or that overflow because the breaker opened. The
 // returned companies were Refused and may now claim again.
 func (a *Admission) Leave(d *Delivery, r Result) []uuid.UUID {
@@ -298,6 +299,29 @@ func (a *Admission) leave(d *Delivery, r Result) ([]decided, []uuid.UUID) {
 	next := append(parked, a.next(c, e))
 	a.fileCompany(c)
 	return next, a.recovered()
+}
+
+// Hold takes a place for an outcome that is to be recorded, also beyond the company's share, so
+// that the company claims no more than what is recorded.
+func (a *Admission) Hold(company uuid.UUID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.company(company)
+	a.hold(c)
+	a.outcomes++
+	a.fileCompany(c)
+}
+
+// Release frees the place of an outcome. Call it once for each Hold. The returned companies were
+// Refused and may now claim again.
+func (a *Admission) Release(company uuid.UUID) []uuid.UUID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.companies[company]
+	a.release(c)
+	a.outcomes--
+	a.fileCompany(c)
+	return a.recovered()
 }
 
 // decided are deliveries that waited, and the decision on them.
@@ -387,6 +411,6 @@ func (a *Admission) Counts() Counts {
 	defer a.mu.Unlock()
 	return Counts{
 		Closed: a.breakers[closed], HalfOpen: a.breakers[halfOpen], Open: a.breakers[open],
-		InFlight: a.inFlight, Waiting: a.held - a.inFlight, Held: a.held,
+		InFlight: a.inFlight, Waiting: a.held - a.inFlight - a.outcomes, Outcomes: a.outcomes, Held: a.held,
 	}
 }

@@ -535,6 +535,29 @@ func TestTheLastLeaveNamesAllRefusedCompanies(t *testing.T) {
 	f.wantForgotten(1)
 }
 
+// Outcomes hold places until they are recorded. Then their company may claim again.
+func TestOutcomesHoldPlaces(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64})
+	for range 40 {
+		f.Hold(id(1))
+	}
+	if c := f.Counts(); c.Outcomes != 40 || c.Held != 40 || c.InFlight != 0 || c.Waiting != 0 {
+		t.Errorf("counts %+v, want 40 outcomes", c)
+	}
+	if f.free(id(1)) != 0 || f.free(id(2)) == 0 || f.Refused(id(1)) {
+		t.Errorf("%d may be claimed beside 40 outcomes, %d of another company", f.free(id(1)), f.free(id(2)))
+	}
+	var again []uuid.UUID
+	for range 40 {
+		again = append(again, f.Release(id(1))...)
+	}
+	if !slices.Equal(again, []uuid.UUID{id(1)}) {
+		t.Errorf("may claim again: %v", again)
+	}
+	f.wantForgotten(0)
+}
+
 // A refused company that still holds its share does not block those behind it.
 func TestRefusedCompaniesAreCheckedInTurn(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ type company struct {
 	id   uuid.UUID
 	in   *list.List    // Admission.holding or idle; nil: new
 	at   *list.Element // there
-	held int           // its deliveries in memory
+	held int           // its places
 	// failing: its last attempt found the endpoint out of reach.
 	failing bool
 	// queued is the mark of the company's endpoints that have a queue; 0: none has. A new
@@ -79,8 +79,8 @@ func (a *Admission) freeFor(c *company) int {
 }
 
 // Refused notes that work of the company was not claimed because of its share.
-// It reports whether the company may claim again at once; else a later Leave
-// names it, once. Of more than MaxEndpoints refused companies that hold
+// It reports whether the company may claim again at once; else a later Leave or
+// Release names it, once. Of more than MaxEndpoints refused companies that hold
 // nothing, the oldest are forgotten.
 func (a *Admission) Refused(company uuid.UUID) bool {
 	a.mu.Lock()

@@ -37,12 +37,13 @@ type model struct {
 	now     time.Time
 	stopped bool
 
-	started []*modelDelivery
-	waiting [modelEndpoints][]*modelDelivery // in their order
-	parked  []*modelDelivery                 // queued ones, for their host, in their order
-	failing [modelEndpoints]bool
-	last    [modelCompanies]bool // the company's last outcome was unreachable
-	unnamed map[uuid.UUID]bool   // refused companies
+	started  []*modelDelivery
+	waiting  [modelEndpoints][]*modelDelivery // in their order
+	parked   []*modelDelivery                 // queued ones, for their host, in their order
+	outcomes [modelCompanies]int
+	failing  [modelEndpoints]bool
+	last     [modelCompanies]bool // the company's last outcome was unreachable
+	unnamed  map[uuid.UUID]bool   // refused companies
 }
 
 func newModel(t *rapid.T) *model {
@@ -84,6 +85,17 @@ func (m *model) held(match func(*modelDelivery) bool) int {
 }
 
 func all(*modelDelivery) bool { return true }
+
+// placesOf is how many places the companies hold.
+func (m *model) placesOf(companies ...int) (n int) {
+	for _, c := range companies {
+		n += m.held(of(c)) + m.outcomes[c]
+	}
+	return n
+}
+
+// used is how many places are taken.
+func (m *model) used() int { return m.placesOf(0, 1, 2, 3) }
 
 func of(company int) func(*modelDelivery) bool {
 	return func(d *modelDelivery) bool { return modelCompany(d.endpoint) == company }
@@ -190,7 +202,7 @@ func (m *model) unparked(t *rapid.T, d *modelDelivery, decision Decision) {
 // claim lets in as many as may be claimed.
 func (m *model) claim(t *rapid.T) {
 	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
-	free, was := m.free(id(company)), m.held(all)
+	free, was := m.free(id(company)), m.used()
 	switch {
 	case free < 0 || m.stopped && free > 0:
 		t.Fatalf("%d may be claimed", free)
@@ -199,7 +211,7 @@ func (m *model) claim(t *rapid.T) {
 	}
 	n := rapid.IntRange(0, free).Draw(t, "claimed")
 	for range n {
-		if held, left := m.held(of(company)), m.places-m.held(all); held >= left {
+		if held, left := m.placesOf(company), m.places-m.used(); held >= left {
 			t.Fatalf("one more for a company that holds %d beside %d free", held, left)
 		}
 		endpoint := rapid.IntRange(0, modelEndpoints-1).Filter(func(e int) bool { return modelCompany(e) == company }).Draw(t, "endpoint")
@@ -209,7 +221,7 @@ func (m *model) claim(t *rapid.T) {
 			t.Fatal("the only endpoint of a company overflows by its share")
 		}
 	}
-	if held, left := m.held(of(company)), m.places-m.held(all); n > 1 && (held > left || left < m.reserve()) {
+	if held, left := m.placesOf(company), m.places-m.used(); n > 1 && (held > left || left < m.reserve()) {
 		t.Fatalf("%d claimed: now it holds %d beside %d free", n, held, left)
 	}
 }
@@ -230,12 +242,32 @@ func (m *model) leaveAt(t *rapid.T, i int, r Result) {
 		m.failing[d.endpoint] = r.Unreachable
 		m.last[modelCompany(d.endpoint)] = r.Unreachable
 	}
-	for _, company := range m.Leave(d.Delivery, r) {
+	m.named(t, m.Leave(d.Delivery, r))
+}
+
+// named checks the companies that may claim again.
+func (m *model) named(t *rapid.T, again []uuid.UUID) {
+	for _, company := range again {
 		if !m.unnamed[company] || m.free(company) == 0 {
 			t.Fatalf("named: company %v, refused %v, %d free", company, m.unnamed[company], m.free(company))
 		}
 		delete(m.unnamed, company)
 	}
+}
+
+func (m *model) hold(t *rapid.T) {
+	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
+	m.Hold(id(company))
+	m.outcomes[company]++
+}
+
+func (m *model) release(t *rapid.T) {
+	company := rapid.IntRange(0, modelCompanies-1).Draw(t, "company")
+	if m.outcomes[company] == 0 {
+		t.Skip("it has no outcome")
+	}
+	m.outcomes[company]--
+	m.named(t, m.Release(id(company)))
 }
 
 func (m *model) refuse(t *rapid.T) {
@@ -268,7 +300,7 @@ func (m *model) setQueued(t *rapid.T) {
 func (m *model) check(t *rapid.T) {
 	inFlight, waiting := m.count(all)
 	c := m.Counts()
-	if c.InFlight != inFlight || c.Waiting != waiting || c.Held != inFlight+waiting {
+	if c.InFlight != inFlight || c.Waiting != waiting || c.Held != m.used() {
 		t.Fatalf("counts %+v, want %d in flight, %d waiting", c, inFlight, waiting)
 	}
 	if c.Closed+c.HalfOpen+c.Open != len(m.endpoints) {
@@ -310,6 +342,14 @@ func (m *model) drain(t *rapid.T) {
 		m.leaveAt(t, 0, answered)
 		m.check(t)
 	}
+	for company := range m.outcomes {
+		for ; m.outcomes[company] > 0; m.outcomes[company]-- {
+			again := m.Release(id(company))
+			if !m.stopped {
+				m.named(t, again)
+			}
+		}
+	}
 	if m.stopped {
 		return
 	}
@@ -340,6 +380,8 @@ func TestModel(t *testing.T) {
 			"queued":     func(t *rapid.T) { m.enter(t, endpoint.Draw(t, "endpoint"), true) },
 			"leave":      m.leave,
 			"leave2":     m.leave,
+			"hold":       m.hold,
+			"release":    m.release,
 			"refuse":     m.refuse,
 			"set queued": m.setQueued,
 			"time":       func(*rapid.T) { m.now = m.now.Add(defaultBreakerPause / 2) },

@@ -20,8 +20,8 @@ import (
 const (
 	claimBytes   = 1 << 20 // of events; the last one may exceed it
 	claimQuantum = 50      // deliveries of a company while others have work
-	claimShort   = 100     // deliveries of a call while other partitions have work
-	claimLong    = 400     // deliveries of a call
+	claimShort   = 50      // deliveries of a partition while others have work
+	claimLong    = 400     // deliveries of all partitions of a call
 	claimJobs    = 4
 )
 
@@ -103,14 +103,15 @@ func (q *Queue) claim(ctx context.Context, replica string, number uint64, partit
 	return out
 }
 
-// claimSize is how many deliveries one call may claim. Small claims serve the next
-// partition sooner; large claims cost less per delivery.
+// claimSize is how many deliveries of each partition one call may claim. Small claims serve the
+// next partition sooner; large claims cost less per delivery.
 func (q *Queue) claimSize(partitions []int, share int) int {
-	most := claimLong
-	if len(partitions) > 1 || q.othersServed(partitions[0]) {
-		most = claimShort
+	n := len(partitions)
+	most := claimLong / n
+	if n > 1 || q.othersServed(partitions[0]) {
+		most = min(most, claimShort)
 	}
-	return max(1, min(most, 2*share/len(partitions)))
+	return max(1, min(most, 2*share/n))
 }
 
 // recoverPause is the pause after each try to recover a failed claim. It also delays the

@@ -76,6 +76,9 @@ func ReplicasKey() string { return replicasKey(0) }
 func (q *Queue) Takeovers() float64 { return valueOf(q.metrics.takeovers) }
 func (q *Queue) Fenced() float64    { return valueOf(q.metrics.fenced) }
 
+// Enqueued counts the wake-ups that this replica enqueued.
+func (q *Queue) Enqueued() float64 { return valueOf(q.metrics.enqueued) }
+
 func valueOf(c prometheus.Counter) float64 {
 	var m dto.Metric
 	if err := c.Write(&m); err != nil {

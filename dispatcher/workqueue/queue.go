@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,12 +107,15 @@ type Queue struct {
 	calls   atomic.Uint64          // number of the last claim
 	refused atomic.Pointer[partition.FormatError]
 
-	mu       sync.Mutex         // guards all below
-	started  bool               // queued partitions may be served
-	servers  map[string]*server // by shard
-	parked   map[int]bool       // to be served once this replica has places
-	waiting  atomic.Int64       // len(parked)
-	underway atomic.Int64       // claims
+	mu       sync.Mutex            // guards all below
+	started  bool                  // queued partitions may be served
+	servers  map[string]*server    // by shard
+	parked   map[int]bool          // to be served once this replica has places
+	short    [partition.Count]bool // whose last claim here passed a company by
+	unwoken  map[int]bool          // that the next wake-up names
+	waking   bool                  // wake-ups are being enqueued
+	waiting  atomic.Int64          // len(parked)
+	underway atomic.Int64          // claims
 
 	lastPartition atomic.Int64 // the partition served last
 	othersUntil   atomic.Int64 // unix ms until which other partitions count as having work
@@ -129,7 +134,7 @@ type Queue struct {
 func New(o Options) *Queue {
 	o = o.withDefaults()
 	q := &Queue{
-		opts: o, servers: make(map[string]*server), parked: make(map[int]bool),
+		opts: o, servers: make(map[string]*server), parked: make(map[int]bool), unwoken: make(map[int]bool),
 	}
 	q.watch = newWatch(q)
 	q.metrics = newMetrics(o.Registerer, q.watch)
@@ -213,38 +218,84 @@ func (q *Queue) Release(ctx context.Context) error {
 	return q.release(ctx, *q.replica.Load())
 }
 
-// Wake enqueues a wake-up for partitions that have work. It does not wait; if the wake-up
-// cannot be enqueued, this replica serves the partitions itself. After StopClaiming, Wake waits
-// and only tries to enqueue.
+// Wake enqueues a wake-up for partitions that have work. It does not wait: partitions that come
+// while a wake-up is being enqueued share the next one. If it cannot be enqueued, this replica
+// serves the partitions itself. After StopClaiming, Wake waits and only tries to enqueue.
 func (q *Queue) Wake(ctx context.Context, partitions []int) {
 	if len(partitions) == 0 {
 		return
 	}
+	looks := q.wakeups.waker.looks.Load()
 	q.mu.Lock()
 	stopping := q.ctx.Err() != nil
 	if !stopping {
-		ctx := context.WithoutCancel(ctx)
-		q.wakeups.trying.Go(func() { q.wake(ctx, partitions) })
+		for _, p := range partitions {
+			q.unwoken[p] = true
+		}
+		if !q.waking {
+			q.waking = true
+			q.wakeups.trying.Go(q.enqueueWakeups)
+		}
 	}
 	q.mu.Unlock()
 	if stopping { // wake other replicas; if that fails, the owner serves the partition soon
 		_ = q.wakeups.try(ctx, partitions)
+		return
 	}
-}
-
-func (q *Queue) wake(ctx context.Context, partitions []int) {
-	looks := q.wakeups.waker.looks.Load()
 	time.AfterFunc(wakeupSlow, func() {
 		if q.wakeups.waker.looks.Load() == looks { // asynq waits for Redis, or all its workers are busy
 			q.Kick(partitions...)
 		}
 	})
-	if err := q.wakeups.enqueue(ctx, partitions); err != nil {
-		q.metrics.wakeupsFailed.Inc()
-		q.Kick(partitions...)
-		return
+}
+
+// Added must be called when events were added to partitions. This replica serves them itself,
+// which saves the round trips of a wake-up. While it has no places or is busy, and for a
+// partition of which it could not claim all, it leaves them to wake-ups.
+func (q *Queue) Added(ctx context.Context, partitions []int) {
+	var here, anywhere []int
+	q.mu.Lock()
+	busy := !q.started || q.ctx.Err() != nil || q.refused.Load() != nil || len(q.parked) > 0 || q.queued() > roundMost
+	for _, p := range partitions {
+		if busy || q.short[p] {
+			anywhere = append(anywhere, p)
+		} else {
+			here = append(here, p)
+		}
 	}
-	q.metrics.enqueued.Inc()
+	q.mu.Unlock()
+	q.Kick(here...)
+	q.Wake(ctx, anywhere)
+}
+
+// queued is the number of partitions that wait to be served here.
+func (q *Queue) queued() (n int) {
+	for _, s := range q.servers {
+		n += len(s.queued)
+	}
+	return n
+}
+
+// enqueueWakeups enqueues wake-ups until none is left.
+func (q *Queue) enqueueWakeups() {
+	for {
+		q.mu.Lock()
+		partitions := slices.Collect(maps.Keys(q.unwoken))
+		clear(q.unwoken)
+		q.waking = len(partitions) > 0
+		q.mu.Unlock()
+		if len(partitions) == 0 {
+			return
+		}
+		for part := range slices.Chunk(partitions, wakeupMost) {
+			if err := q.wakeups.enqueue(context.Background(), part); err != nil {
+				q.metrics.wakeupsFailed.Inc()
+				q.Kick(part...)
+				continue
+			}
+			q.metrics.enqueued.Inc()
+		}
+	}
 }
 
 // Freed must be called when a delivery has left this replica's memory. It serves the
@@ -321,8 +372,11 @@ func (q *Queue) park(partitions []int) {
 	q.waiting.Store(int64(len(q.parked)))
 }
 
-// pass notes companies that hold their share.
-func (q *Queue) pass(companies []uuid.UUID) {
+// pass notes the companies of a partition that hold their share.
+func (q *Queue) pass(p int, companies []uuid.UUID) {
+	q.mu.Lock()
+	q.short[p] = len(companies) > 0
+	q.mu.Unlock()
 	q.metrics.passed.Add(float64(len(companies)))
 	q.passed.note(companies)
 	for _, c := range companies {

@@ -13,7 +13,7 @@ import (
 
 const (
 	// roundMost is how many partitions of a shard are claimed from at once.
-	roundMost = 16
+	roundMost = 64
 	// serveWait bounds how long a wake-up waits for its partitions to be served. While
 	// its workers wait, a busy replica leaves further wake-ups to other replicas. The
 	// bound keeps a shard that does not answer from blocking wake-ups of other shards.
@@ -157,7 +157,7 @@ func (q *Queue) serveRound(ctx context.Context, partitions []int) {
 		if c.wake {
 			again = append(again, c.partition)
 		}
-		q.pass(c.passed)
+		q.pass(c.partition, c.passed)
 		batches = append(batches, c.batches...)
 	}
 	q.served(partitions)

@@ -21,9 +21,13 @@ const (
 	wakeupTask  = "partitions:serve" // its payload names partitions
 	wakeupQueue = "spendhook"
 
-	// wakeupWorkers is how many wake-ups a replica serves at once. A claim is
-	// mostly a round trip, and serving one starts attempts without waiting.
-	wakeupWorkers = 4
+	// wakeupWorkers is how many wake-ups a replica serves at once. They share its rounds
+	// of claims: with fewer workers, wake-ups queue while a round is running.
+	wakeupWorkers = 16
+
+	// wakeupMost is how many partitions a wake-up names at most, so that a burst is spread over
+	// the replicas.
+	wakeupMost = 16
 
 	enqueueTimeout = 250 * time.Millisecond
 	// wakeupSlow is the time after which a replica serves the partitions of a wake-up

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/workqueue"
 	"spendhook/events/publish"
@@ -148,4 +149,91 @@ func TestFullReplicaLeavesWorkToOthers(t *testing.T) {
 		eventually(t, "both replicas own partitions", func() bool { n := len(q.Owned()); return n > 0 && n < 256 })
 	}
 	eventually(t, "the free replica has claimed all events", func() bool { return len(free.events()) == 64 })
+}
+
+// serviceOff keeps the owner from serving anything without a wake-up.
+func serviceOff(o *workqueue.Options) { o.ServiceEvery = time.Hour }
+
+// A replica that has places serves added events itself. Nothing else knows of them.
+func TestAddedEventsAreServedHere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	k := &taker{others: 100}
+	q := start(t, b.client, k, serviceOff)
+	b.accept(companies(testPartition, 1)[0], "e")
+	q.Added(t.Context(), []int{testPartition})
+	eventually(t, "the event is claimed", func() bool { return len(k.events()) == 1 })
+	if n := q.Enqueued(); n != 0 {
+		t.Errorf("%v wake-ups were enqueued", n)
+	}
+	b.mustBeRight()
+}
+
+// A replica that may not claim for a company leaves the company's events to other replicas.
+func TestAddedEventsOfARefusedCompanyAreServedElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, redisOf(t))
+	company := companies(testPartition, 1)[0]
+	full := &taker{others: 100, shares: map[uuid.UUID]int{company: 0}}
+	here := start(t, b.client, full, serviceOff)
+	b.accept(company, "a")
+	here.Added(t.Context(), []int{testPartition})
+	eventually(t, "the company is passed by", func() bool {
+		full.mu.Lock()
+		defer full.mu.Unlock()
+		return full.refused[company] > 0
+	})
+	free := &taker{others: 100}
+	start(t, b.client, free, func(o *workqueue.Options) { serviceOff(o); o.Replica = "free" })
+	for n := 1; len(free.events()) == 0; n++ { // this replica takes some of the wake-ups itself
+		b.accept(company, "b"+strconv.Itoa(n))
+		before := here.Enqueued()
+		here.Added(t.Context(), []int{testPartition})
+		eventually(t, "a wake-up is enqueued", func() bool { return here.Enqueued() > before })
+	}
+}
+
+// held is a Redis client whose asynq enqueues wait until they are released.
+type held struct {
+	entered chan struct{} // holds one: an enqueue waits
+	release chan struct{}
+}
+
+func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "sadd" && args[1] == "asynq:queues" { // begins an enqueue
+			select {
+			case h.entered <- struct{}{}:
+			default:
+			}
+			<-h.release
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Partitions that are to be woken while a wake-up is being enqueued share the next ones.
+func TestWakeUpsAreEnqueuedTogether(t *testing.T) {
+	t.Parallel()
+	client := redisOf(t)
+	q := newBench(t, client).queue("r")
+	h := &held{entered: make(chan struct{}, 1), release: make(chan struct{})}
+	client.AddHook(h)
+	q.Wake(t.Context(), []int{0})
+	<-h.entered
+	for p := 1; p <= 64; p++ {
+		q.Wake(t.Context(), []int{p})
+	}
+	close(h.release)
+	eventually(t, "the wake-ups are enqueued", func() bool { return q.Enqueued() == 1+64/16 })
+	q.StopClaiming(context.Background())
+	if n := q.Enqueued(); n != 1+64/16 {
+		t.Errorf("%v wake-ups were enqueued", n)
+	}
 }

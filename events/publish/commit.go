@@ -18,7 +18,7 @@ const (
 	maxBatchBytes = 4 << 20
 	// companyTurn is how many events of a company one commit takes while others
 	// wait as well.
-	companyTurn = 64
+	companyTurn = 32
 	// commitTimeout bounds how long a committer waits for Redis. Callers have their own
 	// contexts.
 	commitTimeout = 2 * time.Second

@@ -94,7 +94,7 @@ type Options struct {
 	Limits events.Limits
 	// Now is the clock; nil: the real clock, limited to one day ahead of Redis's clock.
 	Now        func() time.Time
-	MaxBatch   int                   // events a commit gathers; default 512
+	MaxBatch   int                   // events a commit gathers; default 256
 	Committers int                   // commits at a time to one shard; default 2
 	Logger     *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: not counted
@@ -118,7 +118,7 @@ func (o Options) withDefaults() Options {
 		o.Memory = endless{}
 	}
 	if o.MaxBatch <= 0 {
-		o.MaxBatch = 512
+		o.MaxBatch = 256
 	}
 	if o.Committers <= 0 {
 		o.Committers = 2

@@ -1,7 +1,8 @@
-// Command exports prints, for each package of the module, how many names it exports:
-// types, functions, variables, constants and methods, but neither the constants of an
-// enumeration nor errors that callers check for. With -check it prints the names that no other
-// package and no test of one uses, and fails if there are any.
+// Command exports prints, for each package of the module, how many names it exports: types,
+// functions, variables and constants, but neither the constants of an enumeration nor errors that
+// callers check for; and how many methods its exported types have. With -check it fails when a
+// package exports more than most names, and prints the names that no other package and no test
+// of one uses, and fails if there are any.
 package main
 
 import (
@@ -23,8 +24,11 @@ import (
 	"strings"
 )
 
+// most is how many names a package may export.
+const most = 15
+
 func main() {
-	check := flag.Bool("check", false, "list exported names that no other package uses, and fail when there are any")
+	check := flag.Bool("check", false, "list packages that export too many names, and exported names that no other package uses; fail when there are any")
 	flag.Parse()
 	if err := run(os.Stdout, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "exports:", err)
@@ -75,7 +79,10 @@ func run(out io.Writer, check bool) error {
 	if err := m.markMethods(); err != nil {
 		return err
 	}
-	unused := 0
+	unused, large := 0, 0
+	if !check {
+		fmt.Fprintln(out, "names  methods  package")
+	}
 	for _, p := range m.packages {
 		if !p.counted() {
 			continue
@@ -84,15 +91,14 @@ func run(out io.Writer, check bool) error {
 		if err != nil {
 			return err
 		}
+		count, methods := m.count(names)
 		if !check {
-			count := 0
-			for _, o := range names {
-				if !m.excused(o) {
-					count++
-				}
-			}
-			fmt.Fprintf(out, "%4d  %s\n", count, p.ImportPath)
+			fmt.Fprintf(out, "%5d  %7d  %s\n", count, methods, p.ImportPath)
 			continue
+		}
+		if count > most {
+			large++
+			fmt.Fprintf(out, "%s exports %d names, more than %d\n", p.ImportPath, count, most)
 		}
 		together := map[token.Pos]bool{}
 		for _, o := range names {
@@ -107,10 +113,22 @@ func run(out io.Writer, check bool) error {
 			}
 		}
 	}
-	if unused > 0 {
-		return fmt.Errorf("%d exported names that no other package uses", unused)
+	if unused+large > 0 {
+		return fmt.Errorf("%d exported names that no other package uses, %d packages that export too many", unused, large)
 	}
 	return nil
+}
+
+// count returns how many of the exported names are methods, and how many of the others count.
+func (m *module) count(names []types.Object) (others, methods int) {
+	for _, o := range names {
+		if f, ok := o.(*types.Func); ok && f.Signature().Recv() != nil {
+			methods++
+		} else if !m.excused(o) {
+			others++
+		}
+	}
+	return others, methods
 }
 
 func load() (*module, error) {
