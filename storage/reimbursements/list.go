@@ -122,7 +122,7 @@ func (s *Store) page(ctx context.Context, db bun.IDB, f *Filter, days history, r
 // reimbursement returns the reimbursement that the columns and the detail describe.
 func (r *reimbursementRow) reimbursement() (Reimbursement, error) {
 	var out Reimbursement
-	if err := json.Unmarshal([]byte(r.Detail), &out); err != nil {
+	if err := json.Unmarshal([]byte(r.Detail), &out.Detail); err != nil {
 		return out, err
 	}
 	creation, update := calendar.Date(r.CreationDay), calendar.Date(-r.Recency) //nolint:gosec // written from dates

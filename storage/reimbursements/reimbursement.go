@@ -26,16 +26,21 @@ var Statuses = []string{
 // Reimbursement is one request: section 2.4 of the interface specification,
 // without the links. Its JSON is what an import reads.
 type Reimbursement struct {
-	UUID             uuid.UUID        `json:"uuid"`
-	CompanyUUID      uuid.UUID        `json:"companyUuid"`
+	UUID        uuid.UUID `json:"uuid"`
+	CompanyUUID uuid.UUID `json:"companyUuid"`
+	Audit       Audit     `json:"audit"`
+	Requester   Reference `json:"requester"`
+	AmountValue Amount    `json:"amountValue"`
+	Detail
+}
+
+// Detail is the part of a Reimbursement that has no columns of its own: the database keeps its JSON.
+type Detail struct {
 	Description      string           `json:"description"`
-	Audit            Audit            `json:"audit"`
 	Labels           []Reference      `json:"labels"`
 	Merchant         Merchant         `json:"merchant"`
-	Requester        Reference        `json:"requester"`
 	Groups           []Reference      `json:"groups"`
 	Locations        []Reference      `json:"locations"`
-	AmountValue      Amount           `json:"amountValue"`
 	ValidationStatus ValidationStatus `json:"validationStatus"`
 	Attachments      []Attachment     `json:"attachments"`
 	PaymentDetail    *PaymentDetail   `json:"paymentDetail,omitzero"`
