@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"spendhook/auth/authtest"
+	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
 
 var now = storagetest.Now
 
 func stored(id string, from time.Time) Key {
-	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: now, SignsFrom: from, TokensUntil: now}
+	return Key{ID: id, Sealed: "sealed-" + id, CreatedAt: column.At(now), SignsFrom: column.At(from), TokensUntil: column.At(now)}
 }
 
 func TestKeysAreChangedAsOne(t *testing.T) {
@@ -35,7 +36,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 			if diff := cmp.Diff([]Key{sooner, later}, got); diff != "" {
 				t.Error(diff)
 			}
-			later.SignsFrom = now.Add(-time.Hour)
+			later.SignsFrom = column.At(now.Add(-time.Hour))
 			got = storagetest.Must(s.Change(t.Context(), func(list []Key) ([]Key, error) {
 				list[1].SignsFrom = later.SignsFrom
 				return append(list[1:], stored("c", now)), nil

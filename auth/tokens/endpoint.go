@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -103,7 +104,7 @@ func (e *Endpoint) issue(ctx context.Context, r Request) (Token, *Error) {
 		return Token{}, refusal
 	}
 	grant := auth.Grant{
-		Subject: client.ID, ClientID: client.ID, Company: client.Company,
+		Subject: client.ID, ClientID: client.ID, Company: (*uuid.UUID)(client.Company),
 		Scopes: scopes, Thumbprint: r.Certificate, TTL: keys.TokenTTL,
 	}
 	token, err := auth.Mint(ctx, e.opts.Keys, grant, e.opts.Now())

@@ -76,7 +76,7 @@ func TestIssue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if caller.Subject != client.ID || caller.ClientID != client.ID || *caller.Company != *client.Company || caller.Thumbprint != certOne {
+			if caller.Subject != client.ID || caller.ClientID != client.ID || *caller.Company != uuid.UUID(*client.Company) || caller.Thumbprint != certOne {
 				t.Errorf("%+v", caller)
 			}
 			token, refusal = r.ask(client.ID, secret)
