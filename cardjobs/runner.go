@@ -72,20 +72,16 @@ type Runner struct {
 	opts    Options
 	metrics *metrics
 
-	wake     chan struct{} // has an element when an idle worker must check for items
-	stopping chan struct{} // closed when Stop begins
-	endLoops context.CancelFunc
-	endWork  context.CancelFunc
-	running  sync.WaitGroup
+	wake      chan struct{} // has an element when an idle worker must check for items
+	endIntake context.CancelFunc
+	endWork   context.CancelFunc
+	running   sync.WaitGroup
 }
 
 // New returns a Runner that does nothing yet.
 func New(o Options) *Runner {
 	o = o.withDefaults()
-	return &Runner{
-		opts: o, metrics: newMetrics(o.Registerer, o.Reports),
-		wake: make(chan struct{}, 1), stopping: make(chan struct{}),
-	}
+	return &Runner{opts: o, metrics: newMetrics(o.Registerer, o.Reports), wake: make(chan struct{}, 1)}
 }
 
 // Submit stores 1 to 500 requests as a job. Once it has returned, this replica or another one
@@ -103,21 +99,20 @@ func (r *Runner) Submit(ctx context.Context, company uuid.UUID, requests []cards
 // Start starts to process items, including those that other replicas left unfinished.
 func (r *Runner) Start(ctx context.Context) {
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
-	loops, endLoops := context.WithCancel(work)
-	r.endWork, r.endLoops = endWork, endLoops
+	intake, endIntake := context.WithCancel(work)
+	r.endWork, r.endIntake = endWork, endIntake
 	for range r.opts.Concurrency {
-		r.running.Go(func() { r.work(work) })
+		r.running.Go(func() { r.work(intake, work) })
 	}
-	r.running.Go(func() { r.loop(loops, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
-	r.running.Go(func() { r.loop(loops, "look for card items", r.opts.LookEvery, r.look) })
-	r.running.Go(func() { r.loop(loops, "purge card jobs", r.opts.PurgeEvery, r.purge) })
+	r.running.Go(func() { r.loop(intake, "publish pending card outcomes", r.opts.OutboxEvery, r.publishPending) })
+	r.running.Go(func() { r.loop(intake, "look for card items", r.opts.LookEvery, r.look) })
+	r.running.Go(func() { r.loop(intake, "purge card jobs", r.opts.PurgeEvery, r.purge) })
 }
 
 // Stop lets running items finish until ctx ends, and then cancels and rolls back the others. No
 // item starts after the call. It returns when nothing is running.
 func (r *Runner) Stop(ctx context.Context) {
-	close(r.stopping)
-	r.endLoops()
+	r.endIntake()
 	defer context.AfterFunc(ctx, r.endWork)()
 	r.running.Wait()
 	r.endWork()
