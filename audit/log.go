@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -200,20 +201,10 @@ func (l *Log) toRedis(ctx context.Context, entries []Entry) error {
 // outcome may fill half of the file, so that they leave room for successful changes: while
 // Redis is down, most outcomes are unknown.
 func (l *Log) keep(entries []Entry) {
-	certain, rest := partition(entries, func(e Entry) bool { return e.Outcome == Success })
-	l.keepUpTo(maxSpool, certain)
-	l.keepUpTo(maxSpool/2, rest)
-}
-
-func partition(entries []Entry, holds func(Entry) bool) (yes, no []Entry) {
-	for _, e := range entries {
-		if holds(e) {
-			yes = append(yes, e)
-		} else {
-			no = append(no, e)
-		}
-	}
-	return yes, no
+	certain := func(e Entry) bool { return e.Outcome == Success }
+	uncertain := func(e Entry) bool { return !certain(e) }
+	l.keepUpTo(maxSpool, slices.DeleteFunc(slices.Clone(entries), uncertain))
+	l.keepUpTo(maxSpool/2, slices.DeleteFunc(slices.Clone(entries), certain))
 }
 
 func (l *Log) keepUpTo(most int64, entries []Entry) {
