@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"spendhook/auth/authtest"
 	"spendhook/storage"
 	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
@@ -24,7 +23,7 @@ func oauthClient(id string, created time.Time) Client {
 
 func TestClientsAreKept(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := NewStore(setup(t), func() time.Time { return now })
@@ -66,7 +65,7 @@ func TestClientsAreKept(t *testing.T) {
 
 func TestRevokedClientsAreListedUntilTheirTokensExpire(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := NewStore(setup(t), func() time.Time { return now })

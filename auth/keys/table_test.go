@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"spendhook/auth/authtest"
 	"spendhook/storage/column"
 	"spendhook/storage/storagetest"
 )
@@ -22,7 +21,7 @@ func stored(id string, from time.Time) Key {
 
 func TestKeysAreChangedAsOne(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Table(setup(t))
@@ -57,7 +56,7 @@ func TestKeysAreChangedAsOne(t *testing.T) {
 // Concurrent changes are serialised: each sees the result of the one before.
 func TestKeysChangedAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, setup := range authtest.Databases {
+	for name, setup := range storagetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Table(setup(t))
