@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -80,23 +81,13 @@ func Open(opts Options) *Log {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Retention == 0 {
-		o.Retention = 400 * 24 * time.Hour
-	}
-	if o.MaxEntries == 0 {
-		o.MaxEntries = 1_000_000
-	}
-	if o.TrimEvery == 0 {
-		o.TrimEvery = time.Minute
-	}
-	if o.SpoolEvery == 0 {
-		o.SpoolEvery = 2 * time.Second
-	}
+	o.Retention = cmp.Or(o.Retention, 400*24*time.Hour)
+	o.MaxEntries = cmp.Or(o.MaxEntries, 1_000_000)
+	o.TrimEvery = cmp.Or(o.TrimEvery, time.Minute)
+	o.SpoolEvery = cmp.Or(o.SpoolEvery, 2*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
 	}
 	return o
 }

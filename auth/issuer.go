@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,19 +73,10 @@ func newExternalIssuer(opts Issuer, of VerifierOptions, metrics *metrics) (*exte
 	if err := CheckScopes(opts.Scopes); err != nil {
 		return nil, fmt.Errorf("issuer %s: %w", opts.Name, err)
 	}
-	if opts.ScopeClaim == "" {
-		opts.ScopeClaim = scopeClaim
-	}
-	if opts.CompanyClaim == "" {
-		opts.CompanyClaim = companyClaim
-	}
-	if opts.Keep <= 0 {
-		opts.Keep = defaultKeep
-	}
-	if opts.Client == nil {
-		opts.Client = &http.Client{}
-	}
-	client := *opts.Client
+	opts.ScopeClaim = cmp.Or(opts.ScopeClaim, scopeClaim)
+	opts.CompanyClaim = cmp.Or(opts.CompanyClaim, companyClaim)
+	opts.Keep = cmp.Or(opts.Keep, defaultKeep)
+	client := *cmp.Or(opts.Client, &http.Client{})
 	client.Timeout = jwksTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	opts.Client = &client

@@ -53,12 +53,7 @@ func (o Options) withDefaults() Options {
 	o.OutboxEvery = cmp.Or(o.OutboxEvery, 2*time.Second)
 	o.PurgeEvery = cmp.Or(o.PurgeEvery, time.Hour)
 	o.Retention = cmp.Or(o.Retention, 30*24*time.Hour)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Registerer == nil {
-		o.Registerer = prometheus.NewRegistry()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the one default
 	}

@@ -6,8 +6,10 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -69,18 +71,13 @@ func Open(opts Options) (*DB, error) {
 }
 
 func withDefaults(o Options) Options {
-	if o.Timeout <= 0 {
-		o.Timeout = 1500 * time.Millisecond
+	o.Timeout = cmp.Or(o.Timeout, 1500*time.Millisecond)
+	conns := 16
+	if o.URL == "" {
+		conns = min(4, runtime.GOMAXPROCS(0))
 	}
-	if o.MaxConns <= 0 && o.URL == "" {
-		o.MaxConns = min(4, runtime.GOMAXPROCS(0))
-	}
-	if o.MaxConns <= 0 {
-		o.MaxConns = 16
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.MaxConns = cmp.Or(o.MaxConns, conns)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 
@@ -88,7 +85,7 @@ func withDefaults(o Options) Options {
 func (db *DB) Close() error {
 	err := db.r.Close()
 	if db.w != db.r {
-		err = firstError(db.w.Close(), err)
+		err = errors.Join(db.w.Close(), err)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -101,7 +102,7 @@ func (l *fileLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
 	}
 	err = pause.Until(ctx, 20*time.Millisecond, func() error { return filelock.TryExclusive(f) }, func(error) {})
 	if err != nil {
-		return firstError(ctx.Err(), f.Close())
+		return errors.Join(ctx.Err(), f.Close())
 	}
 	l.file = f
 	return nil

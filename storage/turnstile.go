@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -51,7 +52,7 @@ func (t turnstile) lock(try func(*os.File) error) (*os.File, error) {
 		return nil, err
 	}
 	if err := try(f); err != nil {
-		return nil, firstError(err, f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }

@@ -3,6 +3,7 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	if k.opts.Now == nil {
 		k.opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
-	if k.opts.Logger == nil {
-		k.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	k.opts.Logger = cmp.Or(k.opts.Logger, slog.New(slog.DiscardHandler))
 	k.known.Store(&keySet{})
 	localErr := k.useLocal()
 	if localErr != nil {

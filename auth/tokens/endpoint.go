@@ -3,6 +3,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -49,9 +50,7 @@ func NewEndpoint(opts Options) *Endpoint {
 	if opts.Now == nil {
 		opts.Now = time.Now //nolint:forbidigo // the nil default
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.Limiter == nil {
 		opts.Limiter = ratelimit.New(nil, opts.Now)
 	}

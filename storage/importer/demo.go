@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -69,14 +70,12 @@ func plainDecimal(e *jsontext.Encoder, d decimal.Decimal) error {
 }
 
 func (d DemoData) withDefaults() DemoData {
-	for _, n := range []struct {
-		field *int
-		value int
-	}{{&d.Companies, 3}, {&d.Users, 25}, {&d.Locations, 8}, {&d.Cards, 60}, {&d.Reimbursements, 500}, {&d.Statements, 18}} {
-		if *n.field <= 0 {
-			*n.field = n.value
-		}
-	}
+	d.Companies = cmp.Or(d.Companies, 3)
+	d.Users = cmp.Or(d.Users, 25)
+	d.Locations = cmp.Or(d.Locations, 8)
+	d.Cards = cmp.Or(d.Cards, 60)
+	d.Reimbursements = cmp.Or(d.Reimbursements, 500)
+	d.Statements = cmp.Or(d.Statements, 18)
 	return d
 }
 

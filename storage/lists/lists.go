@@ -3,6 +3,7 @@
 package lists
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -25,10 +26,7 @@ type Page struct {
 
 // Limit returns the size of the page, with the default and the maximum applied.
 func (p Page) Limit() int {
-	if p.Size == 0 {
-		return defaultSize
-	}
-	return min(p.Size, maxSize)
+	return min(cmp.Or(p.Size, defaultSize), maxSize)
 }
 
 // Offset is how many rows come before the page.

@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -45,9 +46,7 @@ func newPage(f Filter) (*page, error) {
 	if f.CallbackURL != "" {
 		f.CallbackURL = callback.Any.Normalize(&problems, f.CallbackURL)
 	}
-	if f.Size == 0 {
-		f.Size = defaultSize
-	}
+	f.Size = cmp.Or(f.Size, defaultSize)
 	if len(f.Events) == 0 {
 		f.Events = nil // for matchesAll
 	}
