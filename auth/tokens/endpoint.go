@@ -132,7 +132,7 @@ func (e *Endpoint) authenticate(ctx context.Context, c credentials, r Request) (
 	client, err := e.opts.Clients.Authenticate(ctx, c.id, c.secret, r.Certificate, r.Address)
 	switch {
 	case errors.Is(err, clients.ErrRefused):
-		return client, invalidClient()
+		return client, refuse(InvalidClient, "The client is unknown, disabled, or its credentials are wrong.")
 	case errors.Is(err, clients.ErrBusy):
 		return client, unavailable(nil)
 	case err != nil:
