@@ -213,8 +213,7 @@ func negate(d *calendar.Date) *calendar.Date {
 	if d == nil {
 		return nil
 	}
-	n := -*d
-	return &n
+	return new(-*d)
 }
 
 func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQuery {
