@@ -28,11 +28,6 @@ func newSigningKey(ring *seal.Keyring, now time.Time) (*signingKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sealedKey(ring, private, now)
-}
-
-// sealedKey prepares a key for the database.
-func sealedKey(ring *seal.Keyring, private *ecdsa.PrivateKey, now time.Time) (*signingKey, error) {
 	k, err := importKey(private)
 	if err != nil {
 		return nil, err

@@ -67,7 +67,10 @@ func Open(ctx context.Context, opts Options) (*Signer, error) {
 	}
 	k.opts.Logger = cmp.Or(k.opts.Logger, slog.New(slog.DiscardHandler))
 	k.known.Store(&keySet{})
-	localErr := k.useLocal()
+	rows, localErr := readKeysFile(opts.Dir)
+	if localErr == nil {
+		localErr = k.use(rows)
+	}
 	if localErr != nil {
 		k.opts.Logger.Warn("the last known token keys cannot be used", "exception.message", localErr)
 	}
@@ -94,15 +97,6 @@ func (k *Signer) first(ctx context.Context, localErr error) error {
 		return nil
 	}
 	return err
-}
-
-// useLocal loads the keys of the data directory.
-func (k *Signer) useLocal() error {
-	rows, err := readKeysFile(k.opts.Dir)
-	if err != nil {
-		return err
-	}
-	return k.use(rows)
 }
 
 // provisional creates a key and stores it in the data directory. It is used when the
