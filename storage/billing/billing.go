@@ -55,13 +55,8 @@ func (s *Store) Current(ctx context.Context, company uuid.UUID) (Statement, erro
 	})
 }
 
-// OfMonth is the company's statement of a month (1..12) and year
-// (2000..2100, else *invalid.Error), or storage.ErrNotFound.
+// OfMonth is the company's statement of a month and year, or storage.ErrNotFound.
 func (s *Store) OfMonth(ctx context.Context, company uuid.UUID, month, year int) (Statement, error) {
-	var e invalid.Error
-	if CheckMonth(&e, month, year); e.OrNil() != nil {
-		return Statement{}, &e
-	}
 	return s.statement(ctx, "read statement", func(q *bun.SelectQuery) *bun.SelectQuery {
 		return q.Where("company_uuid = ?", column.Key(company)).Where("year = ?", year).Where("month = ?", month)
 	})

@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"spendhook/internal/invalid"
 	"spendhook/storage"
 	"spendhook/storage/column"
 	"spendhook/storage/lists"
@@ -57,12 +56,8 @@ func (s *Store) Get(ctx context.Context, company, id uuid.UUID) (l Location, err
 }
 
 // List reads locations, the first created first and then by uuid, with
-// the number of all locations that pass the filter. With After, this number is 0. The error may
-// be an *invalid.Error.
+// the number of all locations that pass the filter. With After, this number is 0.
 func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int64, err error) {
-	if err := f.check(); err != nil {
-		return nil, 0, err
-	}
 	err = s.db.Snapshot(ctx, "list locations", func(ctx context.Context, db bun.IDB) error {
 		q := lists.WhereEqual(lists.InCompany(db.NewSelect().Model(&list), f.Company), "status", f.Status)
 		if f.After != nil {
@@ -77,15 +72,4 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Location, total int6
 		return q.Scan(ctx)
 	})
 	return list, total, err
-}
-
-func (f Filter) check() error {
-	var e invalid.Error
-	if f.Page != nil {
-		f.Page.Check(&e)
-	}
-	if f.Status != "" {
-		e.OneOf("status", f.Status, Statuses...)
-	}
-	return e.OrNil()
 }

@@ -2,7 +2,6 @@ package reimbursements
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -129,22 +128,11 @@ type Filter struct {
 
 func (f *Filter) check() error {
 	var e invalid.Error
-	f.Page.Check(&e)
 	f.RequestCreationDate.check(&e, "requestCreationDate")
 	f.ExpenseDate.check(&e, "expenseDate")
 	f.FinalApprovalDate.check(&e, "finalApprovalDate")
 	f.PaymentDate.check(&e, "paymentDate")
 	f.LastUpdateDate.check(&e, "lastUpdateDate")
-	for _, status := range f.Statuses {
-		if !slices.Contains(Statuses, status) {
-			e.OneOf("statuses", status, Statuses...)
-			break
-		}
-	}
-	checkLength(&e, "categoryCodes", len(f.CategoryCodes))
-	checkLength(&e, "requesterUuids", len(f.RequesterUUIDs))
-	checkLength(&e, "statuses", len(f.Statuses))
-	checkLength(&e, "uuids", len(f.UUIDs))
 	e.Text("requesterName", f.RequesterName)
 	return e.OrNil()
 }
@@ -152,15 +140,6 @@ func (f *Filter) check() error {
 func (r DateRange) check(e *invalid.Error, name string) {
 	if r.Start != nil && r.End != nil && *r.Start > *r.End {
 		e.Add(name+"Start", "INVALID", "must not be after %sEnd", name)
-	}
-}
-
-// maxList is how many values a filter may name.
-const maxList = 500
-
-func checkLength(e *invalid.Error, field string, n int) {
-	if n > maxList {
-		e.Add(field, "TOO_MANY", "must have at most %d values", maxList)
 	}
 }
 

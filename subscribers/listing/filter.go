@@ -15,8 +15,8 @@ import (
 
 const defaultSize = 20
 
-// Filter selects subscribers. Zero and nil fields match all. A negative page
-// or size, or a URL that is none, is an *invalid.Error.
+// Filter selects subscribers. Zero and nil fields match all. A URL that is
+// none is an *invalid.Error.
 type Filter struct {
 	Company *uuid.UUID // nil lists all companies
 	UUID    *uuid.UUID
@@ -40,9 +40,6 @@ type page struct {
 
 func newPage(f Filter) (*page, error) {
 	var problems invalid.Error
-	if f.Page < 0 || f.Size < 0 {
-		problems.Add("page", "INVALID", "page and size must not be negative")
-	}
 	if f.CallbackURL != "" {
 		f.CallbackURL = callback.Any.Normalize(&problems, f.CallbackURL)
 	}
