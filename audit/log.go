@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"spendhook/internal/pause"
 )
 
 const (
@@ -234,15 +236,8 @@ func (l *Log) trimRegularly(ctx context.Context) {
 	if l.opts.Store == nil {
 		return
 	}
-	tick := time.NewTicker(l.opts.TrimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			l.trim(ctx)
-		case <-ctx.Done():
-			return
-		}
+	for pause.For(ctx, l.opts.TrimEvery) {
+		l.trim(ctx)
 	}
 }
 
