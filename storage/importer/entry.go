@@ -77,9 +77,8 @@ type entry interface {
 	id() uuid.UUID
 	// company is the object's company, also for a company.
 	company() uuid.UUID
-	// check reports invalid fields, without the database, and sets derived values; now is the
-	// default of missing times.
-	check(e *invalid.Error, now time.Time)
+	// check reports invalid fields, without the database, and sets derived values.
+	check(e *invalid.Error)
 	// values returns the values of the table's columns, or the reason to refuse the line.
 	values(k *known) ([]any, error)
 }
@@ -100,7 +99,7 @@ func (o *owned) id() uuid.UUID      { return o.UUID }
 func (o *owned) company() uuid.UUID { return o.CompanyUUID }
 
 // parseEntry reads and checks a line by itself.
-func parseEntry(line []byte, now time.Time) (e entry, rank int, err error) {
+func parseEntry(line []byte) (e entry, rank int, err error) {
 	var k kinded
 	if err := json.Unmarshal(line, &k); err != nil {
 		return nil, 0, jsonReason(err)
@@ -120,7 +119,7 @@ func parseEntry(line []byte, now time.Time) (e entry, rank int, err error) {
 	if e.company() == uuid.Nil {
 		problems.Add("companyUuid", "REQUIRED", "is required")
 	}
-	e.check(&problems, now)
+	e.check(&problems)
 	return e, rank, problems.OrNil()
 }
 
@@ -152,7 +151,7 @@ type companyEntry struct {
 func (c *companyEntry) id() uuid.UUID      { return c.UUID }
 func (c *companyEntry) company() uuid.UUID { return c.UUID }
 
-func (c *companyEntry) check(e *invalid.Error, _ time.Time) {
+func (c *companyEntry) check(e *invalid.Error) {
 	checkName(e, c.Name)
 	e.Text("region", c.Region)
 	checkMoney(e, "currency", c.Currency, "creditLimit", c.CreditLimit)
@@ -175,7 +174,7 @@ type userEntry struct {
 	Active   *bool  `json:"active"`
 }
 
-func (u *userEntry) check(e *invalid.Error, _ time.Time) {
+func (u *userEntry) check(e *invalid.Error) {
 	checkName(e, u.Name)
 	e.Text("username", u.Username)
 	e.Text("erpId", u.ERPID)
@@ -195,16 +194,16 @@ type locationEntry struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-func (l *locationEntry) check(e *invalid.Error, now time.Time) {
+func (l *locationEntry) check(e *invalid.Error) {
 	checkName(e, l.Name)
 	e.Text("code", l.Code)
 	checkExactly(e, "status", l.Status, locations.Statuses...)
-	if l.CreatedAt.IsZero() {
-		l.CreatedAt = now
-	}
 }
 
-func (l *locationEntry) values(*known) ([]any, error) {
+func (l *locationEntry) values(k *known) ([]any, error) {
+	if l.CreatedAt.IsZero() {
+		l.CreatedAt = k.now
+	}
 	return []any{l.UUID[:], l.CompanyUUID[:], l.Name, l.Code, l.Status, l.CreatedAt.UnixMilli()}, nil
 }
 
@@ -221,7 +220,7 @@ type cardEntry struct {
 	IssuedAt    time.Time        `json:"issuedAt"`
 }
 
-func (c *cardEntry) check(e *invalid.Error, _ time.Time) {
+func (c *cardEntry) check(e *invalid.Error) {
 	checkName(e, c.Name)
 	checkExactly(e, "type", c.Type, cards.Types...)
 	checkExactly(e, "status", c.Status, cards.Statuses...)
@@ -270,7 +269,7 @@ type statementEntry struct {
 func (s *statementEntry) id() uuid.UUID      { return s.UUID }
 func (s *statementEntry) company() uuid.UUID { return s.CompanyUUID }
 
-func (s *statementEntry) check(e *invalid.Error, _ time.Time) {
+func (s *statementEntry) check(e *invalid.Error) {
 	billing.CheckMonth(e, s.Month, s.Year)
 	checkExactly(e, "status", s.Status, billing.Statuses...)
 	checkMoney(e, "currency", s.Currency, "totalAmount", s.TotalAmount)

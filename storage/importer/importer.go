@@ -62,7 +62,7 @@ func (i *Importer) Run(ctx context.Context, r io.Reader) (Report, error) {
 	group, joint := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(batches)
-		return readBatches(joint, r, i.clock(), pace, batches)
+		return readBatches(joint, r, pace, batches)
 	})
 	group.Go(func() error {
 		for b := range batches {
@@ -112,7 +112,7 @@ func (i *Importer) takeTurn(ctx context.Context, b *batch, pace *pace, report *R
 func (i *Importer) store(ctx context.Context, b *batch, report *Report) error {
 	var refused []Refusal
 	err := i.DB.WriteWithin(ctx, batchTimeout, "store lines", func(ctx context.Context, tx bun.Tx) error {
-		w := &batchWriter{tx: tx, touched: map[column.Key]bool{}}
+		w := &batchWriter{tx: tx, now: i.clock()(), touched: map[column.Key]bool{}}
 		err := w.write(ctx, b)
 		refused = w.refused
 		return err

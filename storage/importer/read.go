@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -41,14 +40,13 @@ type numbered struct {
 type batcher struct {
 	in     *bufio.Reader
 	out    chan<- *batch
-	now    func() time.Time
 	pace   *pace
 	batch  *batch
 	number int64
 }
 
-func readBatches(ctx context.Context, r io.Reader, now func() time.Time, pace *pace, out chan<- *batch) error {
-	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, now: now, pace: pace, batch: &batch{seen: map[uuid.UUID]bool{}}}
+func readBatches(ctx context.Context, r io.Reader, pace *pace, out chan<- *batch) error {
+	b := batcher{in: bufio.NewReaderSize(r, maxLine), out: out, pace: pace, batch: &batch{seen: map[uuid.UUID]bool{}}}
 	for {
 		line, err := b.next()
 		switch {
@@ -105,7 +103,7 @@ func (b *batcher) next() ([]byte, error) {
 // take adds the object of a line to the batch. The second line about one object
 // begins a new batch, so that it finds the first one written.
 func (b *batcher) take(ctx context.Context, line []byte) error {
-	e, rank, err := parseEntry(line, b.now())
+	e, rank, err := parseEntry(line)
 	if err != nil {
 		b.refuse(err)
 		return nil

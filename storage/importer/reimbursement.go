@@ -2,7 +2,6 @@ package importer
 
 import (
 	"errors"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -23,7 +22,7 @@ type reimbursementEntry struct {
 func (r *reimbursementEntry) id() uuid.UUID      { return r.UUID }
 func (r *reimbursementEntry) company() uuid.UUID { return r.CompanyUUID }
 
-func (r *reimbursementEntry) check(e *invalid.Error, _ time.Time) {
+func (r *reimbursementEntry) check(e *invalid.Error) {
 	if r.Audit.RequestCreationDate == nil {
 		e.Add("audit.requestCreationDate", "REQUIRED", "is required")
 	}

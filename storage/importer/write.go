@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
@@ -24,9 +25,10 @@ type row struct {
 	values []any
 }
 
-// known is what the lines of a batch refer to: the companies' currencies, each user's
+// known is what the lines of a batch refer to: the time, the companies' currencies, each user's
 // company, the months that have a statement.
 type known struct {
+	now        time.Time
 	companies  map[column.Key]string
 	users      map[column.Key]column.Key
 	statements map[monthOf]column.Key
@@ -41,6 +43,7 @@ type monthOf struct {
 // batchWriter writes one batch in one transaction.
 type batchWriter struct {
 	tx      bun.Tx
+	now     time.Time // the default of missing times
 	touched map[column.Key]bool // companies whose lists of reimbursements change
 	refused []Refusal
 }
@@ -90,7 +93,7 @@ func (w *batchWriter) refuse(line int64, reason string) {
 
 // look reads the objects that the entries refer to.
 func (w *batchWriter) look(ctx context.Context, rank int, entries []numbered) (*known, error) {
-	k := &known{companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
+	k := &known{now: w.now, companies: map[column.Key]string{}, users: map[column.Key]column.Key{}, statements: map[monthOf]column.Key{}}
 	if rank == rankCompany {
 		return k, nil
 	}
