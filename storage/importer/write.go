@@ -43,7 +43,7 @@ type monthOf struct {
 // batchWriter writes one batch in one transaction.
 type batchWriter struct {
 	tx      bun.Tx
-	now     time.Time // the default of missing times
+	now     time.Time           // the default of missing times
 	touched map[column.Key]bool // companies whose lists of reimbursements change
 	refused []Refusal
 }
