@@ -48,11 +48,11 @@ type Detail struct {
 // Audit holds the days of a reimbursement's life. RequestCreationDate and
 // LastUpdateDate are always there.
 type Audit struct {
-	RequestCreationDate *calendar.Date `json:"requestCreationDate,omitzero"`
 	ExpenseDate         *calendar.Date `json:"expenseDate,omitzero"`
 	FinalApprovalDate   *calendar.Date `json:"finalApprovalDate,omitzero"`
-	PaymentDate         *calendar.Date `json:"paymentDate,omitzero"`
 	LastUpdateDate      *calendar.Date `json:"lastUpdateDate,omitzero"`
+	PaymentDate         *calendar.Date `json:"paymentDate,omitzero"`
+	RequestCreationDate *calendar.Date `json:"requestCreationDate,omitzero"`
 }
 
 // Reference names a label, user, group or location.
@@ -79,11 +79,11 @@ type Attachment struct {
 
 // Merchant is where the money was spent.
 type Merchant struct {
-	Name         string `json:"name,omitzero"`
-	Description  string `json:"description,omitzero"`
-	CategoryCode *int32 `json:"categoryCode,omitzero"`
 	Category     string `json:"category,omitzero"`
+	CategoryCode *int32 `json:"categoryCode,omitzero"`
 	CountryCode  string `json:"countryCode,omitzero"`
+	Description  string `json:"description,omitzero"`
+	Name         string `json:"name,omitzero"`
 }
 
 // Amount is an exact amount of money.
@@ -100,9 +100,9 @@ type ValidationStatus struct {
 
 // PaymentDetail describes the payment of the request.
 type PaymentDetail struct {
+	MarkedAsPaidBy    string `json:"markedAsPaidBy,omitzero"`
 	PaymentMethod     string `json:"paymentMethod,omitzero"`
 	PaymentMethodNote string `json:"paymentMethodNote,omitzero"`
-	MarkedAsPaidBy    string `json:"markedAsPaidBy,omitzero"`
 }
 
 // DateRange is inclusive; a nil end is open.
