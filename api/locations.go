@@ -90,7 +90,7 @@ func (s *server) GetLocationV1(w http.ResponseWriter, r *http.Request, id gen.Lo
 func (s *server) GetLocation(w http.ResponseWriter, r *http.Request, id gen.LocationPath, p gen.GetLocationParams) {
 	s.getLocation(w, r, id, p.CompanyUUID, func(l locations.Location) any {
 		return gen.LocationDetail{
-			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt,
+			UUID: l.UUID, Name: l.Name, Code: l.Code, Status: gen.LocationStatus(l.Status), CreatedAt: l.CreatedAt.Time,
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api/gen"
 	"spendhook/auth/clients"
 	"spendhook/storage"
@@ -128,13 +130,13 @@ func (s *server) aboutClients(w http.ResponseWriter, r *http.Request, answer fun
 
 func shownClient(c clients.Client) gen.OAuthClient {
 	shown := gen.OAuthClient{
-		ClientID: c.ID, Name: c.Name, CompanyUUID: c.Company,
+		ClientID: c.ID, Name: c.Name, CompanyUUID: (*uuid.UUID)(c.Company),
 		Scopes: slices.Concat([]string{}, c.Scopes), Certificates: slices.Concat([]string{}, c.Certificates),
 		HasSecret: c.SecretHash != "", Disabled: c.RevokedAt != nil,
-		CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt, LastUsedAt: c.LastUsedAt,
+		CreatedAt: c.CreatedAt.Time, UpdatedAt: c.UpdatedAt.Time, LastUsedAt: c.LastUsedAt.Pointer(),
 	}
 	if c.OldSecretHash != "" {
-		shown.OldSecretUntil = &c.OldSecretUntil
+		shown.OldSecretUntil = &c.OldSecretUntil.Time
 	}
 	return shown
 }

@@ -29,6 +29,6 @@ func (s *server) GetStatement(w http.ResponseWriter, r *http.Request, month gen.
 func shownStatement(s billing.Statement) gen.Statement {
 	return gen.Statement{
 		Month: s.Month, Year: s.Year, Status: gen.StatementStatus(s.Status), StatementUUID: s.UUID,
-		TotalAmount: money(s.TotalAmount), Currency: s.Currency, ClosingDate: s.ClosingDate,
+		TotalAmount: money(s.TotalAmount()), Currency: s.Currency, ClosingDate: s.ClosingDate,
 	}
 }
