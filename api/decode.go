@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -68,6 +69,9 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request, op *operation) 
 	if len(raw) > 0 && (!isMedia(r.Header.Get("Content-Type"), media) || r.Header.Get("Content-Encoding") != "") {
 		return newProblem(http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "The body must be %s in UTF-8, not compressed.", media)
 	}
+	if len(raw) == 0 && op.needsBody {
+		return newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
+	}
 	r.Body = body{bytes.NewReader(raw), raw, memory}
 	return nil
 }
@@ -123,22 +127,32 @@ func raw(r *http.Request) []byte {
 	return nil
 }
 
-// decode reads the received body as one T.
-func decode[T any](r *http.Request) (T, error) {
-	var into T
-	if len(raw(r)) == 0 {
-		return into, newProblem(http.StatusBadRequest, "BODY_REQUIRED", "A JSON body is required.")
+// decode reads the received body as one T; the zero T when it was left out.
+func decode[T any](r *http.Request) (into T, err error) {
+	if len(raw(r)) > 0 {
+		err = decodeJSON(raw(r), &into)
 	}
-	return into, decodeJSON(raw(r), &into)
+	return into, err
 }
 
-// decodeOptional is decode for a body that may be left out.
-func decodeOptional[T any](r *http.Request) (T, error) {
-	if len(raw(r)) == 0 {
-		var none T
-		return none, nil
-	}
-	return decode[T](r)
+// withBody answers by do or by once a request about one company, with the decoded body. The
+// company is that of the token, the query or the field CompanyUUID of the T, which every T has.
+func withBody[T any](
+	answer func(http.ResponseWriter, *http.Request, handlerFunc), w http.ResponseWriter, r *http.Request, named *uuid.UUID,
+	handle func(ctx context.Context, c *caller, company uuid.UUID, in T) (reply, error),
+) {
+	answer(w, r, func(ctx context.Context, c *caller) (reply, error) {
+		in, err := decode[T](r)
+		if err != nil {
+			return reply{}, err
+		}
+		inBody := reflect.ValueOf(in).FieldByName("CompanyUUID").Interface().(*uuid.UUID)
+		company, err := c.companyFor(named, inBody)
+		if err != nil {
+			return reply{}, err
+		}
+		return handle(ctx, c, company, in)
+	})
 }
 
 // decodeJSON reads text as one JSON value, strictly: no unknown or duplicate

@@ -18,26 +18,19 @@ import (
 
 // RetryDeliveries is POST /api/v1/deliveries/retry.
 func (s *server) RetryDeliveries(w http.ResponseWriter, r *http.Request, p gen.RetryDeliveriesParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.RetryRequest](r)
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.RetryRequest) (reply, error) {
+		filter, err := s.retryFilter(c, in, company)
 		if err != nil {
 			return reply{}, err
 		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		request := redelivery.RetryRequest{Company: company, DryRun: or(in.DryRun, false)}
-		if request.Filter, err = s.retryFilter(c, in, company); err != nil {
-			return reply{}, err
-		}
+		request := redelivery.RetryRequest{Company: company, Filter: filter, DryRun: or(in.DryRun, false)}
 		if !request.DryRun {
 			if err := s.chargeRetry(ctx, w.Header(), c, request); err != nil {
 				return reply{}, err
 			}
 		}
 		job, err := s.opts.Redelivery.RetryAll(ctx, request)
-		c.changes(company, "job", job.UUID.String())
+		c.changes(&company, "job", job.UUID.String())
 		if request.DryRun {
 			c.changesBy("", "dry run")
 		}
@@ -119,20 +112,13 @@ func (s *server) ListJobs(w http.ResponseWriter, r *http.Request, p gen.ListJobs
 			return reply{}, err
 		}
 		page, err := s.opts.Redelivery.Jobs(ctx, f)
-		if err != nil {
-			return reply{}, err
-		}
-		return byCursor(r, f.Size, page.Items, page.Next, shownJob), nil
+		return byCursor(r, f.Size, page.Items, page.Next, shownJob), err
 	})
 }
 
 // GetJob is GET /api/v1/jobs/{jobUuid}.
 func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.GetJobParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		company, err := c.companyFor(p.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	s.doFor(w, r, p.CompanyUUID, func(ctx context.Context, company uuid.UUID) (reply, error) {
 		job, err := s.opts.Redelivery.Job(ctx, company, id)
 		return ok(shownJob(job)), err
 	})
@@ -140,16 +126,8 @@ func (s *server) GetJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, 
 
 // CancelJob is POST /api/v1/jobs/{jobUuid}/cancel.
 func (s *server) CancelJob(w http.ResponseWriter, r *http.Request, id gen.JobPath, p gen.CancelJobParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
-		c.changes(company, "job", id.String())
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
+		c.changes(&company, "job", id.String())
 		job, err := s.opts.Redelivery.Cancel(ctx, company, id)
 		return ok(shownJob(job)), err
 	})
@@ -161,7 +139,7 @@ func (s *server) EraseCompany(w http.ResponseWriter, r *http.Request, company ge
 		if err := c.ofPlatform(); err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "company", company.String())
+		c.changes(&company, "company", company.String())
 		job, err := s.opts.Redelivery.Erase(ctx, company)
 		return startedJob(job), err
 	})

@@ -45,15 +45,8 @@ func subscriberFilter(c *caller, p gen.ListSubscribersParams) (f listing.Filter,
 
 // CreateSubscriber is POST /api/v1/subscribers.
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.CreateSubscriberParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberUpdate](r) // the fields are the same; the domain says which are required
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberUpdate) (reply, error) {
+		// The fields are those of an update; the domain says which are required.
 		settings, err := settingsOf(in)
 		if err != nil {
 			return reply{}, err
@@ -62,7 +55,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, p gen.
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", sub.UUID.String())
+		c.changes(&company, "subscriber", sub.UUID.String())
 		// A new subscriber has no health yet. Reading it could fail, and the answer is the only
 		// one with the secret.
 		created := reply{status: http.StatusCreated, content: shownWithSecret(sub, health.Health{}), secret: true}
@@ -97,15 +90,7 @@ func (s *server) subscriber(ctx context.Context, c *caller, id uuid.UUID, named 
 
 // UpdateSubscriber is PATCH /api/v1/subscribers/{uuid}.
 func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.UpdateSubscriberParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberUpdate](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberUpdate) (reply, error) {
 		settings, err := settingsOf(in)
 		if err != nil {
 			return reply{}, err
@@ -113,7 +98,7 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 		if settings.Revisions, err = revisionsOf(p.IfMatch); err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.Update(ctx, company, id, settings)
 		if err != nil {
 			return reply{}, err
@@ -124,56 +109,32 @@ func (s *server) UpdateSubscriber(w http.ResponseWriter, r *http.Request, id gen
 
 // DeleteSubscriber is DELETE /api/v1/subscribers/{uuid}.
 func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.DeleteSubscriberParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		revisions, err := revisionsOf(p.IfMatch)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		return noContent(), s.opts.Subscribers.Delete(ctx, company, id, revisions...)
 	})
 }
 
 // AddSubscriberEvent is POST /api/v1/subscribers/add-event.
 func (s *server) AddSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.AddSubscriberEventParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decode[gen.SubscriberEventChange](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
 		c.changesBy("", in.Event)
 		sub, err := s.opts.Subscribers.AddEvent(ctx, company, in.CallbackURL, in.Event)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", sub.UUID.String())
+		c.changes(&company, "subscriber", sub.UUID.String())
 		return s.answerWith(ctx, http.StatusCreated, sub)
 	})
 }
 
 // DeleteSubscriberEvent is DELETE /api/v1/subscribers/delete-event.
 func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p gen.DeleteSubscriberEventParams) {
-	s.do(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.SubscriberEventChange](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.do, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, in gen.SubscriberEventChange) (reply, error) {
 		callbackURL, err := either("callbackUrl", in.CallbackURL, p.CallbackURL)
 		if err != nil {
 			return reply{}, err
@@ -194,7 +155,7 @@ func (s *server) DeleteSubscriberEvent(w http.ResponseWriter, r *http.Request, p
 func (s *server) namesSubscriber(ctx context.Context, c *caller, company uuid.UUID, callbackURL string) error {
 	items, _, err := s.opts.SubscriberLists.List(ctx, listing.Filter{Company: &company, CallbackURL: callbackURL, Size: 1})
 	if err == nil && len(items) == 1 {
-		c.changes(company, "subscriber", items[0].UUID.String())
+		c.changes(&company, "subscriber", items[0].UUID.String())
 	}
 	return err
 }
@@ -216,21 +177,13 @@ func either(field, inBody string, inQuery *string) (string, error) {
 
 // RotateSubscriberSecret is POST /api/v1/subscribers/{uuid}/rotate-secret.
 func (s *server) RotateSubscriberSecret(w http.ResponseWriter, r *http.Request, id gen.SubscriberPath, p gen.RotateSubscriberSecretParams) {
-	s.once(w, r, func(ctx context.Context, c *caller) (reply, error) {
-		in, err := decodeOptional[gen.CompanyScope](r)
-		if err != nil {
-			return reply{}, err
-		}
-		company, err := c.companyFor(p.CompanyUUID, in.CompanyUUID)
-		if err != nil {
-			return reply{}, err
-		}
+	withBody(s.once, w, r, p.CompanyUUID, func(ctx context.Context, c *caller, company uuid.UUID, _ gen.CompanyScope) (reply, error) {
 		// First the health: nothing may fail between the rotation and its answer.
 		known, err := s.opts.Health.Of(ctx, company, id)
 		if err != nil {
 			return reply{}, err
 		}
-		c.changes(company, "subscriber", id.String())
+		c.changes(&company, "subscriber", id.String())
 		sub, err := s.opts.Subscribers.RotateSecret(ctx, company, id)
 		if err != nil {
 			return reply{}, err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 const (
@@ -69,6 +70,21 @@ func Read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: mode %v lets others use it; set 0600", path, mode)
 	}
 	return io.ReadAll(f)
+}
+
+// Replace writes a file for this user alone, in place of the one that there may be. It writes
+// the file whole under another name, down to the disk, and then gives it its own.
+func Replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // there is none after the rename
+	_, err = f.Write(text)
+	if err := errors.Join(f.Chmod(fileMode), err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {
