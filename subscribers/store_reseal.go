@@ -22,14 +22,7 @@ import (
 // begun again: what is done stays done. What changes meanwhile is never
 // overwritten; the change sealed it. It reads every company.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
-	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, keys []string) error {
-		for _, key := range keys {
-			if err := s.resealCompany(ctx, key, count); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := redisx.Scan(ctx, s.opts.Client, "sh:{*}:s:*", func(ctx context.Context, key string) error { return s.resealCompany(ctx, key, count) })
 	if err != nil {
 		return fmt.Errorf("reseal subscribers: %w", err)
 	}

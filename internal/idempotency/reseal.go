@@ -21,14 +21,7 @@ var resealScript = redis.NewScript(resealLua)
 // Reseal seals the saved answers that hold a secret under the current key; see
 // reseal.Count. It reads every saved answer.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
-	err := redisx.Scan(ctx, s.client, keyPrefix+"*", func(ctx context.Context, keys []string) error {
-		for _, key := range keys {
-			if err := s.reseal(ctx, key, count); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := redisx.Scan(ctx, s.client, keyPrefix+"*", func(ctx context.Context, key string) error { return s.reseal(ctx, key, count) })
 	if err != nil {
 		return fmt.Errorf("reseal saved responses: %w", err)
 	}

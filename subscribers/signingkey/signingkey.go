@@ -95,14 +95,7 @@ func (s *Store) Key(ctx context.Context, company uuid.UUID) (ed25519.PrivateKey,
 // Reseal seals every key that is sealed under another key than the current one, and
 // counts it. It may be ended at any moment and begun again: what is done stays done.
 func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
-	err := redisx.Scan(ctx, s.client, "sh:{*}:wk:*", func(ctx context.Context, keys []string) error {
-		for _, key := range keys {
-			if err := s.reseal(ctx, key, count); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := redisx.Scan(ctx, s.client, "sh:{*}:wk:*", func(ctx context.Context, key string) error { return s.reseal(ctx, key, count) })
 	if err != nil {
 		return fmt.Errorf("reseal signing keys: %w", err)
 	}
