@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/go-json-experiment/json"
@@ -31,21 +30,10 @@ func readKeysFile(dir string) ([]Key, error) {
 	return rows, nil
 }
 
-// writeKeysFile writes the file whole under another name, down to the disk,
-// and then gives it its own.
 func writeKeysFile(dir string, rows []Key) error {
 	text, err := json.Marshal(rows)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+keysFile+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // there is none after the rename
-	_, err = f.Write(text)
-	if err := errors.Join(f.Chmod(0o600), err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, keysFile))
+	return datadir.Replace(filepath.Join(dir, keysFile), text)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"spendhook/internal/datadir"
 	"spendhook/internal/devca"
 )
 
@@ -73,7 +74,7 @@ func (c *certsDevCmd) write(now time.Time) error {
 		return err
 	}
 	for _, f := range files {
-		if err := c.replace(f); err != nil {
+		if err := datadir.Replace(c.path(f.name), f.content); err != nil { // a running daemon reads it
 			return err
 		}
 	}
@@ -146,23 +147,6 @@ func (c *certsDevCmd) vacant(files []certFile) error {
 		return fmt.Errorf("%s is there already: use --force to overwrite it", c.path(f.name))
 	}
 	return nil
-}
-
-// replace replaces a file atomically, so that a running daemon reads the old file or the new
-// one.
-func (c *certsDevCmd) replace(f certFile) error {
-	temp, err := os.CreateTemp(c.Dir, ".certs-*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(f.content)
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), c.path(f.name))
-	}
-	if err != nil {
-		_ = os.Remove(temp.Name())
-	}
-	return err
 }
 
 func (c *certsDevCmd) path(name string) string { return filepath.Join(c.Dir, name) }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 const (
@@ -69,6 +70,23 @@ func Read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: mode %v lets others use it; set 0600", path, mode)
 	}
 	return io.ReadAll(f)
+}
+
+// Replace creates or replaces a file that only this user can read, down to the disk. A reader
+// sees the old content or the new, never a part.
+func Replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }
 
 func open(path string, flag int) (f *os.File, mode fs.FileMode, err error) {

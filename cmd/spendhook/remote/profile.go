@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"spendhook/api/client"
+	"spendhook/internal/datadir"
 	"spendhook/internal/terminal"
 )
 
@@ -102,18 +103,7 @@ func writePrivate(path string, content any) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // which is 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return datadir.Replace(path, append(text, '\n'))
 }
 
 // credentials returns credentials that reuse and store the token of the profile.
