@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/events/sequence"
 	"spendhook/internal/bodylimit"
+	"spendhook/internal/clienttls"
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/redisx"
@@ -51,14 +51,11 @@ func egressProxy(cfg *config.Config) (*egress.Proxy, error) {
 	if cfg.Egress.ProxyURL == "" {
 		return nil, nil
 	}
-	var roots *x509.CertPool
+	var roots *x509.CertPool // nil: the system's
 	if file := cfg.Egress.ProxyCAFile; file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
+		var err error
+		if roots, err = clienttls.Authorities(file); err != nil {
 			return nil, fmt.Errorf("egress.proxy_ca_file: %w", err)
-		}
-		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("egress.proxy_ca_file: %s holds no certificate", file)
 		}
 	}
 	return egress.NewProxy(cfg.Egress.ProxyURL.Reveal(), roots)
