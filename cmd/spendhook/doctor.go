@@ -53,7 +53,7 @@ var errDoctor = errors.New("there are problems")
 // alone are no failure.
 func (c *doctorCmd) Run(ctx context.Context, term *console) error {
 	d := doctor{timeout: c.Timeout}
-	cfg, err := c.loadDaemon(map[string]string{})
+	cfg, err := c.loadDaemon(nil)
 	if err != nil {
 		d.problem("configuration", err.Error(), "mend them in the configuration file, SPENDHOOK_* variables or flags; `spendhook config check` says when they are good")
 		if cfg, err = c.load(); err != nil {

@@ -227,7 +227,8 @@ func (d *daemon) openIntake(context.Context) error {
 		return err
 	}
 	bodies := bodylimit.New(d.peers.Trusts, d.registry)
-	d.limits = requestLimits(d.cfg.Limits, d.limiter)
+	client, company := rateLimits(d.cfg.Limits)
+	d.limits = &api.Limits{Limiter: d.limiter, Client: client, Company: company}
 	d.followLimits()
 	handler, err := api.New(api.Options{
 		Subscribers: d.service, SubscriberLists: d.lists, SigningKeys: d.signingKeys, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
