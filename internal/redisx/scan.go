@@ -23,10 +23,9 @@ func EachMaster(ctx context.Context, client redis.UniversalClient, f func(ctx co
 	})
 }
 
-// Scan calls f for the keys that match the pattern, on every
-// master of a Cluster. A key that exists during the whole scan is passed at least once, maybe
-// more often. Calls of f do not overlap. It reads all keys, so that it is for an operator's
-// commands, not for the daemon.
+// Scan calls f for the keys that match the pattern, on every master of a Cluster. A key that
+// exists during the whole scan is passed at least once, maybe more often. Calls of f do not
+// overlap. It reads all keys, so that it is for an operator's commands, not for the daemon.
 func Scan(ctx context.Context, client redis.UniversalClient, pattern string, f func(ctx context.Context, key string) error) error {
 	var one sync.Mutex
 	return EachMaster(ctx, client, func(ctx context.Context, _ string, master redis.UniversalClient) error {
